@@ -1,0 +1,53 @@
+"""The hybrid logical clock: stamps that never go back, even when the wall clock does.
+
+Source: decisions J1; the retention document's packed stamps.
+"""
+
+from typing import Final
+
+from luxrelay.bus.constants import HLC_COUNTER_BITS, MAX_U64
+from luxrelay.errors import BusArgumentError
+
+_COUNTER_MASK: Final = (1 << HLC_COUNTER_BITS) - 1
+MAX_PHYSICAL_MS: Final = MAX_U64 >> HLC_COUNTER_BITS
+
+
+def pack_stamp(ms: int, counter: int) -> int:
+    """Return (ms << 16) | counter as one u64 that orders like the pair.
+
+    Raises:
+        BusArgumentError: ``ms`` does not fit 48 bits or ``counter`` 16.
+
+    """
+    if not 0 <= ms <= MAX_PHYSICAL_MS or not 0 <= counter <= _COUNTER_MASK:
+        raise BusArgumentError("a stamp holds 48 bits of ms and 16 of counter", where="pack_stamp")
+    return ms << HLC_COUNTER_BITS | counter
+
+
+def unpack_stamp(stamp: int) -> tuple[int, int]:
+    """Return the (milliseconds, counter) of a packed stamp."""
+    return stamp >> HLC_COUNTER_BITS, stamp & _COUNTER_MASK
+
+
+class HybridClock:
+    """A clock that only goes forward; physical time is always an argument.
+
+    ``now`` and ``observe`` return packed stamps. A node stamps ``header.timestamp`` with the
+    physical part, so that timestamps in a namespace never go back (J1).
+    """
+
+    __slots__ = ("_stamp",)
+
+    def __init__(self, stamp: int = 0) -> None:
+        """Start at a persisted stamp, or at zero."""
+        self._stamp = stamp
+
+    def now(self, wall_ms: int) -> int:
+        """Return a stamp later than every one before, at ``wall_ms`` or after it."""
+        self._stamp = max(pack_stamp(wall_ms, 0), self._stamp + 1)
+        return self._stamp
+
+    def observe(self, remote_stamp: int, wall_ms: int) -> int:
+        """Return a stamp later than ``remote_stamp`` and than every one of ours."""
+        self._stamp = max(pack_stamp(wall_ms, 0), self._stamp + 1, remote_stamp + 1)
+        return self._stamp

@@ -1,0 +1,402 @@
+"""Every exception of LuxRelay, in one tree by whose fault it is.
+
+    LuxRelayError
+      LocalError        the caller broke a rule: fix the call
+      RemoteError       a peer or a file broke a rule: drop it, count it
+      ResourceError     the machine is in the way: disk, port, key file, Java, jar
+
+Each leaf belongs to one room and carries a stable ``code`` from ``CATALOGUE``; its text is one
+line: what was wrong; where; what to do. A verdict on a message is a value
+(`luxrelay.bus.Verdict`), not an exception.
+
+Source: decisions J10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEntry:
+    """One row of the error catalogue."""
+
+    code: str
+    """Stable identifier, ``room.topic.fault``; programs may rely on it."""
+    meaning: str
+    """What happened, in one sentence."""
+    remedy: str
+    """What the reader can do about it."""
+
+
+_ENTRIES: Final = (
+    ErrorEntry(
+        "bus.argument",
+        "A value handed to the bus is out of range or of the wrong length.",
+        "Check the argument against the docstring of the call.",
+    ),
+    ErrorEntry(
+        "bus.header",
+        "The bytes or JSON are not a valid LP-6411 header.",
+        "Drop the message; `luxrelay header decode` names the field.",
+    ),
+    ErrorEntry(
+        "bus.policy",
+        "The bytes are not a canonical PolicyV1.",
+        "Re-encode the policy; one policy has one encoding.",
+    ),
+    ErrorEntry(
+        "bus.key",
+        "The key bytes do not fit the signature scheme.",
+        "Check the scheme byte and the key length.",
+    ),
+    ErrorEntry(
+        "gossip.argument",
+        "A gossip parameter or call is out of its bounds.",
+        "See the bounds in the docstring of GossipParams.",
+    ),
+    ErrorEntry(
+        "gossip.topic",
+        "The text is not a LuxRelay topic.",
+        "Topics read /lux/<network>/relay/<type>/<identifier>.",
+    ),
+    ErrorEntry(
+        "gossip.envelope",
+        "The bytes are not a RelayMessageV1 envelope or its payload.",
+        "Drop the message and count it against the peer.",
+    ),
+    ErrorEntry(
+        "gossip.rpc",
+        "The bytes are not a libp2p pubsub RPC within our limits.",
+        "Drop the frame and count it against the peer.",
+    ),
+    ErrorEntry(
+        "store.argument",
+        "A query or configuration value of the store is out of range.",
+        "See the bounds in the docstring of the call.",
+    ),
+    ErrorEntry(
+        "store.closed",
+        "The store is closed.",
+        "Open it again with RelayStore.open.",
+    ),
+    ErrorEntry(
+        "store.locked",
+        "Another process has the data folder open.",
+        "Stop the other node or give this one a folder of its own.",
+    ),
+    ErrorEntry(
+        "store.foreign",
+        "The folder holds something that is not a LuxRelay store.",
+        "Choose an empty folder; nothing was changed in this one.",
+    ),
+    ErrorEntry(
+        "store.version",
+        "The store was written by a newer LuxRelay.",
+        "Upgrade this node; an older one must not touch the data.",
+    ),
+    ErrorEntry(
+        "store.corrupt",
+        "The database failed its checks.",
+        "Restore the folder or remove it and catch up from peers.",
+    ),
+    ErrorEntry(
+        "store.io",
+        "The disk refused a read or a write.",
+        "Check free space, permissions and the health of the disk.",
+    ),
+    ErrorEntry(
+        "store.full",
+        "The store reached max_storage_bytes.",
+        "Raise the limit, shorten the time to live, or wait for expiry.",
+    ),
+    ErrorEntry(
+        "sync.argument",
+        "A sync call was given values out of range.",
+        "See the bounds in the docstring of the call.",
+    ),
+    ErrorEntry(
+        "sync.remote",
+        "A relay answered a sync call with something we cannot use.",
+        "Ask another relay; this one is counted.",
+    ),
+    ErrorEntry(
+        "sync.unreachable",
+        "A relay cannot be reached or did not answer in time.",
+        "Check the address, the port and that the node runs.",
+    ),
+    ErrorEntry(
+        "sync.port",
+        "The sync port cannot be opened.",
+        "Choose a free port or stop the process that holds it.",
+    ),
+    ErrorEntry(
+        "net.address",
+        "A network address cannot be parsed.",
+        "Use a multiaddress such as /ip4/127.0.0.1/tcp/9640.",
+    ),
+    ErrorEntry(
+        "net.port",
+        "The gossip port cannot be opened.",
+        "Choose a free port or stop the process that holds it.",
+    ),
+    ErrorEntry(
+        "net.frame",
+        "A peer sent a frame that is broken or larger than the limit.",
+        "The stream is reset; nothing needs to be done.",
+    ),
+    ErrorEntry(
+        "net.dial",
+        "A peer cannot be reached.",
+        "Check its address; the node tries again by itself.",
+    ),
+    ErrorEntry(
+        "node.config",
+        "The configuration cannot be used.",
+        "Correct the named line; docs/reference/config.md lists every key.",
+    ),
+    ErrorEntry(
+        "node.key",
+        "A key file cannot be read or must not be used.",
+        "See `luxrelay keys new --help`.",
+    ),
+    ErrorEntry(
+        "node.port",
+        "The HTTP port cannot be opened.",
+        "Choose a free port or stop the process that holds it.",
+    ),
+    ErrorEntry(
+        "archive.argument",
+        "An option of the archive is missing or out of range.",
+        "See docs/reference/archive.md.",
+    ),
+    ErrorEntry(
+        "archive.setup",
+        "Spark cannot start here.",
+        "Run `luxrelay doctor`; it names the missing part.",
+    ),
+    ErrorEntry(
+        "archive.foreign",
+        "The folder holds something that is not a LuxRelay archive.",
+        "Choose an empty folder; nothing was changed in this one.",
+    ),
+    ErrorEntry(
+        "archive.data_loss",
+        "A relay has forgotten messages the archive has not read.",
+        "Read another relay, or set failOnDataLoss=false to record the gap and go on.",
+    ),
+    ErrorEntry(
+        "cli.usage",
+        "The command was called with values that do not fit.",
+        "See --help of the command.",
+    ),
+    ErrorEntry(
+        "cli.input",
+        "An input file cannot be used.",
+        "Correct the named line.",
+    ),
+    ErrorEntry(
+        "cli.demo",
+        "The demonstration could not run to its end.",
+        "Read the named log; run `luxrelay doctor`.",
+    ),
+)
+
+CATALOGUE: Final[dict[str, ErrorEntry]] = {entry.code: entry for entry in _ENTRIES}
+"""Every error code with its meaning and remedy; docs/reference/errors.md is made from it."""
+
+
+class LuxRelayError(Exception):
+    """Base of all errors; catch one of the three branches below instead.
+
+    Args:
+        what: What was wrong, as the beginning of a sentence.
+        where: The file, line, field, peer or address concerned; may be empty.
+        hint: What to do; the remedy of the catalogue when not given.
+        code: A code of ``CATALOGUE``; the class's own when not given.
+
+    """
+
+    default_code: str = ""
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str | None = None, code: str | None = None
+    ) -> None:
+        """Compose the one-line text from its three parts."""
+        self.code = code or self.default_code
+        self.what = what
+        self.where = where
+        self.hint = CATALOGUE[self.code].remedy if hint is None else hint
+        super().__init__(what, where, self.hint, self.code)
+
+    def __str__(self) -> str:
+        """What was wrong; where; what to do."""
+        return "; ".join(part.rstrip(".") for part in (self.what, self.where, self.hint) if part)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive a trip through pickle, as errors on Spark executors must."""
+        return (_rebuild, (type(self), self.what, self.where, self.hint, self.code))
+
+
+def _rebuild(
+    kind: type[LuxRelayError], what: str, where: str, hint: str, code: str
+) -> LuxRelayError:
+    return kind(what, where=where, hint=hint, code=code)
+
+
+class LocalError(LuxRelayError, ValueError):
+    """The caller broke a rule: fix the call."""
+
+
+class RemoteError(LuxRelayError):
+    """A peer or a file broke a rule: drop it, count it, perhaps score the peer."""
+
+
+class ResourceError(LuxRelayError):
+    """The machine is in the way: disk, port, key file, Java, jar."""
+
+
+class BusArgumentError(LocalError):
+    """A value handed to `luxrelay.bus` is out of range."""
+
+    default_code = "bus.argument"
+
+
+class HeaderError(RemoteError):
+    """Bytes or JSON that are no header; ``verdict_code`` is the `luxrelay.bus.Code` number."""
+
+    default_code = "bus.header"
+    verdict_code: int = 0
+
+
+class PolicyError(RemoteError):
+    """Bytes that are no canonical policy."""
+
+    default_code = "bus.policy"
+
+
+class KeyFormatError(RemoteError):
+    """Key bytes that do not fit their scheme."""
+
+    default_code = "bus.key"
+
+
+class GossipArgumentError(LocalError):
+    """A gossip parameter or call out of bounds."""
+
+    default_code = "gossip.argument"
+
+
+class TopicError(RemoteError):
+    """Text that is no topic of ours."""
+
+    default_code = "gossip.topic"
+
+
+class EnvelopeError(RemoteError):
+    """Bytes that are no envelope, announcement or hint."""
+
+    default_code = "gossip.envelope"
+
+
+class RpcError(RemoteError):
+    """Bytes that are no pubsub RPC within our limits."""
+
+    default_code = "gossip.rpc"
+
+
+class StoreArgumentError(LocalError):
+    """A query or configuration value of the store out of range."""
+
+    default_code = "store.argument"
+
+
+class StoreError(ResourceError):
+    """The store cannot do what was asked; ``code`` says which way."""
+
+    default_code = "store.io"
+
+
+class SyncArgumentError(LocalError):
+    """A sync call with values out of range."""
+
+    default_code = "sync.argument"
+
+
+class SyncRemoteError(RemoteError):
+    """A relay's answer that cannot be used."""
+
+    default_code = "sync.remote"
+
+
+class SyncUnreachableError(ResourceError):
+    """A relay that cannot be reached, or a sync port that cannot be opened."""
+
+    default_code = "sync.unreachable"
+
+
+class AddressError(LocalError):
+    """A network address that cannot be parsed."""
+
+    default_code = "net.address"
+
+
+class NetError(ResourceError):
+    """A port or a peer that cannot be had."""
+
+    default_code = "net.dial"
+
+
+class FrameError(RemoteError):
+    """A frame that is broken or too large."""
+
+    default_code = "net.frame"
+
+
+class ConfigError(LocalError):
+    """A configuration that cannot be used; ``where`` names file and line."""
+
+    default_code = "node.config"
+
+
+class KeyFileError(ResourceError):
+    """A key file that cannot be read or must not be used."""
+
+    default_code = "node.key"
+
+
+class NodeError(ResourceError):
+    """The node cannot start or go on."""
+
+    default_code = "node.port"
+
+
+class ArchiveArgumentError(LocalError):
+    """An option of the archive missing or out of range."""
+
+    default_code = "archive.argument"
+
+
+class ArchiveError(ResourceError):
+    """Spark, its jars or a table folder is in the way."""
+
+    default_code = "archive.setup"
+
+
+class UsageError(LocalError):
+    """A command called with values that do not fit."""
+
+    default_code = "cli.usage"
+
+
+class InputError(RemoteError):
+    """An input file with a line that cannot be used."""
+
+    default_code = "cli.input"
+
+
+class DemoError(ResourceError):
+    """The demonstration could not run to its end."""
+
+    default_code = "cli.demo"
