@@ -257,3 +257,12 @@ def _read_policy(cls: type[NamespacePolicy], reader: _Reader) -> NamespacePolicy
 def _require(holds: bool, name: str, demand: str) -> None:
     if not holds:
         raise BusArgumentError(f"{name} must be {demand}", where=f"NamespacePolicy.{name}")
+
+
+def default_policy(parent: bytes) -> NamespacePolicy:
+    """Return the open policy of a content topic: anyone writes, 100 messages a second.
+
+    Its owner is the namespace id itself, taken as a wallet address nobody holds, so that every
+    node derives the same policy, and the same policy hash, from the namespace alone (H20, J6).
+    """
+    return NamespacePolicy(owner=Identity(IdentityType.WALLET, bytes(parent)))

@@ -1,0 +1,1 @@
+"""The command `luxrelay`: one file a command."""

@@ -1,0 +1,97 @@
+"""Arguments that several commands share, with their checks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, Final
+
+from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.errors import UsageError
+
+SubParsers = Any
+"""What argparse's add_subparsers returns; its class is private."""
+
+DEFAULT_RELAY: Final = "127.0.0.1:9641"
+"""The sync port of a node with the default configuration (P37)."""
+
+
+def add_command(
+    commands: SubParsers,
+    name: str,
+    summary: str,
+    example: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """Return the parser of a new subcommand with its example."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_relay(parser: argparse.ArgumentParser) -> None:
+    """Add --relay."""
+    parser.add_argument(
+        "--relay",
+        default=DEFAULT_RELAY,
+        metavar="HOST:PORT",
+        help="sync port of the relay to ask (default %(default)s)",
+    )
+
+
+def add_namespace(parser: argparse.ArgumentParser) -> None:
+    """Add --topic and --namespace, of which one is given."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--topic", metavar="TEXT", help="content topic, such as /chat/1/room")
+    group.add_argument("--namespace", metavar="HEX", help="namespace id, 40 hex digits")
+
+
+def chosen_namespace(arguments: argparse.Namespace) -> NamespaceId:
+    """Return the namespace that --topic or --namespace names.
+
+    Raises:
+        UsageError: the id is not 40 hex digits.
+
+    """
+    if arguments.topic is not None:
+        return topic_namespace(arguments.topic)
+    return NamespaceId(hex_bytes(arguments.namespace, 20, "--namespace"))
+
+
+def hex_bytes(text: str, length: int | None, name: str) -> bytes:
+    """Return the bytes of hex digits, with or without 0x.
+
+    Raises:
+        UsageError: the text is not hex or has another length.
+
+    """
+    try:
+        value = bytes.fromhex(text.strip().removeprefix("0x"))
+    except ValueError as error:
+        raise UsageError("not hex digits in pairs", where=name) from error
+    if length is not None and len(value) != length:
+        raise UsageError(f"expected {length} bytes, found {len(value)}", where=name)
+    return value
+
+
+def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return an argparse type: a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {minimum:,} to {maximum:,}"
+            )
+        return value
+
+    return parse

@@ -1,0 +1,52 @@
+"""A message on its way through the stages, and what the node counts on that way."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A well-formed message that still has to be judged."""
+
+    header: MsgHeader
+    """The decoded header; its bytes are the ones that arrived."""
+    blob: bytes | None
+    """The payload, or None when only the header came."""
+    parent: NamespaceId
+    """The namespace whose topic or sync request brought it."""
+    source: bytes = b""
+    """Peer id it came from; empty for our own publications and for sync."""
+    announcer: bytes = b""
+    """Peer id that signed the announcement; empty when there is none to check."""
+    announced_ms: int = 0
+    """The announcement's own timestamp, Unix milliseconds."""
+    announcement_signature: bytes = b""
+    """The announcer's signature (G8)."""
+
+
+class VerdictCounts:
+    """Counts verdicts by door, kind and code; any thread may add."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, VerdictKind, Code]] = Counter()
+
+    def add(self, door: str, verdict: Verdict) -> None:
+        """Count one verdict; ``door`` is ``gossip``, ``publish`` or ``sync``."""
+        with self._lock:
+            self._counts[door, verdict.kind, verdict.code] += 1
+
+    def snapshot(self) -> dict[tuple[str, VerdictKind, Code], int]:
+        """Return a copy of all counts."""
+        with self._lock:
+            return dict(self._counts)
+
+    def total(self, door: str, kind: VerdictKind) -> int:
+        """Return how often ``door`` answered ``kind``."""
+        return sum(n for (d, k, _), n in self.snapshot().items() if (d, k) == (door, kind))

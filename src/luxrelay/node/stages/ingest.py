@@ -1,0 +1,74 @@
+"""Stage one: an envelope becomes a candidate, or a verdict says why not.
+
+Only bytes and the topic are looked at: type, announcement layout, header structure, and the blob's
+length. Nothing is verified and no clock is read.
+
+Source: LP-6420 §3.1, §7.1; G6, G8, J6, J7 and the verdict table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict
+from luxrelay.bus.verdict import ignore, reject
+from luxrelay.errors import EnvelopeError, HeaderError, TopicError
+from luxrelay.gossip import (
+    HeaderAnnouncement,
+    MessageType,
+    RelayMessage,
+    decode_header_with_blob,
+    parse_topic,
+)
+from luxrelay.node.stages.candidate import Candidate
+
+_HEADER_TYPES: Final = frozenset({MessageType.HEADER, MessageType.HEADER_WITH_BLOB})
+
+PolicyHashes = Mapping[NamespaceId, frozenset[bytes]]
+"""Parent namespace to the policy hashes in force for it."""
+
+
+def ingest(
+    topic: str, message: RelayMessage, source: bytes, *, inline_blob_max: int
+) -> Candidate | Verdict:
+    """Return the candidate in an envelope, or the verdict on bytes that hold none.
+
+    Args:
+        topic: The topic the transport named; the envelope must name the same.
+        message: The decoded envelope.
+        source: Peer id that brought it.
+        inline_blob_max: Largest blob accepted inside an announcement, bytes (J7).
+
+    """
+    if message.topic != topic:
+        return reject(Code.WRONG_TOPIC, "envelope and transport name different topics (G6)")
+    if message.type not in _HEADER_TYPES:
+        return ignore(Code.UNSUPPORTED_TYPE, f"type {message.type} is not taken on this topic")
+    try:
+        parent = parse_topic(topic).namespace_id
+    except TopicError as error:
+        return reject(Code.WRONG_TOPIC, str(error))
+    if parent is None:
+        return ignore(Code.UNSUPPORTED_TYPE, "headers are taken on namespace topics only")
+    try:
+        blob: bytes | None = None
+        if message.type is MessageType.HEADER_WITH_BLOB:
+            announcement, blob = decode_header_with_blob(message.payload, inline_blob_max)
+        else:
+            announcement = HeaderAnnouncement.decode(message.payload)
+    except EnvelopeError as error:
+        return reject(Code.MALFORMED_PAYLOAD, str(error))
+    try:
+        header = MsgHeader.decode(announcement.header_bytes)
+    except HeaderError as error:
+        return reject(Code(error.verdict_code), error.what)
+    return Candidate(
+        header=header,
+        blob=blob,
+        parent=parent,
+        source=source,
+        announcer=announcement.source,
+        announced_ms=announcement.timestamp_ms,
+        announcement_signature=announcement.signature,
+    )

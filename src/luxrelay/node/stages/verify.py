@@ -1,0 +1,139 @@
+"""Stage two: candidates are judged, the cheap rules first, signatures last and in groups.
+
+Order for one candidate (G20, H29): the rules on context, what the store already holds, the
+blob, the announcer's signature, the sender's signature. Signatures of a large group are shared
+among threads, because libsodium releases the GIL.
+
+Source: LP-6411 §3.2; G8, G9, G20 and the verdict table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from luxrelay.bus import (
+    ACCEPTED,
+    Code,
+    ContentId,
+    NamespaceId,
+    ValidationContext,
+    Verdict,
+    check_blob,
+    verify_header,
+)
+from luxrelay.bus.semantics import ContextRule, check_context, signature_verdict
+from luxrelay.bus.verdict import ignore, reject
+from luxrelay.gossip import HeaderAnnouncement, verify_announcement
+from luxrelay.node.stages.candidate import Candidate
+from luxrelay.node.stages.ingest import PolicyHashes
+
+_GROUP_MIN: Final = 32
+"""Fewer signatures than this are not worth a second thread."""
+
+
+class KnownMessages(Protocol):
+    """What judging asks of a store."""
+
+    def has(self, content_id: ContentId) -> bool:
+        """Return True when the content is stored."""
+
+    def contiguous_seq(self, namespace_id: NamespaceId) -> int:
+        """Return the contiguous head of a namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeConfig:
+    """Bounds of judging."""
+
+    ttl_ms: int
+    """Time to live of the store, milliseconds."""
+    ahead_max: int = 1024
+    """How far ahead of our head a live message may be, sequences (H16)."""
+    announcement_age_max_ms: int = 60_000
+    """How far an announcement's timestamp may be from our clock, milliseconds (G9)."""
+    threads: int = 2
+    """Threads that verify signatures of one group."""
+
+
+class Judge:
+    """Gives verdicts on groups of candidates; any thread may call it."""
+
+    def __init__(
+        self,
+        known: KnownMessages,
+        policy_hashes: PolicyHashes,
+        config: JudgeConfig,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Take the store to ask, the policies in force, the bounds and the wall clock."""
+        self._known = known
+        self._policies = policy_hashes
+        self._config = config
+        self._clock_ms = clock_ms
+        self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="verify")
+
+    def close(self) -> None:
+        """End the verifying threads."""
+        self._pool.shutdown()
+
+    def judge(self, candidates: Sequence[Candidate], rules: Iterable[ContextRule]) -> list[Verdict]:
+        """Return the verdict on each candidate, in order.
+
+        A duplicate inside the group is found by the store, which keeps the first.
+        """
+        now_ms = self._clock_ms()
+        ordered = tuple(rules)
+        verdicts = [self._cheap(candidate, ordered, now_ms) for candidate in candidates]
+        open_at = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
+        checked = self._signatures([candidates[i] for i in open_at])
+        for index, verdict in zip(open_at, checked, strict=True):
+            verdicts[index] = verdict
+        return verdicts
+
+    def _cheap(self, candidate: Candidate, rules: Sequence[ContextRule], now_ms: int) -> Verdict:
+        header = candidate.header
+        context = ValidationContext(
+            now_ms=now_ms,
+            parent=candidate.parent,
+            policy_hashes=self._policies.get(candidate.parent, frozenset()),
+            contiguous_seq=self._known.contiguous_seq(header.namespace_id),
+            ahead_max=self._config.ahead_max,
+            ttl_ms=self._config.ttl_ms,
+        )
+        verdict = check_context(header, context, rules)
+        if not verdict.accepted:
+            return verdict
+        if self._known.has(header.content_id):
+            return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
+        if candidate.announcer:
+            distance = abs(now_ms - candidate.announced_ms)
+            if distance > self._config.announcement_age_max_ms:
+                return ignore(Code.TIMESTAMP_INVALID, "the announcement is not of now (G9)")
+        if candidate.blob is not None:
+            return check_blob(header, candidate.blob)
+        return ACCEPTED
+
+    def _signatures(self, candidates: Sequence[Candidate]) -> list[Verdict]:
+        if len(candidates) < _GROUP_MIN:
+            return [_check_signatures(candidate) for candidate in candidates]
+        share = -(-len(candidates) // self._config.threads)
+        parts = [candidates[i : i + share] for i in range(0, len(candidates), share)]
+        checked = self._pool.map(lambda part: [_check_signatures(c) for c in part], parts)
+        return [verdict for part in checked for verdict in part]
+
+
+def _check_signatures(candidate: Candidate) -> Verdict:
+    header = candidate.header
+    if candidate.announcer:
+        announcement = HeaderAnnouncement(
+            header_bytes=header.encode(),
+            source=candidate.announcer,
+            timestamp_ms=candidate.announced_ms,
+            signature=candidate.announcement_signature,
+        )
+        if not verify_announcement(announcement, header.digest):
+            return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
+    return signature_verdict(holds=verify_header(header))
