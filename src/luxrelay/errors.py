@@ -187,6 +187,16 @@ _ENTRIES: Final = (
         "Read another relay, or set failOnDataLoss=false to record the gap and go on.",
     ),
     ErrorEntry(
+        "archive.busy",
+        "Another process writes the archive.",
+        "Wait for it to end; one writer at a time keeps every message once.",
+    ),
+    ErrorEntry(
+        "archive.failed",
+        "Spark ended with an error.",
+        "Run it again: what was written stays and is not written twice.",
+    ),
+    ErrorEntry(
         "cli.usage",
         "The command was called with values that do not fit.",
         "See --help of the command.",

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
+from luxrelay.gossip import HeaderAnnouncement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,8 @@ class Candidate:
     """The namespace whose topic or sync request brought it."""
     source: bytes = b""
     """Peer id it came from; empty for our own publications and for sync."""
-    announcer: bytes = b""
-    """Peer id that signed the announcement; empty when there is none to check."""
-    announced_ms: int = 0
-    """The announcement's own timestamp, Unix milliseconds."""
-    announcement_signature: bytes = b""
-    """The announcer's signature (G8)."""
+    announcement: HeaderAnnouncement | None = None
+    """What a relay signed around the header (G8); None for our own and for sync."""
 
 
 class VerdictCounts:

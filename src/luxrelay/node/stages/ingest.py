@@ -68,7 +68,5 @@ def ingest(
         blob=blob,
         parent=parent,
         source=source,
-        announcer=announcement.source,
-        announced_ms=announcement.timestamp_ms,
-        announcement_signature=announcement.signature,
+        announcement=announcement,
     )

@@ -26,7 +26,6 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.semantics import ContextRule, check_context, signature_verdict
 from luxrelay.bus.verdict import ignore, reject
-from luxrelay.gossip import HeaderAnnouncement, verify_announcement
 from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.ingest import PolicyHashes
 
@@ -108,8 +107,8 @@ class Judge:
             return verdict
         if self._known.has(header.content_id):
             return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
-        if candidate.announcer:
-            distance = abs(now_ms - candidate.announced_ms)
+        if candidate.announcement is not None:
+            distance = abs(now_ms - candidate.announcement.timestamp_ms)
             if distance > self._config.announcement_age_max_ms:
                 return ignore(Code.TIMESTAMP_INVALID, "the announcement is not of now (G9)")
         if candidate.blob is not None:
@@ -126,14 +125,7 @@ class Judge:
 
 
 def _check_signatures(candidate: Candidate) -> Verdict:
-    header = candidate.header
-    if candidate.announcer:
-        announcement = HeaderAnnouncement(
-            header_bytes=header.encode(),
-            source=candidate.announcer,
-            timestamp_ms=candidate.announced_ms,
-            signature=candidate.announcement_signature,
-        )
-        if not verify_announcement(announcement, header.digest):
-            return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
+    header, announcement = candidate.header, candidate.announcement
+    if announcement is not None and not announcement.verify(header.digest):
+        return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
     return signature_verdict(holds=verify_header(header))

@@ -1,0 +1,85 @@
+# The developer's manual. `make demo` and `make test` set up everything they need.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .make
+OUT ?= demo-out
+ARGS ?=
+PART ?=
+export PYTHONDONTWRITEBYTECODE = 1
+# A machine's own PYTHONPATH must not leak into the environment.
+unexport PYTHONPATH
+
+##@ Everyday
+.PHONY: help
+help:  ## show this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup  ## run the main job on this machine: relays, an outage, a rogue peer, the archive
+	$(BIN)/luxrelay demo --out $(OUT) $(ARGS)
+
+.PHONY: test
+test: setup lint types unit integration  ## everything that must hold before a commit
+
+.PHONY: setup
+setup: $(STAMPS)/packages $(STAMPS)/jars  ## make the environment (fast the second time)
+
+##@ Parts of the test
+.PHONY: lint
+lint: $(STAMPS)/packages  ## style, spelling, and the floors of the house
+	$(BIN)/ruff check src tests bench tools
+	$(BIN)/ruff format --check src tests bench tools
+	$(BIN)/codespell src tests bench tools docs README.md CHANGELOG.md
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: $(STAMPS)/packages  ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no processes
+	$(BIN)/pytest tests/unit tests/property tests/house
+
+.PHONY: integration
+integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
+	$(BIN)/pytest tests/integration tests/chaos
+
+##@ Longer runs
+.PHONY: bench
+bench: setup  ## benchmarks, ratios against a limit of the same run; PART=store for one
+	$(BIN)/python bench/measure.py $(PART)
+
+.PHONY: chaos
+chaos: setup  ## kill processes many times over
+	LUXRELAY_CHAOS_ROUNDS=40 $(BIN)/pytest tests/chaos
+
+.PHONY: protos
+protos: $(STAMPS)/packages  ## regenerate the protobuf modules
+	$(BIN)/python tools/generate_protos.py
+
+.PHONY: docs
+docs: $(STAMPS)/packages  ## regenerate the reference pages that are made from code
+	$(BIN)/python tools/generate_reference.py
+
+.PHONY: clean
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) $(STAMPS) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+
+# What the stamps stand for: an environment with the pinned packages, and Delta's jars inside it.
+$(STAMPS)/packages: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "LuxRelay needs Python 3.11, 3.12 or 3.13; name it: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[archive,dev]'; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,dev]'; \
+	fi
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/jars: $(STAMPS)/packages src/luxrelay/archive/jars.py
+	$(BIN)/python -m luxrelay.archive.jars
+	@mkdir -p $(STAMPS) && touch $@

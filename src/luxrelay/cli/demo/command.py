@@ -1,0 +1,206 @@
+"""demo: real messages from a signer, through relays, an outage and a rogue, to the archive."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import time
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from luxrelay.cli.arguments import SubParsers, add_command, whole_number
+from luxrelay.cli.demo.outcome import Outcome
+from luxrelay.cli.output import Progress, print_json, table
+from luxrelay.errors import DemoError, InputError
+from luxrelay.node.config import NAMESPACES_MAX
+from luxrelay.sim import ChatMessage, generate_chat, read_chat
+
+MESSAGES: Final = 2000
+MARKER: Final = ".luxrelay-demo"
+"""Says that a folder is ours to empty."""
+_OURS: Final = ("relays", "archive", "report.json", "report.html", "spark.log")
+
+
+def register(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "demo",
+        "run the main job here: relays, an outage, a rogue peer, and the archive",
+        "luxrelay demo --messages 5000 --corrupt 60 --out demo-out",
+        _run,
+    )
+    parser.add_argument(
+        "--messages",
+        type=whole_number(3, 1_000_000),
+        metavar="N",
+        help=f"messages to publish (default {MESSAGES}, or what the file holds if fewer)",
+    )
+    parser.add_argument(
+        "--relays", type=whole_number(1, 16), default=3, metavar="N", help="relays (default 3)"
+    )
+    parser.add_argument(
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines {channel, sender, sent_ms, text}, plain or .gz; generated without it",
+    )
+    parser.add_argument(
+        "--corrupt",
+        type=whole_number(0, 10_000),
+        default=30,
+        metavar="N",
+        help="broken messages from a rogue peer (default %(default)s)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=whole_number(0, 100_000),
+        default=1000,
+        metavar="N",
+        help="messages a second, 0 for as fast as receipts come (default %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole_number(0, 2**32 - 1),
+        default=1,
+        metavar="N",
+        help="seed of keys and generated messages (default %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo-out"),
+        metavar="DIR",
+        help="folder for relays, archive and report; an earlier demo's is emptied "
+        "(default %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print report.json")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from luxrelay.cli.demo.archiving import archive  # noqa: PLC0415  Spark is an extra
+    from luxrelay.cli.demo.page import write_page  # noqa: PLC0415  so is matplotlib
+    from luxrelay.cli.demo.rehearsal import Plan, Rehearsal  # noqa: PLC0415  libp2p is slow
+
+    began = time.monotonic()
+    messages = _messages(arguments)
+    out = _prepare(arguments.out)
+    progress = Progress(quiet=False)
+    plan = Plan(
+        messages=messages,
+        relays=arguments.relays,
+        corrupt=arguments.corrupt,
+        rate=arguments.rate,
+        seed=arguments.seed,
+        folder=out / "relays",
+    )
+    with closing(progress), closing(Rehearsal(plan, progress)) as rehearsal:
+        course = rehearsal.run()
+        progress.step("archiving every relay with Spark into Delta")
+        started = time.monotonic()
+        archived = archive(rehearsal.addresses(), out, progress)
+        archive_s = time.monotonic() - started
+        outcome = Outcome(
+            messages=len(course.published_at_s),
+            senders=course.senders,
+            namespaces=course.namespaces,
+            relays=course.relays,
+            corrupt=course.corrupt,
+            latency_ms=course.latency(),
+            archive=archived.outcome,
+            seconds={
+                "publish": course.publish_s,
+                "catch_up": course.catch_up_s,
+                "archive": archive_s,
+                "total": time.monotonic() - began,
+            },
+        )
+        write_page(out / "report.html", outcome, course, archived)
+        (out / "report.json").write_text(json.dumps(outcome.to_json(), indent=2) + "\n")
+        progress.step("stopping the relays")
+    _print(outcome, arguments, out)
+    return 0 if not outcome.faults() else 1
+
+
+def _messages(arguments: argparse.Namespace) -> list[ChatMessage]:
+    count = arguments.messages or MESSAGES
+    if arguments.input is None:
+        return list(generate_chat(count, random.Random(arguments.seed)))  # noqa: S311  a workload
+    messages = list(islice(read_chat(arguments.input), count))
+    if len(messages) < (arguments.messages or 3):
+        raise InputError(
+            f"the file holds {len(messages):,} messages",
+            where=str(arguments.input),
+            hint="ask for fewer with --messages (at least 3)",
+        )
+    channels = {message.channel for message in messages}
+    if len(channels) > NAMESPACES_MAX:
+        raise InputError(
+            f"{len(channels):,} channels are more than a relay carries ({NAMESPACES_MAX:,})",
+            where=str(arguments.input),
+        )
+    return messages
+
+
+def _prepare(out: Path) -> Path:
+    """Return the folder, empty but for its marker.
+
+    Raises:
+        DemoError: it holds something that is not an earlier demo's; nothing was changed.
+
+    """
+    out = out.resolve()
+    try:
+        if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
+            raise DemoError(
+                "the folder holds something else; nothing was changed",
+                where=str(out),
+                hint="choose an empty folder with --out",
+            )
+        out.mkdir(parents=True, exist_ok=True)
+        (out / MARKER).touch()
+        for name in _OURS:
+            path = out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise DemoError(
+            f"cannot use the folder: {error.strerror}",
+            where=str(out),
+            hint="choose a folder you may write with --out",
+        ) from error
+    return out
+
+
+def _print(outcome: Outcome, arguments: argparse.Namespace, out: Path) -> None:
+    if arguments.json:
+        print_json(outcome.to_json())
+        return
+    rows = [
+        (r.name, r.stored, r.missed_while_offline, r.recovered, r.contiguous)
+        for r in outcome.relays
+    ]
+    print(table(("relay", "stored", "missed while offline", "recovered", "contiguous"), rows))
+    latency, archive, seconds = outcome.latency_ms, outcome.archive, outcome.seconds
+    print(
+        f"""
+{outcome.messages:,} messages of {outcome.senders:,} senders in {outcome.namespaces:,} lanes
+corrupt   {outcome.corrupt.sent:,} sent, {outcome.corrupt.rejected:,} turned away, \
+{outcome.corrupt.stored:,} stored
+latency   p50 {latency["p50"]:,} ms, p95 {latency["p95"]:,} ms, p99 {latency["p99"]:,} ms \
+(signature to commit)
+archive   {archive.rows:,} rows of {archive.copies:,} copies, {archive.rejected:,} rejected, \
+{archive.duplicates:,} duplicates, {archive.gaps:,} gaps
+seconds   publish {seconds["publish"]:.1f}, catch-up {seconds["catch_up"]:.1f}, \
+archive {seconds["archive"]:.1f}, total {seconds["total"]:.1f}
+report    {out / "report.html"}"""
+    )
+    for fault in outcome.faults():
+        print(f"FAULT     {fault}")
+    print("ok" if not outcome.faults() else "not ok")

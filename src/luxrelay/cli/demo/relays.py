@@ -1,0 +1,182 @@
+"""Relays as operating-system processes on loopback, each with its own folder and key."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from luxrelay.errors import DemoError
+from luxrelay.node.folder import Runtime, read_runtime
+
+START_S: Final = 60.0
+"""Seconds a relay has to become ready; libp2p alone takes some to import."""
+STOP_S: Final = 20.0
+"""Seconds a relay has to stop in order before it is killed."""
+_POLL_S: Final = 0.05
+_SAMPLE_S: Final = 0.2
+
+
+class RelayProcess:
+    """One relay: its configuration, its process, and where it listens."""
+
+    def __init__(self, name: str, folder: Path, topics: Sequence[str]) -> None:
+        """Describe the relay; nothing is started yet."""
+        self.name = name
+        self._folder = folder
+        self._topics = topics
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_path = folder / "relay.log"
+        self._runtime: Runtime | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where it listens.
+
+        Raises:
+            DemoError: it is not running.
+
+        """
+        if self._runtime is None:
+            raise DemoError(f"{self.name} is not running", where=str(self._log_path))
+        return self._runtime
+
+    @property
+    def running(self) -> bool:
+        """True between `wait_ready` and `stop`."""
+        return self._runtime is not None
+
+    def start(self, others: Sequence[RelayProcess]) -> None:
+        """Start the process; its peers are the running ones among ``others``."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        config = self._folder / "relay.toml"
+        config.write_text(self._config([other.runtime for other in others if other.running]))
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603  our own interpreter and package
+                [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait_ready(self) -> None:
+        """Return when the relay has written where it listens.
+
+        Raises:
+            DemoError: it ended or was not ready in time; carries its last words.
+
+        """
+        process = self._require_process()
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            runtime = read_runtime(self._folder / "data")
+            if runtime is not None and runtime.pid == process.pid:
+                self._runtime = runtime
+                return
+            if process.poll() is not None:
+                raise DemoError(
+                    f"{self.name} ended with code {process.returncode}: {self._last_words()}",
+                    where=str(self._log_path),
+                )
+            time.sleep(_POLL_S)
+        raise DemoError(f"{self.name} was not ready in {START_S:.0f} s", where=str(self._log_path))
+
+    def stop(self) -> None:
+        """Ask the process to end, and end it when it does not."""
+        process, self._process, self._runtime = self._process, None, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def status(self) -> dict[str, Any] | None:
+        """Return the relay's /status page, or None when it does not answer."""
+        runtime = self._runtime
+        if runtime is None:
+            return None
+        try:
+            with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=5) as answer:
+                loaded: dict[str, Any] = json.load(answer)
+                return loaded
+        except (OSError, ValueError, urllib.error.URLError):
+            return None
+
+    def _require_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise DemoError(f"{self.name} was not started", where=str(self._log_path))
+        return self._process
+
+    def _last_words(self) -> str:
+        lines = self._log_path.read_text(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else "no output"
+
+    def _config(self, peers: Sequence[Runtime]) -> str:
+        lines = [
+            "[node]",
+            f"name = {json.dumps(self.name)}",
+            'network = "demo"',
+            'data_dir = "data"',
+            "[gossip]",
+            'listen = ["/ip4/127.0.0.1/tcp/0"]',
+            f"peers = {json.dumps([peer.gossip[0] for peer in peers])}",
+            "[store]",
+            "ttl_ms = 3600000  # an hour, so that nothing ages while the demo runs",
+            "[sync]",
+            'listen = "127.0.0.1:0"',
+            f"peers = {json.dumps([peer.sync for peer in peers])}",
+            "interval_ms = 1000",
+            "allow_publish = true",
+            "[http]",
+            'listen = "127.0.0.1:0"',
+        ]
+        for topic in self._topics:
+            lines += ["[[namespace]]", f"content_topic = {json.dumps(topic)}"]
+        return "\n".join(lines) + "\n"
+
+
+class Sampler:
+    """Asks every running relay how much it holds, five times a second."""
+
+    def __init__(self, relays: Sequence[RelayProcess]) -> None:
+        """Begin to sample."""
+        self._relays = relays
+        self._began = time.monotonic()
+        self._stop = threading.Event()
+        self.samples: dict[str, list[tuple[float, int | None]]] = {r.name: [] for r in relays}
+        """Relay to (seconds since the start, messages stored or None while it was away)."""
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    def seconds(self) -> float:
+        """Return the seconds since the start."""
+        return time.monotonic() - self._began
+
+    def stop(self) -> None:
+        """Take a last sample and end."""
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        for relay in self._relays:
+            status = relay.status()
+            stored = None if status is None else int(status["store"]["messages"])
+            self.samples[relay.name].append((self.seconds(), stored))

@@ -1,0 +1,149 @@
+"""query and head: what a relay holds."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from luxrelay.bus import MsgHeader
+from luxrelay.cli.arguments import (
+    SubParsers,
+    add_command,
+    add_namespace,
+    add_relay,
+    chosen_namespace,
+    whole_number,
+)
+from luxrelay.cli.output import print_json, table
+from luxrelay.errors import HeaderError, SyncRemoteError
+from luxrelay.sync import Head, RelaySyncClient, WireMessage
+
+_U64 = 2**64 - 1
+
+
+def register(commands: SubParsers) -> None:
+    """Add both commands."""
+    query = add_command(
+        commands,
+        "query",
+        "list messages of one namespace, ascending by sequence",
+        "luxrelay query --namespace 9a37ec99238e5e156f7cdaca9ab0ed137bdc5fae --limit 20",
+        _query,
+    )
+    add_relay(query)
+    add_namespace(query)
+    query.add_argument(
+        "--lanes", action="store_true", help="the lanes of the namespace instead of itself"
+    )
+    query.add_argument(
+        "--from-seq", type=whole_number(0, _U64), default=0, metavar="N", help="after this sequence"
+    )
+    query.add_argument(
+        "--to-seq", type=whole_number(0, _U64), default=0, metavar="N", help="up to it; 0 = latest"
+    )
+    query.add_argument(
+        "--limit",
+        type=whole_number(1, 10_000),
+        default=100,
+        metavar="N",
+        help="messages of each namespace (default %(default)s)",
+    )
+    query.add_argument("--json", action="store_true", help="print JSON")
+
+    head = add_command(
+        commands,
+        "head",
+        "show how far a relay has come in a namespace and its lanes",
+        "luxrelay head --topic /chat/1/room",
+        _head,
+    )
+    add_relay(head)
+    add_namespace(head)
+    head.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _query(arguments: argparse.Namespace) -> int:
+    namespace = chosen_namespace(arguments)
+    shown: list[tuple[MsgHeader, WireMessage]] = []
+    more = False
+    with RelaySyncClient(arguments.relay) as relay:
+        heads = list(relay.list_heads(namespace)) if arguments.lanes else []
+        chosen = [h.namespace_id for h in heads if h.messages] if arguments.lanes else [namespace]
+        for each in chosen:
+            page = relay.sync_page(each, arguments.from_seq, arguments.to_seq, arguments.limit)
+            more |= page.status.has_more
+            shown += [(_decode(message, relay.address), message) for message in page.messages]
+    if arguments.json:
+        print_json({"messages": [_as_json(h, m) for h, m in shown], "hasMore": more})
+        return 0
+    rows = [
+        (h.namespace_id.hex()[:12], h.seq, h.timestamp, h.blob_len, _preview(m.blob))
+        for h, m in shown
+    ]
+    print(table(("namespace", "seq", "timestamp ms", "bytes", "payload"), rows))
+    if more:
+        print("more messages follow: raise --limit or --from-seq")
+    return 0
+
+
+def _head(arguments: argparse.Namespace) -> int:
+    namespace = chosen_namespace(arguments)
+    with RelaySyncClient(arguments.relay) as relay:
+        heads = [head for head in relay.list_heads(namespace) if head.messages]
+    if arguments.json:
+        print_json([_head_json(head) for head in heads])
+        return 0
+    rows = [
+        (
+            head.namespace_id.hex(),
+            "lane" if head.namespace_id != head.parent_id else "parent",
+            head.earliest_seq,
+            head.contiguous_seq,
+            head.latest_seq,
+            head.messages,
+            head.size_bytes,
+        )
+        for head in heads
+    ]
+    names = ("namespace", "kind", "earliest", "contiguous", "latest", "messages", "bytes")
+    print(table(names, rows))
+    return 0
+
+
+def _decode(message: WireMessage, address: str) -> MsgHeader:
+    try:
+        return MsgHeader.decode(message.header)
+    except HeaderError as error:
+        raise SyncRemoteError(
+            f"the relay sent a broken header: {error.what}", where=address
+        ) from error
+
+
+def _as_json(header: MsgHeader, message: WireMessage) -> dict[str, Any]:
+    held = bool(message.blob) or not header.blob_len
+    return {
+        "header": header.to_json(),
+        "blob": "0x" + message.blob.hex() if held else None,
+        "receivedAt": message.received_at,
+        "expiresAt": message.expires_at,
+    }
+
+
+def _head_json(head: Head) -> dict[str, Any]:
+    return {
+        "namespaceId": "0x" + head.namespace_id.hex(),
+        "parentId": "0x" + head.parent_id.hex(),
+        "earliestSeq": head.earliest_seq,
+        "contiguousHead": head.contiguous_seq,
+        "latestSeq": head.latest_seq,
+        "finalizedSeq": head.finalized_seq,
+        "latestTimestamp": head.latest_timestamp,
+        "messages": head.messages,
+        "sizeBytes": head.size_bytes,
+    }
+
+
+def _preview(blob: bytes) -> str:
+    text = blob[:120].decode(errors="replace")
+    shown = "".join(c if c.isprintable() else "·" for c in text)
+    return shown[:60] + ("…" if len(shown) > 60 or len(blob) > 120 else "")

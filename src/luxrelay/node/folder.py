@@ -1,0 +1,101 @@
+"""The data folder of a node: its identity, its store, and where it listens now.
+
+Source: decisions J10; issue of the walking skeleton: a foreign folder is refused, unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from luxrelay.bus import SigningKey
+from luxrelay.errors import NodeError
+from luxrelay.node.keyfile import read_or_create
+
+IDENTITY_FILE: Final = "identity.pem"
+STORE_FOLDER: Final = "store"
+RUNTIME_FILE: Final = "runtime.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Where a running node is to be found."""
+
+    pid: int
+    """Its process."""
+    peer_id: str
+    """Its libp2p identity, base58."""
+    gossip: tuple[str, ...]
+    """Multiaddresses with the peer id."""
+    sync: str
+    """``host:port`` of RelaySync."""
+    http: str
+    """``host:port`` of the observation pages."""
+
+
+class DataFolder:
+    """Opens a data folder, or refuses one that is not ours."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder, or take one that holds a node's identity, or an empty one.
+
+        Raises:
+            NodeError: it holds something else, or cannot be made (``store.foreign``,
+                ``store.io``); nothing was changed.
+
+        """
+        self.path = path
+        try:
+            if path.exists() and not path.is_dir():
+                raise NodeError("the data folder is a file", where=str(path), code="store.foreign")
+            names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+            if names and IDENTITY_FILE not in names:
+                raise NodeError(
+                    f"the data folder holds {min(names)!r} and no identity of a node",
+                    where=str(path),
+                    code="store.foreign",
+                )
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NodeError(
+                f"cannot use the data folder: {error.strerror}", where=str(path), code="store.io"
+            ) from error
+
+    @property
+    def store(self) -> Path:
+        """Where the relay store lies."""
+        return self.path / STORE_FOLDER
+
+    def identity(self) -> SigningKey:
+        """Return the node's identity key, made on the first start."""
+        return read_or_create(self.path / IDENTITY_FILE)
+
+    def announce(self, runtime: Runtime) -> None:
+        """Write where the node listens, whole or not at all."""
+        scratch = self.path / f".{RUNTIME_FILE}.new"
+        scratch.write_text(json.dumps(asdict(runtime), indent=1) + "\n")
+        scratch.replace(self.path / RUNTIME_FILE)
+
+    def withdraw(self) -> None:
+        """Remove what `announce` wrote, if it is still ours."""
+        runtime = read_runtime(self.path)
+        if runtime is not None and runtime.pid == os.getpid():
+            (self.path / RUNTIME_FILE).unlink(missing_ok=True)
+
+
+def read_runtime(data_dir: Path) -> Runtime | None:
+    """Return where the node of ``data_dir`` listens, or None when it says nothing."""
+    try:
+        loaded = json.loads((data_dir / RUNTIME_FILE).read_text())
+        return Runtime(
+            pid=int(loaded["pid"]),
+            peer_id=str(loaded["peer_id"]),
+            gossip=tuple(map(str, loaded["gossip"])),
+            sync=str(loaded["sync"]),
+            http=str(loaded["http"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

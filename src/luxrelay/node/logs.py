@@ -1,0 +1,59 @@
+"""Log lines: for people on a terminal, JSON elsewhere; on standard error.
+
+Values go into fields, never into the text, so that a line can be found by its text. Keys whose
+names say secret are never written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+LOGGER: Final = "luxrelay"
+_SECRET: Final = ("secret", "seed", "passphrase", "token", "private")
+
+
+class FieldFormatter(logging.Formatter):
+    """Writes a record and its fields, as JSON or for people."""
+
+    def __init__(self, node: str, *, as_json: bool) -> None:
+        """Put the node's name on every line."""
+        super().__init__()
+        self._node = node
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = {
+            name: value
+            for name, value in getattr(record, "fields", {}).items()
+            if not any(word in name for word in _SECRET)
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        text = record.getMessage()
+        if self._as_json:
+            line = {"time": stamp, "level": record.levelname.lower(), "node": self._node}
+            return json.dumps({**line, "event": text, **fields}, default=str, ensure_ascii=False)
+        shown = " ".join(f"{name}={value}" for name, value in fields.items())
+        return f"{stamp[11:23]} {record.levelname[0]} {self._node}: {text}  {shown}".rstrip()
+
+
+def start_logging(node: str, level: str, stream: TextIO | None = None) -> None:
+    """Send our log lines to ``stream`` (standard error by default); libraries warn only."""
+    target = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(FieldFormatter(node, as_json=not target.isatty()))
+    logger = logging.getLogger(LOGGER)
+    logger.handlers = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def log(level: int, event: str, **fields: object) -> None:
+    """Write one line: a fixed text and its fields."""
+    logging.getLogger(LOGGER).log(level, event, extra={"fields": fields})

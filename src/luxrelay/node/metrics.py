@@ -1,0 +1,161 @@
+"""Every Prometheus metric once: name, help, unit, bounded labels.
+
+Rooms only count; this file reads their snapshots when somebody scrapes. Labels come from closed
+sets (doors, verdict kinds, codes, configured topics), so their number is bounded.
+
+Source: LP-6420 §9, LP-6421 §8, LP-6491; G30, P45.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from luxrelay.net import NetStats
+from luxrelay.node.stages.doors import Doors
+from luxrelay.store import StoreStats
+from luxrelay.sync.rpc.stats import SyncServerStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the numbers come from; each is called at every scrape, from the scraping thread."""
+
+    net: Callable[[], NetStats]
+    store: Callable[[], StoreStats]
+    sync: Callable[[], SyncServerStats]
+    doors: Doors
+    uptime_s: Callable[[], float]
+    clock_ms: Callable[[], int]
+    catch_up: Callable[[], dict[str, int]]
+
+
+class NodeMetrics:
+    """The node's registry, apart from any other in the process."""
+
+    def __init__(self, sources: Sources) -> None:
+        """Register one collector for all."""
+        self._registry = CollectorRegistry()
+        self._registry.register(_NodeCollector(sources))
+
+    def exposition(self) -> bytes:
+        """Return the Prometheus text of this moment."""
+        return generate_latest(self._registry)
+
+
+class _NodeCollector(Collector):
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterable[Metric]:
+        yield _gauge(
+            "luxrelay_uptime_seconds", "Since the node was ready.", self._sources.uptime_s()
+        )
+        yield from _messages(self._sources)
+        yield from _network(self._sources.net())
+        yield from _store(self._sources.store(), self._sources.clock_ms())
+        yield from _sync(self._sources)
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing beforehand, so that registering does not read the rooms."""
+        return ()
+
+
+def _messages(sources: Sources) -> Iterable[Metric]:
+    verdicts = CounterMetricFamily(
+        "luxrelay_verdicts",
+        "Messages judged, by door (gossip, publish, sync), verdict and code.",
+        labels=("door", "verdict", "code"),
+    )
+    for (door, kind, code), count in sorted(sources.doors.counts.snapshot().items()):
+        verdicts.add_metric((door, kind.name.lower(), code.name.lower()), count)
+    yield verdicts
+    buckets, total_ms = sources.doors.latency.snapshot()
+    for name in ("relay_message_latency_ms", "luxda_relay_latency_ms"):
+        yield HistogramMetricFamily(
+            name,
+            "From a header's timestamp to its commit here, gossip only, milliseconds.",
+            buckets=buckets,
+            sum_value=total_ms,
+        )
+
+
+def _network(net: NetStats) -> Iterable[Metric]:
+    router = net.router
+    for name, help_text, value in (
+        ("relay_messages_received", "Messages received from peers.", router.received),
+        ("relay_messages_published", "Messages this node published.", router.published),
+        ("luxrelay_gossip_duplicates", "Messages received again.", router.duplicates),
+        ("luxrelay_gossip_rejected", "Messages rejected.", router.rejected),
+        ("luxrelay_gossip_ignored", "Messages ignored.", router.ignored),
+        ("luxrelay_gossip_malformed", "Frames and messages that cannot be read.", router.malformed),
+        ("luxrelay_gossip_busy", "Messages ignored for want of room.", router.busy),
+        ("luxrelay_gossip_forwarded", "Messages sent on to mesh peers.", router.forwarded),
+        (
+            "luxrelay_gossip_dropped",
+            "Messages a full queue had no room for.",
+            router.dropped_messages,
+        ),
+        ("luxrelay_net_bytes_in", "Bytes received by libp2p.", net.host.bytes_in),
+        ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
+        (
+            "luxrelay_net_stalled_peers",
+            "Peers dropped because they took nothing.",
+            net.driver.dropped_stalled,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    judged = router.accepted + router.ignored + router.rejected
+    yield _gauge(
+        "relay_duplicate_ratio",
+        "Duplicates among messages received, 0 to 1.",
+        router.duplicates / router.received if router.received else 0.0,
+    )
+    yield _gauge(
+        "relay_invalid_ratio",
+        "Rejected among messages judged, 0 to 1.",
+        router.rejected / judged if judged else 0.0,
+    )
+    for name in ("relay_peer_count", "luxda_peer_count"):
+        yield _gauge(name, "Peers connected.", net.host.peers)
+    yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
+    mesh = GaugeMetricFamily("relay_mesh_size", "Mesh peers by topic.", labels=("topic",))
+    for topic, size in sorted(router.mesh.items()):
+        mesh.add_metric((topic,), size)
+    yield mesh
+
+
+def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
+    yield _gauge("relay_store_messages", "Messages stored.", store.messages)
+    yield _gauge("relay_store_size_bytes", "Bytes of messages stored.", store.size_bytes)
+    yield _gauge("luxrelay_store_namespaces", "Namespaces with a head.", store.namespaces)
+    oldest = store.oldest_timestamp
+    window = max(0.0, (now_ms - oldest) / 1000) if oldest else 0.0
+    yield _gauge("relay_store_window_seconds", "Age of the oldest message.", window)
+
+
+def _sync(sources: Sources) -> Iterable[Metric]:
+    sync = sources.sync()
+    yield _counter("relay_sync_requests", "Sync calls answered.", sync.requests)
+    yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages)
+    yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes)
+    yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
+    for name, value in sorted(sources.catch_up().items()):
+        yield _counter(f"luxrelay_catch_up_{name}", f"Catch-up: messages {name}.", value)
+
+
+def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, help_text, value=value)
+
+
+def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_text, value=value)

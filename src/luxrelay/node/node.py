@@ -1,0 +1,349 @@
+"""One relay from its parts; the only place that knows them all.
+
+Theory of operation
+-------------------
+*Threads*: libp2p and the gossip router live on one trio loop. RocksDB batches and signatures run
+in worker threads, RelaySync in gRPC's own, the pages for operators in their own; all of them call
+the thread-safe store and the doors, never the router.
+*Start*: data folder, identity, store, RelaySync, pages, libp2p, gossip, catch-up; then
+``runtime.json`` says where everything listens. What fails on the way says so in one line and
+undoes what was started.
+*Stop*: no new sync calls, gossip ends, running batches finish, the store closes. Nothing that was
+acknowledged can be lost, because acknowledgements leave after the commit.
+
+Source: architecture of the house; LP-6490.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import trio
+
+from luxrelay import __version__
+from luxrelay.bus import NamespaceId, SigningKey, VerdictKind
+from luxrelay.errors import LuxRelayError
+from luxrelay.gossip import GossipParams, GossipRouter, PeerId, Validate, topic_for_namespace
+from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost, peer_text
+from luxrelay.node.catch_up import CatchUpLoop
+from luxrelay.node.config import NodeConfig
+from luxrelay.node.folder import DataFolder, Runtime
+from luxrelay.node.logs import log, start_logging
+from luxrelay.node.metrics import NodeMetrics, Sources
+from luxrelay.node.observe import Observer, Views
+from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.store import Durability, RelayStore, RelayStoreConfig
+from luxrelay.sync import SyncServerConfig
+from luxrelay.sync.rpc.service import RelaySyncServer
+
+
+def wall_ms() -> int:
+    """Return the wall clock, Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def run_node(config: NodeConfig) -> int:
+    """Run a relay until SIGTERM or SIGINT; return 0 after an orderly end.
+
+    Raises:
+        LuxRelayError: it cannot start or go on; everything that was started has been stopped.
+
+    """
+    start_logging(config.name, config.log_level)
+    node = Node(config)
+    try:
+        trio.run(node.run)
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
+    return 0
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first of our own errors in a group, else the first of all."""
+    ours = group.subgroup(LuxRelayError)
+    found: BaseException = group if ours is None else ours
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+class Node:
+    """The parts of one relay and their lives."""
+
+    def __init__(self, config: NodeConfig, *, rng: random.Random | None = None) -> None:
+        """Keep the configuration; nothing is opened before `run`."""
+        self._config = config
+        self._rng = rng or random.SystemRandom()
+        self._policies = {
+            entry.namespace_id: frozenset({entry.policy_hash}) for entry in config.namespaces
+        }
+        self._ready_at: float | None = None
+        self._stopping = threading.Event()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
+        folder = DataFolder(self._config.data_dir)
+        identity = folder.identity()
+        with ExitStack() as stack:
+            store = RelayStore.open(folder.store, self._store_config(), now_ms=wall_ms())
+            stack.callback(store.close)
+            judge = Judge(
+                _Known(store),
+                self._policies,
+                JudgeConfig(ttl_ms=self._config.ttl_ms),
+                wall_ms,
+            )
+            stack.callback(judge.close)
+            await self._serve(folder, identity, store, judge, task_status)
+
+    def _store_config(self) -> RelayStoreConfig:
+        return RelayStoreConfig(
+            cold_store_ttl_ms=self._config.ttl_ms,
+            max_storage_bytes=self._config.max_storage_bytes,
+            durability=Durability(self._config.durability),
+        )
+
+    async def _serve(
+        self,
+        folder: DataFolder,
+        identity: SigningKey,
+        store: RelayStore,
+        judge: Judge,
+        task_status: trio.TaskStatus[Runtime],
+    ) -> None:
+        config = self._config
+        net_config = NetConfig(listen=config.gossip_listen, peers=config.gossip_peers)
+        host = RelayHost(identity.seed, net_config)
+        params = GossipParams(
+            heartbeat_interval_s=config.heartbeat_ms / 1000,
+            peers_max=config.connections_max,
+            pending_max=config.inbox_max,
+        )
+        router = GossipRouter(params, rng=self._rng, own_id=host.peer_id)
+        doors = Doors(
+            store=store,
+            judge=judge,
+            identity=identity,
+            network=config.network,
+            inline_blob_max=config.inline_blob_max,
+            clock_ms=wall_ms,
+            spread=_Spread(lambda: driver),
+        )
+        driver = GossipDriver(
+            router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
+        )
+        server = RelaySyncServer(
+            store,
+            _server_config(config),
+            clock_ms=wall_ms,
+            publisher=doors if config.allow_publish else None,
+        )
+        catch_up = CatchUpLoop(
+            store,
+            doors,
+            parents=tuple(self._policies),
+            peers=config.sync_peers,
+            stopping=self._stopping,
+        )
+        with ExitStack() as stack:
+            sync_address = f"{config.sync_listen.rpartition(':')[0]}:{server.start()}"
+            stack.callback(server.stop, 1.0)
+            views = self._views(driver, store, server, doors, catch_up)
+            observer = Observer(config.http_listen, views)
+            stack.callback(observer.stop)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_signal, nursery.cancel_scope)
+                addresses = await nursery.start(host.run)
+                await nursery.start(driver.run)
+                for entry in config.namespaces:
+                    driver.subscribe(topic_for_namespace(config.network, entry.namespace_id))
+                nursery.start_soon(self._expire, store)
+                nursery.start_soon(self._keep_caught_up, catch_up)
+                runtime = Runtime(
+                    pid=os.getpid(),
+                    peer_id=host.peer_text,
+                    gossip=tuple(addresses),
+                    sync=sync_address,
+                    http=observer.address,
+                )
+                folder.announce(runtime)
+                stack.callback(folder.withdraw)
+                self._ready_at = time.monotonic()
+                log(
+                    logging.INFO,
+                    "ready",
+                    version=__version__,
+                    peer_id=runtime.peer_id,
+                    gossip=",".join(addresses),
+                    sync=sync_address,
+                    http=observer.address,
+                    namespaces=len(config.namespaces),
+                )
+                task_status.started(runtime)
+        log(logging.INFO, "stopped")
+
+    async def _until_signal(self, scope: trio.CancelScope) -> None:
+        try:
+            async with _signals() as signals:
+                async for number in signals:
+                    log(logging.INFO, "stopping", signal=signal.Signals(number).name)
+                    scope.cancel()
+        finally:
+            self._stopping.set()
+
+    async def _expire(self, store: RelayStore) -> None:
+        while True:
+            await trio.sleep(self._config.expire_interval_ms / 1000)
+            try:
+                stats = await trio.to_thread.run_sync(store.expire, wall_ms())
+            except LuxRelayError as error:
+                log(logging.ERROR, "expiry failed", error=str(error))
+                continue
+            if stats.removed_count:
+                log(logging.INFO, "expired", messages=stats.removed_count)
+
+    async def _keep_caught_up(self, catch_up: CatchUpLoop) -> None:
+        while self._config.sync_peers and self._policies:
+            await trio.to_thread.run_sync(catch_up.once)
+            await trio.sleep(self._config.sync_interval_ms / 1000)
+
+    def _views(
+        self,
+        driver: GossipDriver,
+        store: RelayStore,
+        server: RelaySyncServer,
+        doors: Doors,
+        catch_up: CatchUpLoop,
+    ) -> Views:
+        def uptime() -> float:
+            return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
+
+        metrics = NodeMetrics(
+            Sources(
+                net=_from_loop(driver.stats),
+                store=store.stats,
+                sync=server.stats,
+                doors=doors,
+                uptime_s=uptime,
+                clock_ms=wall_ms,
+                catch_up=catch_up.totals,
+            )
+        )
+
+        def status() -> dict[str, Any]:
+            return {
+                "name": self._config.name,
+                "version": __version__,
+                "network": self._config.network,
+                "uptime_s": round(uptime(), 1),
+                "store": _store_view(store),
+                "catch_up": catch_up.view(),
+                **_net_view(_from_loop(driver.stats)()),
+            }
+
+        def healthy() -> tuple[bool, dict[str, Any]]:
+            fault = doors.fault()
+            ready = self._ready_at is not None and not fault and not self._stopping.is_set()
+            return ready, {"ready": ready, "fault": fault}
+
+        return Views(metrics=metrics.exposition, healthy=healthy, status=status)
+
+
+class _Known:
+    """Answers the judge from the store."""
+
+    def __init__(self, store: RelayStore) -> None:
+        self.has = store.has
+        self._head = store.head
+
+    def contiguous_seq(self, namespace_id: NamespaceId) -> int:
+        return self._head(namespace_id).contiguous_seq
+
+
+class _Spread:
+    """Hands messages from a publishing thread to the gossip loop."""
+
+    def __init__(self, driver: Callable[[], GossipDriver]) -> None:
+        self._driver = driver
+        self._token = trio.lowlevel.current_trio_token()
+
+    def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
+        if not items:
+            return []
+        try:
+            return trio.from_thread.run(self._driver().publish, items, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):
+            # The node is stopping: the messages are stored, and peers will ask for them.
+            return [0] * len(items)
+
+
+def _in_worker(doors: Doors) -> Callable[[list[Validate]], Any]:
+    async def validate(batch: list[Validate]) -> list[VerdictKind]:
+        return await trio.to_thread.run_sync(doors.gossip, batch)
+
+    return validate
+
+
+def _from_loop(read: Callable[[], NetStats]) -> Callable[[], NetStats]:
+    """Return a reader that may be called from any thread: the loop owns what it reads."""
+    token = trio.lowlevel.current_trio_token()
+
+    def call() -> NetStats:
+        return trio.from_thread.run_sync(read, trio_token=token)
+
+    return call
+
+
+def _server_config(config: NodeConfig) -> SyncServerConfig:
+    host, _, port = config.sync_listen.rpartition(":")
+    return SyncServerConfig(host=host, port=int(port), window_ms=config.ttl_ms)
+
+
+def _store_view(store: RelayStore) -> dict[str, Any]:
+    stats = store.stats()
+    return {
+        "messages": stats.messages,
+        "namespaces": stats.namespaces,
+        "size_bytes": stats.size_bytes,
+    }
+
+
+def _net_view(net: NetStats) -> dict[str, Any]:
+    peers = {
+        peer_text(PeerId(peer)): {
+            "received": stats.received,
+            "duplicates": stats.duplicates,
+            "accepted": stats.accepted,
+            "ignored": stats.ignored,
+            "rejected": stats.rejected,
+            "malformed": stats.malformed,
+        }
+        for peer, stats in net.router.peers.items()
+    }
+    return {"peers": peers, "mesh": dict(net.router.mesh)}
+
+
+@asynccontextmanager
+async def _signals() -> AsyncIterator[AsyncIterator[int]]:
+    """Receive SIGTERM and SIGINT; outside the main thread, where nobody may, wait for ever."""
+    if threading.current_thread() is threading.main_thread():
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            yield received
+    else:
+        yield _nothing()
+
+
+async def _nothing() -> AsyncIterator[int]:
+    await trio.sleep_forever()
+    yield 0

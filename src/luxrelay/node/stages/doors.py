@@ -1,0 +1,206 @@
+"""The three doors of the node: gossip, publish and sync, on one path through the stages.
+
+Each door turns what it gets into candidates, has them judged, writes the accepted ones as one
+batch, and answers after the commit. Everything here is synchronous and thread-safe; the callers
+choose the thread.
+
+Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from luxrelay.bus import (
+    Code,
+    ContentId,
+    MsgHeader,
+    NamespaceId,
+    SigningKey,
+    Verdict,
+    VerdictKind,
+    message_id,
+)
+from luxrelay.bus.constants import NAMESPACE_BYTES
+from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
+from luxrelay.bus.structure import structure_verdict
+from luxrelay.bus.verdict import reject
+from luxrelay.errors import HeaderError
+from luxrelay.gossip import (
+    HeaderAnnouncement,
+    MessageType,
+    RelayMessage,
+    Validate,
+    encode_header_with_blob,
+    topic_for_namespace,
+)
+from luxrelay.node.stages.candidate import Candidate, VerdictCounts
+from luxrelay.node.stages.ingest import ingest
+from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.verify import Judge
+from luxrelay.node.stages.write import write
+from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
+from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
+
+
+class NodeStore(Protocol):
+    """What the doors ask of a store."""
+
+    def put_many(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
+        """Store a group; durable when it returns."""
+
+    def has(self, content_id: ContentId) -> bool:
+        """Return True when the content is stored."""
+
+    def head(self, namespace_id: NamespaceId) -> NamespaceHead:
+        """Return a namespace's head."""
+
+
+Spread = Callable[[Sequence[tuple[str, bytes]]], list[int]]
+"""Hands (topic, envelope) pairs to gossip; returns to how many peers each went."""
+
+
+class Doors:
+    """Where messages enter the node."""
+
+    def __init__(
+        self,
+        *,
+        store: NodeStore,
+        judge: Judge,
+        identity: SigningKey,
+        network: str,
+        inline_blob_max: int,
+        clock_ms: Callable[[], int],
+        spread: Spread,
+    ) -> None:
+        """Join the parts; ``spread`` is called from the publishing thread."""
+        self._store = store
+        self._judge = judge
+        self._identity = identity
+        self._network = network
+        self._inline_blob_max = inline_blob_max
+        self._clock_ms = clock_ms
+        self._spread = spread
+        self.counts = VerdictCounts()
+        """Verdicts by door, kind and code."""
+        self.latency = LatencyHistogram()
+        """Milliseconds from a header's timestamp to its commit here, gossip only (G31)."""
+
+    def gossip(self, batch: Sequence[Validate]) -> list[VerdictKind]:
+        """Return the verdict kinds on a batch from peers; accepted ones are durable."""
+        found = [
+            ingest(item.topic, item.message, item.peer, inline_blob_max=self._inline_blob_max)
+            for item in batch
+        ]
+        candidates = [entry for entry in found if isinstance(entry, Candidate)]
+        judged = iter(self._pass(candidates, self._judge.judge(candidates, LIVE_RULES)))
+        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
+        now_ms = self._clock_ms()
+        for entry, verdict in zip(found, verdicts, strict=True):
+            self.counts.add("gossip", verdict)
+            if verdict.accepted and isinstance(entry, Candidate):
+                self.latency.observe(now_ms - entry.header.timestamp)
+        return [verdict.kind for verdict in verdicts]
+
+    def publish(self, items: Sequence[PublishItem]) -> list[PublishReceipt]:
+        """Return a receipt for each message an application hands in.
+
+        Accepted messages are durable before they are spread and before the receipt leaves. A
+        message that is stored already is answered as stored, so that publishing again is safe.
+
+        Source: what users ask 5 and 7.
+        """
+        found = [_published(item) for item in items]
+        candidates = [entry for entry in found if isinstance(entry, Candidate)]
+        judged = iter(self._pass(candidates, self._judge.judge(candidates, LIVE_RULES)))
+        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
+        fresh = [
+            entry
+            for entry, verdict in zip(found, verdicts, strict=True)
+            if verdict.accepted and isinstance(entry, Candidate)
+        ]
+        peers = iter(self._spread([self._envelope(candidate) for candidate in fresh]))
+        receipts = []
+        for entry, verdict in zip(found, verdicts, strict=True):
+            self.counts.add("publish", verdict)
+            sent = next(peers) if verdict.accepted else 0
+            receipts.append(self._receipt(entry, verdict, sent))
+        return receipts
+
+    def history(
+        self, parent: NamespaceId, messages: Sequence[WireMessage], source: bytes
+    ) -> list[Verdict]:
+        """Return the verdict on each message that a relay served; accepted ones are durable.
+
+        Source: LP-6421 §2.3; the verdict table's sync column.
+        """
+        found = [_served(message, parent, source) for message in messages]
+        candidates = [entry for entry in found if isinstance(entry, Candidate)]
+        judged = iter(self._pass(candidates, self._judge.judge(candidates, SYNC_RULES)))
+        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
+        for verdict in verdicts:
+            self.counts.add("sync", verdict)
+        return verdicts
+
+    def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
+        return write(self._store, candidates, verdicts, self._clock_ms())
+
+    def _envelope(self, candidate: Candidate) -> tuple[str, bytes]:
+        header_bytes, blob = candidate.header.encode(), candidate.blob or b""
+        announcement = HeaderAnnouncement.signed(header_bytes, self._identity, self._clock_ms())
+        topic = topic_for_namespace(self._network, candidate.parent)
+        inline = bool(blob) and len(blob) <= self._inline_blob_max
+        message = RelayMessage(
+            type=MessageType.HEADER_WITH_BLOB if inline else MessageType.HEADER,
+            topic=topic,
+            payload=encode_header_with_blob(announcement, blob)
+            if inline
+            else announcement.encode(),
+        )
+        return topic, message.encode()
+
+    def _receipt(
+        self, entry: Candidate | Verdict, verdict: Verdict, peers_sent: int
+    ) -> PublishReceipt:
+        if isinstance(entry, Verdict):
+            return PublishReceipt(verdict=verdict.kind, code=verdict.code, reason=verdict.reason)
+        header = entry.header
+        lost = verdict.code in {Code.CONTENTION, Code.SEQUENCE_GAP}
+        expected = self._store.head(header.namespace_id).latest_seq + 1 if lost else 0
+        return PublishReceipt(
+            verdict=verdict.kind,
+            code=verdict.code,
+            reason=verdict.reason,
+            stored=verdict.accepted or verdict.code is Code.DUPLICATE,
+            peers_sent=peers_sent,
+            message_id=message_id(header.namespace_id, header.seq),
+            expected_seq=expected,
+        )
+
+
+def _published(item: PublishItem) -> Candidate | Verdict:
+    if item.parent_id and len(item.parent_id) != NAMESPACE_BYTES:
+        return reject(Code.INVALID_NAMESPACE, "parent_id has not 20 bytes (LP-6410)")
+    header = _decode(item.header)
+    if isinstance(header, Verdict):
+        return header
+    parent = NamespaceId(item.parent_id) if item.parent_id else header.namespace_id
+    return Candidate(header=header, blob=item.blob, parent=parent)
+
+
+def _served(message: WireMessage, parent: NamespaceId, source: bytes) -> Candidate | Verdict:
+    header = _decode(message.header)
+    if isinstance(header, Verdict):
+        return header
+    # A relay may hold a header without its blob; an empty answer then says nothing about it.
+    blob = None if not message.blob and header.blob_len else message.blob
+    return Candidate(header=header, blob=blob, parent=parent, source=source)
+
+
+def _decode(data: bytes) -> MsgHeader | Verdict:
+    try:
+        return MsgHeader.decode(data)
+    except HeaderError as error:
+        return structure_verdict(Code(error.verdict_code))
