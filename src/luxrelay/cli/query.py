@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 from typing import Any
 
 from luxrelay.bus import MsgHeader
@@ -77,10 +78,10 @@ def _query(arguments: argparse.Namespace) -> int:
         print_json({"messages": [_as_json(h, m) for h, m in shown], "hasMore": more})
         return 0
     rows = [
-        (h.namespace_id.hex()[:12], h.seq, h.timestamp, h.blob_len, _preview(m.blob))
+        (h.namespace_id.hex()[:12], h.seq, _moment(h.timestamp), h.blob_len, _preview(m.blob))
         for h, m in shown
     ]
-    print(table(("namespace", "seq", "timestamp ms", "bytes", "payload"), rows))
+    print(table(("namespace", "seq", "timestamp", "bytes", "payload"), rows))
     if more:
         print("more messages follow: raise --limit or --from-seq")
     return 0
@@ -141,6 +142,13 @@ def _head_json(head: Head) -> dict[str, Any]:
         "messages": head.messages,
         "sizeBytes": head.size_bytes,
     }
+
+
+def _moment(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:23]
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"  # a header may carry any u64
 
 
 def _preview(blob: bytes) -> str:

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from luxrelay.net import NetStats
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import StoreStats
-from luxrelay.sync.rpc.stats import SyncServerStats
+from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +145,27 @@ def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
 
 def _sync(sources: Sources) -> Iterable[Metric]:
     sync = sources.sync()
-    yield _counter("relay_sync_requests", "Sync calls answered.", sync.requests)
-    yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages)
-    yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes)
+    requests = CounterMetricFamily(
+        "relay_sync_requests", "Sync calls by method and gRPC status.", labels=("method", "status")
+    )
+    for (method, status), count in sorted(sync.requests.items()):
+        requests.add_metric((method, status), count)
+    yield requests
+    latency = HistogramMetricFamily(
+        "relay_sync_latency_ms", "Duration of sync calls, milliseconds.", labels=("method",)
+    )
+    for method, taken in sorted(sync.latency.items()):
+        running, buckets = 0, []
+        for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), taken.counts, strict=True):
+            running += count
+            buckets.append((bound, running))
+        latency.add_metric((method,), buckets, taken.sum_ms)
+    yield latency
+    yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages_sent)
+    yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes_sent)
     yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
     for name, value in sorted(sources.catch_up().items()):
-        yield _counter(f"luxrelay_catch_up_{name}", f"Catch-up: messages {name}.", value)
+        yield _counter(f"luxrelay_catch_up_{name}", f"Catch-up: {name} so far.", value)
 
 
 def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:

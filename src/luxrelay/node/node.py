@@ -32,7 +32,9 @@ from luxrelay import __version__
 from luxrelay.bus import NamespaceId, SigningKey, VerdictKind
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import GossipParams, GossipRouter, PeerId, Validate, topic_for_namespace
-from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost, peer_text
+from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost
+from luxrelay.net.addresses import peer_text
+from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
@@ -89,9 +91,7 @@ class Node:
         self._ready_at: float | None = None
         self._stopping = threading.Event()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
         folder = DataFolder(self._config.data_dir)
         identity = folder.identity()
@@ -120,7 +120,7 @@ class Node:
         identity: SigningKey,
         store: RelayStore,
         judge: Judge,
-        task_status: trio.TaskStatus[Runtime],
+        task_status: ReadyReport[Runtime],
     ) -> None:
         config = self._config
         net_config = NetConfig(listen=config.gossip_listen, peers=config.gossip_peers)
@@ -157,6 +157,7 @@ class Node:
             stopping=self._stopping,
         )
         with ExitStack() as stack:
+            stack.callback(catch_up.close)
             sync_address = f"{config.sync_listen.rpartition(':')[0]}:{server.start()}"
             stack.callback(server.stop, 1.0)
             views = self._views(driver, store, server, doors, catch_up)
@@ -229,9 +230,10 @@ class Node:
         def uptime() -> float:
             return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
+        read_net = _from_loop(driver.stats)
         metrics = NodeMetrics(
             Sources(
-                net=_from_loop(driver.stats),
+                net=read_net,
                 store=store.stats,
                 sync=server.stats,
                 doors=doors,
@@ -249,7 +251,7 @@ class Node:
                 "uptime_s": round(uptime(), 1),
                 "store": _store_view(store),
                 "catch_up": catch_up.view(),
-                **_net_view(_from_loop(driver.stats)()),
+                **_net_view(read_net()),
             }
 
         def healthy() -> tuple[bool, dict[str, Any]]:

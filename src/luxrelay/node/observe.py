@@ -9,6 +9,7 @@ Source: LP-6490, LP-6491; what users ask 10.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from socket import socket
 from typing import Any, Final
 
 from luxrelay.errors import NodeError
+from luxrelay.node.logs import log
 
 TIMEOUT_S: Final = 5.0
 """Seconds a client may take for its request or for reading the answer."""
@@ -103,7 +105,15 @@ def _handler(views: Views) -> type[BaseHTTPRequestHandler]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
+            try:
+                self._page(self.path.partition("?")[0])
+            except OSError:
+                raise  # the client has gone
+            except Exception as error:  # noqa: BLE001  a page that fails must not look empty
+                log(logging.ERROR, "a page failed", path=self.path[:80], error=repr(error))
+                self._json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "see the node's log"})
+
+        def _page(self, path: str) -> None:
             if path == "/metrics":
                 self._answer(HTTPStatus.OK, _METRICS_TYPE, views.metrics())
             elif path == "/healthz":

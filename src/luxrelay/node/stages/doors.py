@@ -10,7 +10,7 @@ Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from luxrelay.bus import (
     Code,
@@ -42,6 +42,9 @@ from luxrelay.node.stages.verify import Judge
 from luxrelay.node.stages.write import write
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
+
+_LOCAL: Final = frozenset({Code.LOCAL_FAULT, Code.STORE_FULL})
+"""Codes of messages that were lost for our own reasons."""
 
 
 class NodeStore(Protocol):
@@ -83,6 +86,7 @@ class Doors:
         self._inline_blob_max = inline_blob_max
         self._clock_ms = clock_ms
         self._spread = spread
+        self._fault = ""
         self.counts = VerdictCounts()
         """Verdicts by door, kind and code."""
         self.latency = LatencyHistogram()
@@ -129,14 +133,12 @@ class Doors:
             receipts.append(self._receipt(entry, verdict, sent))
         return receipts
 
-    def history(
-        self, parent: NamespaceId, messages: Sequence[WireMessage], source: bytes
-    ) -> list[Verdict]:
+    def history(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
         """Return the verdict on each message that a relay served; accepted ones are durable.
 
         Source: LP-6421 §2.3; the verdict table's sync column.
         """
-        found = [_served(message, parent, source) for message in messages]
+        found = [_served(message, parent) for message in messages]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
         judged = iter(self._pass(candidates, self._judge.judge(candidates, SYNC_RULES)))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
@@ -144,8 +146,16 @@ class Doors:
             self.counts.add("sync", verdict)
         return verdicts
 
+    def fault(self) -> str:
+        """Return why the store could not write last time; empty while it can."""
+        return self._fault
+
     def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
-        return write(self._store, candidates, verdicts, self._clock_ms())
+        written = write(self._store, candidates, verdicts, self._clock_ms())
+        faults = [verdict.reason for verdict in written if verdict.code in _LOCAL]
+        if faults or any(verdict.accepted for verdict in written):
+            self._fault = faults[0] if faults else ""
+        return written
 
     def _envelope(self, candidate: Candidate) -> tuple[str, bytes]:
         header_bytes, blob = candidate.header.encode(), candidate.blob or b""
@@ -190,13 +200,13 @@ def _published(item: PublishItem) -> Candidate | Verdict:
     return Candidate(header=header, blob=item.blob, parent=parent)
 
 
-def _served(message: WireMessage, parent: NamespaceId, source: bytes) -> Candidate | Verdict:
+def _served(message: WireMessage, parent: NamespaceId) -> Candidate | Verdict:
     header = _decode(message.header)
     if isinstance(header, Verdict):
         return header
     # A relay may hold a header without its blob; an empty answer then says nothing about it.
     blob = None if not message.blob and header.blob_len else message.blob
-    return Candidate(header=header, blob=blob, parent=parent, source=source)
+    return Candidate(header=header, blob=blob, parent=parent)
 
 
 def _decode(data: bytes) -> MsgHeader | Verdict:

@@ -1,0 +1,173 @@
+"""Gossip between two relays in one process, against the bare stream between the same two hosts.
+
+Prints one JSON line a result: part, name, value, unit, against, ratio, aim. Usage:
+
+    python bench/net.py [messages]
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from luxrelay.bus import NamespaceId, VerdictKind
+from luxrelay.gossip import (
+    GossipParams,
+    GossipRouter,
+    HeaderAnnouncement,
+    MessageType,
+    RelayMessage,
+    Validate,
+    topic_for_namespace,
+)
+from luxrelay.net import GossipDriver, NetConfig, RelayHost, RelayStream
+from luxrelay.net.streams import FrameReader, PeerWriter
+
+PART = "net"
+MESSAGES = 20_000
+MESSAGE_BYTES = 300
+WARM_UP = 2_000
+RAW = "/bench/raw/1.0.0"
+NAMESPACE = b"\x22" * 20
+TOPIC = topic_for_namespace("bench", NamespaceId(NAMESPACE))
+CONFIG = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",))
+
+
+def report(
+    name: str,
+    value: float,
+    unit: str,
+    *,
+    against: str = "",
+    ratio: float | None = None,
+    aim: float | None = None,
+) -> None:
+    """One line of result."""
+    line = {
+        "part": PART,
+        "name": name,
+        "value": round(value, 1),
+        "unit": unit,
+        "against": against,
+        "ratio": None if ratio is None else round(ratio, 3),
+        "aim": aim,
+    }
+    print(json.dumps(line), flush=True)
+
+
+def envelope(seq: int) -> bytes:
+    """A header message of `MESSAGE_BYTES` bytes."""
+    header = b"\x01\x00" + NAMESPACE + seq.to_bytes(8) + bytes(MESSAGE_BYTES - len(TOPIC) - 56)
+    announcement = HeaderAnnouncement(header_bytes=header, source=b"source", timestamp_ms=1)
+    return RelayMessage(
+        type=MessageType.HEADER, topic=TOPIC, payload=announcement.encode()
+    ).encode()
+
+
+async def accept(batch: list[Validate]) -> list[VerdictKind]:
+    """A verdict that costs nothing, so that only the network and the router are measured."""
+    await trio.lowlevel.checkpoint()
+    return [VerdictKind.ACCEPT] * len(batch)
+
+
+async def timed(work: Callable[[], Awaitable[None]]) -> float:
+    """Seconds of wall clock."""
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+async def raw_rate(sender: RelayHost, receiver: RelayHost, count: int) -> float:
+    """Frames a second over one stream, batched as the driver does it."""
+    got = 0
+    done = trio.Event()
+
+    async def take(stream: RelayStream) -> None:
+        nonlocal got
+        reader = FrameReader(stream, CONFIG)
+        while frames := await reader.receive():
+            got += len(frames)
+            if got >= count:
+                done.set()
+
+    receiver.handle(RAW, take)
+    payload = bytes(MESSAGE_BYTES)
+    async with trio.open_nursery() as nursery:
+        writer = PeerWriter(await sender.open_stream(receiver.peer_id, RAW), CONFIG)
+        nursery.start_soon(writer.run)
+
+        async def push() -> None:
+            for _ in range(count):
+                while writer.queued_frames > 1_000:
+                    await trio.lowlevel.checkpoint()
+                writer.offer(payload)
+            await done.wait()
+
+        seconds = await timed(push)
+        nursery.cancel_scope.cancel()
+    return count / seconds
+
+
+async def gossip_rate(sender: GossipDriver, delivered: list[int], first: int, count: int) -> float:
+    """Messages a second from `publish` at one relay to delivery at the other."""
+    items = [(TOPIC, envelope(first + seq)) for seq in range(count)]
+    target = delivered[0] + count
+
+    async def push() -> None:
+        await sender.publish(items)
+        while delivered[0] < target:
+            await trio.sleep(0.001)
+
+    return count / await timed(push)
+
+
+def relay(seed: bytes, delivered: list[int]) -> tuple[RelayHost, GossipRouter, GossipDriver]:
+    """A host, a router and a driver."""
+    host = RelayHost(seed * 32, CONFIG)
+    router = GossipRouter(GossipParams(), rng=random.Random(1), own_id=host.peer_id)
+
+    def count(_action: object) -> None:
+        delivered[0] += 1
+
+    driver = GossipDriver(
+        router, host, validate=accept, config=CONFIG, rng=random.Random(2), deliver=count
+    )
+    return host, router, driver
+
+
+async def main(count: int) -> None:
+    """Measure and report."""
+    delivered = [0]
+    one, router, one_driver = relay(b"1", [0])
+    two, _, two_driver = relay(b"2", delivered)
+    async with trio.open_nursery() as nursery:
+        for task in (one.run, two.run, one_driver.run, two_driver.run):
+            await nursery.start(task)
+        for driver in (one_driver, two_driver):
+            driver.subscribe(TOPIC)
+        await one_driver.connect(two.addresses[0])
+        with trio.fail_after(10):
+            while router.stats().mesh.get(TOPIC) != 1:
+                await trio.sleep(0.01)
+        raw = await raw_rate(one, two, 5 * count)
+        await gossip_rate(one_driver, delivered, 0, WARM_UP)
+        gossip = await gossip_rate(one_driver, delivered, WARM_UP, count)
+        report("raw_stream", raw, "messages/s")
+        report(
+            "gossip_two_relays",
+            gossip,
+            "messages/s",
+            against="raw_stream",
+            ratio=gossip / raw,
+            aim=4_000,
+        )
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES)

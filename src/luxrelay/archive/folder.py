@@ -1,0 +1,157 @@
+"""The archive folder: its marker, where its tables lie, and who may write.
+
+    <folder>/luxrelay-archive.json   the marker: format, version, the checkpoint in use
+    <folder>/messages, rejects       Delta tables
+    <folder>/checkpoints/<name>      how far the stream has read
+
+A folder that holds anything else is refused before anything is changed. One process writes at a
+time; the lock goes with the process, so a killed one leaves nothing to clear away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from luxrelay.archive.schema import Table
+from luxrelay.errors import ArchiveError
+
+MARKER: Final = "luxrelay-archive.json"
+FORMAT: Final = "luxrelay-archive"
+VERSION: Final = 1
+_LOCK: Final = ".luxrelay-archive.lock"
+_DRAFT: Final = f"{MARKER}.new"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What the marker file says."""
+
+    format: str = FORMAT
+    """Always ``luxrelay-archive``."""
+    version: int = VERSION
+    """Layout of the folder."""
+    checkpoint: str = ""
+    """Name of the checkpoint folder in use."""
+    checkpoints: int = 0
+    """How many there have been; a second one may read again what the first has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFolder:
+    """An archive on disk."""
+
+    path: Path
+    """The folder."""
+    marker: Marker
+    """Its marker, as it was when the folder was opened."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the stream keeps how far it has read."""
+        return self.path / "checkpoints" / self.marker.checkpoint
+
+    def table(self, table: Table) -> Path:
+        """Return where a table lies."""
+        return self.path / table.name
+
+    def has_table(self, table: Table) -> bool:
+        """Return True when the table has been written to."""
+        return (self.table(table) / "_delta_log").is_dir()
+
+
+def open_folder(path: Path) -> ArchiveFolder:
+    """Return the archive at ``path``, which nothing has changed.
+
+    Raises:
+        ArchiveError: ``archive.foreign``: there is no archive, or one of a newer version.
+
+    """
+    marker_path = path / MARKER
+    try:
+        value = json.loads(marker_path.read_text(encoding="utf-8"))
+        marker = Marker(**value)
+    except FileNotFoundError:
+        raise ArchiveError(
+            "this is no LuxRelay archive",
+            where=str(path),
+            hint="run `luxrelay archive ingest` first, or name the right folder",
+            code="archive.foreign",
+        ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise ArchiveError(
+            f"the marker cannot be read: {error}", where=str(marker_path), code="archive.foreign"
+        ) from None
+    if marker.format != FORMAT or marker.version != VERSION:
+        raise ArchiveError(
+            f"the archive has format {marker.format} {marker.version}, this LuxRelay knows"
+            f" {FORMAT} {VERSION}",
+            where=str(marker_path),
+            hint="use the LuxRelay that wrote it, or a newer one",
+            code="archive.foreign",
+        )
+    return ArchiveFolder(path, marker)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[ArchiveFolder]:
+    """Hold the archive at ``path`` for writing; an absent or empty folder becomes one.
+
+    Raises:
+        ArchiveError: ``archive.foreign``: the folder holds something else, nothing was changed;
+            ``archive.busy``: another process writes here.
+
+    """
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if path.exists() and not path.is_dir():
+        raise ArchiveError("this is a file", where=str(path), code="archive.foreign")
+    if names - {_LOCK, _DRAFT} and MARKER not in names:
+        raise ArchiveError(
+            "the folder is not empty and is no LuxRelay archive",
+            where=str(path),
+            code="archive.foreign",
+        )
+    if MARKER in names:
+        open_folder(path)  # refuse a newer one before the lock file is touched
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ArchiveError(
+                "another process writes to this archive",
+                where=str(path),
+                hint="wait for it to end, or stop it",
+                code="archive.busy",
+            ) from None
+        yield _with_checkpoint(path)
+
+
+def _with_checkpoint(path: Path) -> ArchiveFolder:
+    """Return the archive with a checkpoint that exists; a new name when the old one is gone.
+
+    The tables remember the batches of a checkpoint by its name. A new one under the old name
+    would count its batches from zero, and they would be taken for written.
+    """
+    marker = open_folder(path).marker if (path / MARKER).exists() else Marker()
+    if not marker.checkpoint or not (path / "checkpoints" / marker.checkpoint).is_dir():
+        marker = replace(marker, checkpoint=uuid.uuid4().hex, checkpoints=marker.checkpoints + 1)
+        _write_marker(path, marker)  # first, so that a crash here leaves an archive
+        (path / "checkpoints" / marker.checkpoint).mkdir(parents=True)
+    return ArchiveFolder(path, marker)
+
+
+def _write_marker(path: Path, marker: Marker) -> None:
+    draft = path / _DRAFT
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(asdict(marker), file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path / MARKER)

@@ -1,0 +1,262 @@
+"""Asking relays: their heads for the planner, their messages for a task.
+
+A relay that fails is left alone for the rest of the task. That is an error only when nobody else
+serves what it was asked for; otherwise the task goes on with the others, and the relay appears as
+an unread row when the option ``faultRows`` asks for it.
+
+Source: LP-6421 §2.2; decisions P23, P24, P26.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from luxrelay.archive.offsets import Span
+from luxrelay.archive.options import SourceOptions
+from luxrelay.archive.schema import MAX_I64, RAW
+from luxrelay.errors import (
+    ArchiveError,
+    LuxRelayError,
+    SyncRemoteError,
+    SyncUnreachableError,
+)
+from luxrelay.sync.heads import Head, SeqRange, holes_between
+from luxrelay.sync.messages import SyncPage, WireMessage
+from luxrelay.sync.rpc.client import RelaySyncClient
+
+CHUNK_SEQUENCES: Final = 500
+"""Sequences asked of each relay in turn, so that the copies of a message stand close together."""
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of one page: what a task holds of a relay's answer."""
+BATCH_ROWS: Final = 2_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""An Arrow batch ends at this many rows or bytes, whichever comes first."""
+SURVEY_THREADS: Final = 8
+"""Relays asked for their heads at once."""
+
+_SCHEMA: Final = RAW.arrow()
+
+
+def list_heads(options: SourceOptions) -> tuple[list[list[Head]], tuple[str, ...]]:
+    """Return the heads of each relay that answers, and the relays that do not.
+
+    Raises:
+        SyncUnreachableError: no relay answers.
+
+    """
+    with ThreadPoolExecutor(min(SURVEY_THREADS, len(options.relays))) as pool:
+        answers = list(pool.map(lambda relay: _heads_of(relay, options), options.relays))
+    heads = [answer for answer in answers if isinstance(answer, list)]
+    faults = [answer for answer in answers if not isinstance(answer, list)]
+    if not heads:
+        raise SyncUnreachableError(
+            f"no relay answers: {faults[0].what}", where=", ".join(options.relays)
+        )
+    down = [
+        relay
+        for relay, answer in zip(options.relays, answers, strict=True)
+        if not isinstance(answer, list)
+    ]
+    return heads, tuple(down)
+
+
+def _heads_of(relay: str, options: SourceOptions) -> list[Head] | LuxRelayError:
+    try:
+        with RelaySyncClient(relay) as client:
+            if options.namespaces:
+                return [client.get_head(namespace) for namespace in options.namespaces]
+            return list(client.list_heads(options.parent))
+    except (SyncUnreachableError, SyncRemoteError) as error:
+        return error
+
+
+def data_loss(lost: Sequence[Span], down: Sequence[str] = ()) -> ArchiveError:
+    """Return the error for ranges that nobody holds any more."""
+    first = lost[0]
+    messages = sum(span.size for span in lost)
+    namespaces = len({span.namespace for span in lost})
+    silent = f"; {', '.join(down)} did not answer and may still hold them" if down else ""
+    return ArchiveError(
+        f"{messages} messages in {namespaces} namespaces were forgotten by the relays before the"
+        f" archive read them, the first are sequences {first.first} to {first.last}{silent}",
+        where=f"namespace {first.namespace.hex()}",
+        code="archive.data_loss",
+    )
+
+
+def read_spans(
+    options: SourceOptions, spans: Sequence[Span], down: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the relays serve of ``spans`` as raw batches.
+
+    Args:
+        options: Relays, read mode and what to do about losses.
+        spans: Ranges of sequences.
+        down: Relays that are not to be asked.
+
+    Raises:
+        SyncUnreachableError: a range is served by nobody, and a relay failed meanwhile.
+        ArchiveError: ``archive.data_loss``: every relay has forgotten a range meanwhile.
+
+    """
+    rows = _Rows()
+    with _Readers(options, down) as readers:
+        for span in spans:
+            for chunk in _chunks(span):
+                answer = _Answer(chunk)
+                for relay, messages in readers.fetch(chunk, answer):
+                    yield from rows.add(relay, chunk.namespace, messages)
+                readers.judge(answer)
+        if options.fault_rows:
+            for relay in readers.down:
+                yield from rows.add_unread(relay, spans[0])
+    yield from rows.rest()
+
+
+def _chunks(span: Span) -> Iterator[Span]:
+    for first in range(span.first, span.last + 1, CHUNK_SEQUENCES):
+        yield Span(span.namespace, first, min(span.last, first + CHUNK_SEQUENCES - 1))
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What came of one chunk."""
+
+    chunk: Span
+    seen: set[int] = field(default_factory=set)
+    """Sequences that some relay served."""
+    earliest: int = MAX_I64
+    """Lowest sequence that any answering relay holds."""
+    answered: bool = False
+
+    def note(self, page: SyncPage) -> list[WireMessage]:
+        """Take in a page and return its messages of this chunk."""
+        self.answered = True
+        self.earliest = min(self.earliest, page.status.earliest_seq or MAX_I64)
+        wanted = [
+            message
+            for message in page.messages
+            if self.chunk.first <= message.seq <= self.chunk.last
+        ]
+        self.seen.update(message.seq for message in wanted)
+        return wanted
+
+    def holes(self) -> list[SeqRange]:
+        """Return the sequences that nobody served so far."""
+        return holes_between(self.chunk.first, self.chunk.last, sorted(self.seen))
+
+
+class _Readers:
+    """The relays of one task, with a connection to each while it holds."""
+
+    def __init__(self, options: SourceOptions, down: Sequence[str]) -> None:
+        self._options = options
+        self.down = list(down)
+        self._fault: LuxRelayError | None = None  # of a relay that the plan had counted on
+        self._clients = {
+            relay: RelaySyncClient(relay) for relay in options.relays if relay not in down
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def fetch(self, chunk: Span, answer: _Answer) -> Iterator[tuple[str, list[WireMessage]]]:
+        """Yield pages of a chunk: of every relay, or of one and of others for what it lacks."""
+        wanted = [SeqRange(chunk.first, chunk.last)]
+        relays = list(self._clients)
+        if self._options.read_mode == "any":
+            turn = chunk.namespace[0] % max(1, len(relays))  # spreads namespaces over relays
+            relays = relays[turn:] + relays[:turn]
+        for relay in relays:
+            for part in wanted:
+                yield from self._pages(relay, chunk.namespace, part, answer)
+            if self._options.read_mode == "any":
+                wanted = answer.holes()
+
+    def _pages(
+        self, relay: str, namespace: bytes, part: SeqRange, answer: _Answer
+    ) -> Iterator[tuple[str, list[WireMessage]]]:
+        client = self._clients.get(relay)
+        if client is None:
+            return  # it failed in an earlier part
+        try:
+            for page in client.iter_pages(
+                namespace, part.first - 1, part.last, max_bytes=PAGE_BYTES
+            ):
+                yield relay, answer.note(page)
+        except (SyncUnreachableError, SyncRemoteError) as error:
+            self._fault = error
+            self._clients.pop(relay).close()
+            self.down.append(relay)
+
+    def judge(self, answer: _Answer) -> None:
+        """Raise when a chunk is incomplete and that is nobody's choice."""
+        holes = answer.holes()
+        if not holes:
+            return
+        if self._fault is not None:
+            raise self._fault
+        if not answer.answered:
+            raise SyncUnreachableError("no relay is left to ask", where=", ".join(self.down))
+        lost = [
+            Span(answer.chunk.namespace, hole.first, min(hole.last, answer.earliest - 1))
+            for hole in holes
+            if hole.first < answer.earliest
+        ]
+        if lost and self._options.fail_on_data_loss:
+            raise data_loss(lost, self.down)
+
+
+class _Rows:
+    """Collects raw rows into Arrow batches of bounded size."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, object]] = []
+        self._bytes = 0
+
+    def add(
+        self, relay: str, namespace: bytes, messages: Sequence[WireMessage]
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in messages; yield each batch that is full."""
+        for message in messages:
+            self._rows.append(
+                {
+                    "relay": relay,
+                    "namespace": namespace,
+                    "seq": message.seq,
+                    "header": message.header,
+                    "blob": message.blob or None,
+                    "received_at": min(message.received_at, MAX_I64),
+                    "expires_at": min(message.expires_at, MAX_I64),
+                }
+            )
+            self._bytes += len(message.header) + len(message.blob)
+            if len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
+                yield from self.rest()
+
+    def add_unread(self, relay: str, span: Span) -> Iterator[pa.RecordBatch]:
+        """Take in the row that stands for a relay that was not read."""
+        self._rows.append({"relay": relay, "namespace": span.namespace, "seq": span.first})
+        if len(self._rows) >= BATCH_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is left, if anything."""
+        if self._rows:
+            yield pa.RecordBatch.from_pylist(self._rows, schema=_SCHEMA)
+        self._rows, self._bytes = [], 0

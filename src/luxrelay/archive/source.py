@@ -1,0 +1,183 @@
+"""The data source ``luxrelay``: relays as a stream and as a batch for Spark.
+
+Theory of operation
+-------------------
+*Decides* nothing of its own: `offsets` says what is read by whom, `relays` reads it.
+*Does not know* tables, verdicts, signatures: what it yields are raw rows (``schema.RAW``).
+Spark keeps the planner (`RelayStreamReader`, in a Python process of its own) and the tasks
+(`read`, on executors) apart. The planner asks every relay for its heads and cuts ranges; a task
+reads its ranges from the relays and keeps nothing. So a reader pickles as its options.
+*Bounds*: ``maxRowsPerTrigger`` rows a micro-batch; a task holds one page of one relay and one
+Arrow batch.
+*Promises* (PySpark's own contract): a reader pickles; `read` is stateless and may run again;
+limits are obeyed, and ``ReadAllAvailable`` too; an empty range has no partition.
+
+Source: LP-6421 §2.2; decisions P23, P25, P26, P42.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from luxrelay.archive.offsets import (
+    Offsets,
+    Reach,
+    Span,
+    advance,
+    end_offsets,
+    lost_spans,
+    parse_offsets,
+    spans_between,
+    split,
+    starting_offsets,
+    union_reach,
+)
+from luxrelay.archive.options import SourceOptions
+from luxrelay.archive.relays import data_loss, list_heads, read_spans
+from luxrelay.archive.schema import RAW
+from luxrelay.archive.transit import carry
+from luxrelay.errors import LuxRelayError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class RelayPartition(InputPartition):
+    """What one task reads; pickles by value."""
+
+    spans: tuple[Span, ...]
+    """Ranges of sequences, each namespace's in order."""
+    down: tuple[str, ...] = ()
+    """Relays that did not answer when the read was planned; the task leaves them alone."""
+
+
+class LuxRelaySource(DataSource):
+    """Messages of LuxRelay relays; see `luxrelay.archive.options.SourceOptions` for options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._checked = SourceOptions.parse(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """The format name."""
+        return "luxrelay"
+
+    def schema(self) -> str:
+        """The raw row schema."""
+        return RAW.plain_ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # PySpark's signature
+        """Return a reader of everything within reach now."""
+        return RelayBatchReader(self._checked)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """Return a reader that goes on from offset to offset."""
+        return RelayStreamReader(self._checked)
+
+
+class RelayBatchReader(DataSourceReader):
+    """Reads once, from the starting offsets to the heads of now."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks; none when there is nothing to read."""
+        reach, down = _survey(self._options)
+        start = starting_offsets(self._options.starting, reach)
+        return _plan(self._options, start, advance(start, end_offsets(reach)), reach, down)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the raw rows of one task as Arrow batches."""
+        return _read(self._options, partition)
+
+
+class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads from offset to offset; an offset is ``{namespace hex: last sequence read}``."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  # PySpark's name
+        """Return where the first run begins; may be called more than once before it is kept."""
+        reach, _ = _survey(self._options)
+        return starting_offsets(self._options.starting, reach)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # PySpark's name
+        """Return the limit of a micro-batch, which counts the rows of all relays."""
+        return ReadMaxRows(self._options.rows_max)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Return the end of the next micro-batch: ``start`` itself when nothing is new."""
+        begin = parse_offsets(start)
+        target = self._target
+        if target is None:
+            target = end_offsets(_survey(self._options)[0])
+        sequences = None
+        if isinstance(limit, ReadMaxRows):
+            copies = len(self._options.relays) if self._options.read_mode == "all" else 1
+            sequences = max(1, limit.max_rows // copies)
+        return advance(begin, target, sequences)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # PySpark's name
+        """Fix the end of this run at the heads of now, so that it ends."""
+        self._target = end_offsets(_survey(self._options)[0])
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Return the tasks of a micro-batch; the same sequences each time it is planned."""
+        reach, down = _survey(self._options)
+        return _plan(self._options, parse_offsets(start), parse_offsets(end), reach, down)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the raw rows of one task as Arrow batches."""
+        return _read(self._options, partition)
+
+
+def _survey(options: SourceOptions) -> tuple[dict[str, Reach], tuple[str, ...]]:
+    """Ask every relay for its heads; return the union, and the relays that did not answer."""
+    try:
+        heads, down = list_heads(options)
+        return union_reach(heads, to_latest=options.heads == "latest"), down
+    except LuxRelayError as error:
+        raise carry(error) from None
+
+
+def _plan(
+    options: SourceOptions,
+    start: Offsets,
+    end: Offsets,
+    reach: dict[str, Reach],
+    down: tuple[str, ...],
+) -> list[InputPartition]:
+    spans = spans_between(start, end)
+    lost = lost_spans(spans, reach)
+    if lost and options.fail_on_data_loss:
+        raise carry(data_loss(lost, down))
+    return [RelayPartition(part, down) for part in split(spans, options.partitions)]
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, RelayPartition):
+        return  # Spark plans one empty task when there are no partitions at all
+    try:
+        yield from read_spans(options, partition.spans, partition.down)
+    except LuxRelayError as error:
+        raise carry(error) from None

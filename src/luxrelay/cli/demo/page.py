@@ -1,0 +1,120 @@
+"""report.html: the run on one page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from luxrelay.archive import report
+from luxrelay.archive.charts import Outage, Series
+from luxrelay.archive.reporting import ReportTable, RunReport, Tile
+from luxrelay.cli.demo.archiving import Archived
+from luxrelay.cli.demo.outcome import Outcome
+from luxrelay.cli.demo.rehearsal import Course
+
+
+def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived) -> None:
+    """Write the page."""
+    faults = outcome.faults()
+    ending = "Everything held." if not faults else "Faults: " + "; ".join(faults) + "."
+    report(
+        RunReport(
+            title="LuxRelay demonstration",
+            summary=(
+                f"{outcome.messages:,} signed messages of {outcome.senders:,} senders went "
+                f"through {len(outcome.relays)} relays into the archive. {ending}"
+            ),
+            tiles=_tiles(outcome),
+            throughput=(Series(name="published", points=_per_second(course.published_at_s)),),
+            latencies_ms=[float(value) for value in course.latencies_ms],
+            stored=tuple(
+                Series(
+                    name=name, points=tuple((at, float(n)) for at, n in samples if n is not None)
+                )
+                for name, samples in sorted(course.samples.items())
+            ),
+            outages=_outages(course),
+            audit=archived.audit,
+            tables=(_relays(outcome), _corrupt(outcome), _seconds(outcome)),
+        ),
+        out=path,
+    )
+
+
+def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
+    ok = not outcome.faults()
+    latency, corrupt, archive = outcome.latency_ms, outcome.corrupt, outcome.archive
+    return (
+        Tile(label="Result", value="ok" if ok else "not ok", tone="good" if ok else "bad"),
+        Tile(
+            label="Messages",
+            value=f"{outcome.messages:,}",
+            note=f"in {outcome.namespaces:,} lanes",
+        ),
+        Tile(
+            label="Latency, median",
+            value=f"{latency['p50']:,} ms",
+            note=f"99 % within {latency['p99']:,} ms",
+        ),
+        Tile(
+            label="Broken messages stored",
+            value=f"{corrupt.stored:,}",
+            note=f"of {corrupt.sent:,} sent, {corrupt.rejected:,} turned away",
+            tone="bad" if corrupt.stored else "good",
+        ),
+        Tile(
+            label="Archived",
+            value=f"{archive.rows:,}",
+            note=f"{archive.gaps:,} gaps, {archive.duplicates:,} duplicates",
+            tone="good" if archive.rows == outcome.messages and not archive.gaps else "bad",
+        ),
+    )
+
+
+def _per_second(times_s: list[float]) -> tuple[tuple[float, float], ...]:
+    counts = Counter(int(at) for at in times_s)
+    if not counts:
+        return ()
+    return tuple((float(at), float(counts[at])) for at in range(min(counts), max(counts) + 1))
+
+
+def _outages(course: Course) -> tuple[Outage, ...]:
+    if course.outage is None:
+        return ()
+    name, start_s, end_s = course.outage
+    return (Outage(name=name, start_s=start_s, end_s=end_s),)
+
+
+def _relays(outcome: Outcome) -> ReportTable:
+    return ReportTable(
+        title="Relays",
+        head=("relay", "stored", "missed while offline", "recovered", "contiguous"),
+        rows=tuple(
+            (
+                relay.name,
+                f"{relay.stored:,}",
+                f"{relay.missed_while_offline:,}",
+                f"{relay.recovered:,}",
+                "yes" if relay.contiguous else "no",
+            )
+            for relay in outcome.relays
+        ),
+        note="Read back from each relay over RelaySync after the last message.",
+    )
+
+
+def _corrupt(outcome: Outcome) -> ReportTable:
+    return ReportTable(
+        title="Broken messages",
+        head=("kind", "sent"),
+        rows=tuple((kind, f"{count:,}") for kind, count in sorted(outcome.corrupt.kinds.items())),
+        note="Each breaks one rule of a message that would otherwise be accepted.",
+    )
+
+
+def _seconds(outcome: Outcome) -> ReportTable:
+    return ReportTable(
+        title="Time",
+        head=("part", "seconds"),
+        rows=tuple((name, f"{value:.1f}") for name, value in outcome.seconds.items()),
+    )

@@ -1,0 +1,61 @@
+"""How a message spreads: a router without I/O, its envelope and its topics. Pure."""
+
+from luxrelay.gossip.actions import Action, Deliver, Disconnect, Send, Validate
+from luxrelay.gossip.announcements import (
+    INLINE_BLOB_MAX,
+    BlobAvailabilityHint,
+    BlockAnnouncement,
+    HeaderAnnouncement,
+    decode_header_with_blob,
+    encode_header_with_blob,
+)
+from luxrelay.gossip.envelope import (
+    ENVELOPE_MAX,
+    PAYLOAD_MAX,
+    MessageType,
+    RelayMessage,
+    relay_message_id,
+)
+from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.router import PROTOCOLS, GossipRouter
+from luxrelay.gossip.stats import GossipStats, PeerStats
+from luxrelay.gossip.topics import (
+    Topic,
+    TopicKind,
+    global_topic,
+    parse_topic,
+    topic_for_namespace,
+)
+
+__all__ = [
+    "ENVELOPE_MAX",
+    "INLINE_BLOB_MAX",
+    "PAYLOAD_MAX",
+    "PROTOCOLS",
+    "Action",
+    "BlobAvailabilityHint",
+    "BlockAnnouncement",
+    "Deliver",
+    "Disconnect",
+    "GossipParams",
+    "GossipRouter",
+    "GossipStats",
+    "HeaderAnnouncement",
+    "MessageType",
+    "PeerId",
+    "PeerStats",
+    "RelayMessage",
+    "Send",
+    "Topic",
+    "TopicKind",
+    "Validate",
+    "decode_header_with_blob",
+    "encode_header_with_blob",
+    "global_topic",
+    "parse_topic",
+    "peer_id_of",
+    "relay_message_id",
+    "topic_for_namespace",
+    "verify_by_peer",
+]

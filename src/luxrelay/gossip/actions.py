@@ -1,0 +1,66 @@
+"""What the router asks of its driver, in the order of `GossipRouter.drain`.
+
+Slotted and not frozen: they are made for every message and read once (an eighth of the cost).
+
+Source: LP-6420 §4.2; decisions G2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luxrelay.bus import MessageId
+from luxrelay.gossip.envelope import RelayMessage
+from luxrelay.gossip.identity import PeerId
+
+
+@dataclass(slots=True, kw_only=True)
+class Send:
+    """Send one RPC to a peer."""
+
+    peer: PeerId
+    """To whom."""
+    data: bytes
+    """The serialized RPC without a length prefix; at most ``GossipParams.rpc_max`` bytes unless
+    it holds a single longer message."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Validate:
+    """Judge a message and tell the router with `GossipRouter.validated`."""
+
+    token: int
+    """Names this validation."""
+    peer: PeerId
+    """Who brought it first."""
+    topic: str
+    """Canonical topic; ``message.topic`` may be its alias (G5)."""
+    message: RelayMessage
+    """The envelope."""
+    data: bytes
+    """Its bytes as they arrived."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Deliver:
+    """Give an accepted message to the application: once per message id (G2)."""
+
+    topic: str
+    """Canonical topic it came on first."""
+    data: bytes
+    """Bytes of the envelope."""
+    message_id: MessageId
+    """Its id (LP-6420 §4.3)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Disconnect:
+    """Close the connection; the router has forgotten the peer already."""
+
+    peer: PeerId
+    """Whom."""
+    reason: str
+    """For the log: what was wrong."""
+
+
+Action = Send | Validate | Deliver | Disconnect

@@ -1,0 +1,213 @@
+"""`RelayMessage`: the envelope RelayMessageV1 around every payload, its limits and its id.
+
+The bytes of an envelope stay the same from hop to hop, so that a digest over them names one
+message everywhere (G6).
+
+Source: LP-6420 §4.3, §7.1; decisions G4, G6, J7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from luxrelay.bus import MessageId, SigningKey
+from luxrelay.bus.constants import (
+    FIXED_BYTES,
+    HASH_BYTES,
+    MAX_HEADER_BYTES,
+    OFFSET_NAMESPACE,
+    OFFSET_TIMESTAMP,
+)
+from luxrelay.errors import EnvelopeError, GossipArgumentError
+from luxrelay.gossip.identity import SIGNATURE_MAX, PeerId, verify_by_peer
+from luxrelay.gossip.topics import TOPIC_MAX, TopicKind
+
+VERSION: Final = 1
+PAYLOAD_MAX: Final = 64 * 1024
+"""Longest payload that is gossiped, bytes (G6)."""
+ENVELOPE_MIN: Final = 11
+"""Shortest envelope, bytes: ten of framing and a topic of one."""
+ENVELOPE_MAX: Final = 10 + TOPIC_MAX + PAYLOAD_MAX + SIGNATURE_MAX
+"""Longest envelope, bytes."""
+SIGNATURE_TAG: Final = b"lux.relay.v1\x00"
+"""Domain of the envelope's signature (G6)."""
+
+_HEAD: Final = Struct(">BBH")
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+
+
+class MessageType(IntEnum):
+    """What the payload is (G6); 0x11 to 0x16 are kept for control codes on other transports."""
+
+    HEADER = 1
+    """`HeaderAnnouncement`."""
+    BLOB_HINT = 2
+    """`BlobAvailabilityHint`."""
+    BLOCK = 3
+    """`BlockAnnouncement`."""
+    HEADER_WITH_BLOB = 4
+    """`HeaderAnnouncement`, then the blob it commits to (J7)."""
+
+
+_TYPES: Final[dict[int, MessageType]] = {int(kind): kind for kind in MessageType}
+
+_HEADERS: Final = frozenset({MessageType.HEADER, MessageType.HEADER_WITH_BLOB})
+CARRIED: Final[dict[TopicKind, frozenset[MessageType]]] = {
+    TopicKind.NAMESPACE: _HEADERS,
+    TopicKind.HEADERS_GLOBAL: _HEADERS,
+    TopicKind.BLOCKS_PROPOSED: frozenset({MessageType.BLOCK}),
+    TopicKind.BLOCKS_FINALIZED: frozenset({MessageType.BLOCK}),
+    TopicKind.BLOBS_AVAILABLE: frozenset({MessageType.BLOB_HINT}),
+}
+"""Which types a topic carries; any other is rejected (LP-6420 §2.2; 20-08)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayMessage:
+    """One RelayMessageV1: version, type, topic, payload, signature, big-endian throughout."""
+
+    type: MessageType
+    """What the payload is."""
+    topic: str
+    """The topic as its publisher spelled it, 1 to 256 bytes of ASCII; signed."""
+    payload: bytes
+    """At most 64 KiB."""
+    signature: bytes = b""
+    """Ed25519 signature of the publishing peer, or empty where the payload has one (G8)."""
+    version: int = VERSION
+    """Always 1."""
+
+    def encode(self) -> bytes:
+        """Return the bytes of LP-6420 §7.1.
+
+        Raises:
+            GossipArgumentError: a field is beyond its limit.
+
+        """
+        topic = self._checked_topic()
+        return b"".join(
+            (
+                _HEAD.pack(self.version, self.type, len(topic)),
+                topic,
+                _U32.pack(len(self.payload)),
+                self.payload,
+                _U16.pack(len(self.signature)),
+                self.signature,
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> RelayMessage:
+        """Return the envelope in ``data``; each length is checked before it is used.
+
+        Raises:
+            EnvelopeError: the bytes are not exactly one envelope within the limits.
+
+        Source: LP-6420 §7.1; 20-33.
+
+        """
+        size = len(data)
+        if not ENVELOPE_MIN <= size <= ENVELOPE_MAX:
+            raise EnvelopeError(
+                f"an envelope has {ENVELOPE_MIN} to {ENVELOPE_MAX} bytes, found {size}"
+            )
+        version, code, topic_len = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise EnvelopeError(f"version {version} is not {VERSION}", where="byte 0")
+        kind = _TYPES.get(code)
+        if kind is None:
+            raise EnvelopeError(f"unknown type {code}", where="byte 1")
+        payload_at = 4 + topic_len + 4
+        if not 1 <= topic_len <= TOPIC_MAX or payload_at > size:
+            raise EnvelopeError(f"topicLen {topic_len} does not fit", where="byte 2")
+        (payload_len,) = _U32.unpack_from(data, payload_at - 4)
+        signature_at = payload_at + payload_len + 2
+        if payload_len > PAYLOAD_MAX or signature_at > size:
+            raise EnvelopeError(
+                f"payloadLen {payload_len} does not fit", where=f"byte {payload_at - 4}"
+            )
+        (signature_len,) = _U16.unpack_from(data, signature_at - 2)
+        if signature_len > SIGNATURE_MAX or signature_at + signature_len != size:
+            raise EnvelopeError(
+                f"signatureLen {signature_len} does not fit", where=f"byte {signature_at - 2}"
+            )
+        try:
+            topic = data[4 : 4 + topic_len].decode("ascii")
+        except UnicodeDecodeError:
+            raise EnvelopeError("the topic is not ASCII", where="byte 4") from None
+        return cls(
+            version=version,
+            type=kind,
+            topic=topic,
+            payload=data[payload_at : payload_at + payload_len],
+            signature=data[signature_at:],
+        )
+
+    def signed_bytes(self) -> bytes:
+        """Return what the envelope's signature covers: everything before it, under a tag (G6)."""
+        topic = self._checked_topic()
+        return b"".join(
+            (
+                SIGNATURE_TAG,
+                _HEAD.pack(self.version, self.type, len(topic)),
+                topic,
+                _U32.pack(len(self.payload)),
+                self.payload,
+            )
+        )
+
+    def signed_by(self, key: SigningKey) -> RelayMessage:
+        """Return a copy that carries the signature of ``key``."""
+        return replace(self, signature=key.sign(self.signed_bytes()))
+
+    def verify(self, signer: PeerId) -> bool:
+        """Return True when the signature is by ``signer``; never raises on a decoded envelope."""
+        return verify_by_peer(signer, self.signed_bytes(), self.signature)
+
+    def _checked_topic(self) -> bytes:
+        try:
+            topic = self.topic.encode("ascii")
+        except UnicodeEncodeError:
+            raise GossipArgumentError("the topic is not ASCII", where="RelayMessage") from None
+        for name, value, low, high in (
+            ("version", self.version, VERSION, VERSION),
+            ("topic", len(topic), 1, TOPIC_MAX),
+            ("payload", len(self.payload), 0, PAYLOAD_MAX),
+            ("signature", len(self.signature), 0, SIGNATURE_MAX),
+        ):
+            if not low <= value <= high:
+                raise GossipArgumentError(
+                    f"{name} is {value}, not {low} to {high}",
+                    where="RelayMessage",
+                    hint="send what is larger as a blob",
+                )
+        return topic
+
+
+def relay_message_id(message: RelayMessage) -> MessageId:
+    """Return the id under which a message is deduplicated, SHA3-256.
+
+    Of namespace and sequence number for headers with or without a blob, of the commitment for
+    hints, of the block hash for blocks. Only as much of the payload is read as the id needs.
+
+    Raises:
+        EnvelopeError: the payload is too short for its type.
+
+    Source: LP-6420 §4.3, G4; 20-20.
+
+    """
+    payload = message.payload
+    if message.type in _HEADERS:
+        header_len = _U16.unpack_from(payload)[0] if len(payload) >= 2 else 0
+        if not FIXED_BYTES <= header_len <= min(MAX_HEADER_BYTES, len(payload) - 2):
+            raise EnvelopeError(f"headerLen {header_len} does not fit", where="payload byte 0")
+        slot = payload[2 + OFFSET_NAMESPACE : 2 + OFFSET_TIMESTAMP]
+        return MessageId(hashlib.sha3_256(slot).digest())
+    if len(payload) < HASH_BYTES:
+        raise EnvelopeError(f"{len(payload)} bytes hold no hash", where="payload byte 0")
+    return MessageId(hashlib.sha3_256(payload[:HASH_BYTES]).digest())

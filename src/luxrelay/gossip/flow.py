@@ -1,0 +1,244 @@
+"""The way of a message: from bytes to `Validate`, and from a verdict to everybody else.
+
+Source: LP-6420 §4.2, §4.3; decisions G1, G2, G3, G4, G19.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from luxrelay.bus import VerdictKind
+from luxrelay.errors import EnvelopeError, GossipArgumentError
+from luxrelay.gossip.actions import Action, Deliver, Validate
+from luxrelay.gossip.cache import CachedMessage, EnvelopeDigest, Slot
+from luxrelay.gossip.envelope import (
+    CARRIED,
+    VERSION,
+    MessageType,
+    RelayMessage,
+    relay_message_id,
+)
+from luxrelay.gossip.lazy import Lazy
+from luxrelay.gossip.memory import Memory
+from luxrelay.gossip.mesh import Mesh
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.pending import Pending
+from luxrelay.gossip.rpc import encode_message
+from luxrelay.gossip.stats import GossipStats
+from luxrelay.gossip.topics import fold_topic, parse_topic
+
+_TYPE_BYTES: Final = frozenset({b"", *(bytes([kind]) for kind in MessageType)})
+
+
+class Flow:
+    """Takes messages in, judges duplicates, and spreads what was accepted."""
+
+    def __init__(
+        self,
+        params: GossipParams,
+        *,
+        peers: PeerTable,
+        mesh: Mesh,
+        lazy: Lazy,
+        memory: Memory,
+        stats: GossipStats,
+        actions: list[Action],
+    ) -> None:
+        self._params = params
+        self._peers = peers
+        self._mesh = mesh
+        self._lazy = lazy
+        self._memory = memory
+        self._stats = stats
+        self._actions = actions
+
+    def on_message(self, state: PeerState, spelled: str, data: bytes, now: float) -> None:
+        """Ask for the verdict on a message, unless its bytes are known (LP-6420 §4.2; 20-18).
+
+        Cheap first: the bytes' digest decides about most copies before anything is decoded.
+        """
+        self._stats.received += 1
+        state.stats.received += 1
+        topic = spelled if spelled in self._mesh.topics else fold_topic(spelled)
+        if topic is None or topic not in self._mesh.topics:
+            self._stats.unwanted += 1
+            return
+        if len(data) > self._params.message_max:
+            self.malformed(state)
+            return
+        digest = EnvelopeDigest(hashlib.sha256(data).digest())
+        if self._known(state, digest, now):
+            return
+        message = self._open(state, topic, data)
+        if message is None:
+            return
+        try:
+            slot = (topic, relay_message_id(message))
+        except EnvelopeError:
+            self.malformed(state)
+            return
+        if self._memory.seen_of(message.type).full(slot):
+            self._stats.contended += 1
+            state.stats.ignored += 1
+        elif not self._memory.pending.room(state.peer, len(data)):
+            self._stats.busy += 1
+            state.stats.ignored += 1
+        else:
+            pending = self._memory.pending.add(
+                state.peer, slot=slot, digest=digest, kind=message.type, data=data, now=now
+            )
+            pending.holders.update(self._lazy.arrived(slot))
+            self._actions.append(
+                Validate(
+                    token=pending.token, peer=state.peer, topic=topic, message=message, data=data
+                )
+            )
+
+    def on_verdict(self, token: int, kind: VerdictKind, now: float) -> list[PeerState]:
+        """Let the verdict have its effect; return the peers it speaks against (G19; 20-57)."""
+        pending = self._memory.pending.take(token)
+        if pending is None:
+            self._stats.strangers += 1
+            return []
+        if kind is VerdictKind.ACCEPT:
+            self._accept(pending, now)
+            return []
+        if kind is VerdictKind.IGNORE:
+            self._memory.failures.add(pending.digest, kind, now + self._params.ignored_ttl_s)
+            self._ignored(self._peers.get(next(iter(pending.senders))))
+            return []
+        self._memory.failures.add(pending.digest, kind, now + self._params.rejected_ttl_s)
+        found = [self._peers.get(peer) for peer in pending.senders]
+        culprits = [state for state in found if state is not None]
+        for state in culprits:
+            self._rejected(state)
+        if not culprits:
+            self._stats.rejected += 1
+        return culprits
+
+    def publish(self, topic: str, data: bytes, now: float) -> int:
+        """Send a message of ours; return to how many peers (LP-6420 §4.1, §4.2).
+
+        Raises:
+            GossipArgumentError: the bytes are no envelope for this topic.
+
+        """
+        try:
+            message = RelayMessage.decode(data)
+            slot = (topic, relay_message_id(message))
+        except EnvelopeError as error:
+            raise GossipArgumentError(
+                f"what is published is no envelope: {error.what}", where=topic
+            ) from error
+        if not self._fits(topic, message) or len(data) > self._params.message_max:
+            raise GossipArgumentError(
+                f"type {message.type.name} for {message.topic!r} does not go here", where=topic
+            )
+        digest = EnvelopeDigest(hashlib.sha256(data).digest())
+        if not self._memory.seen_of(message.type).add(slot, digest, now):
+            self._stats.duplicates += 1
+            return 0
+        self._memory.delivered.add(slot[1], now)
+        self._stats.published += 1
+        pending = self._memory.pending.by_digest(digest)
+        spared = set(pending.senders) if pending is not None else set()
+        cached = self._keep(slot, data)
+        count = 0
+        for peer, state in self._mesh.publish_peers(topic, now).items():
+            if peer not in spared and state.outbox.message(cached.wire(state.spell(topic))):
+                count += 1
+        return count
+
+    def malformed(self, state: PeerState, count: int = 1) -> None:
+        """Count frames or messages that could not be read."""
+        self._stats.malformed += count
+        state.stats.malformed += count
+        state.invalid += count
+
+    def _known(self, state: PeerState, digest: EnvelopeDigest, now: float) -> bool:
+        """Return True, and count, when exactly these bytes were dealt with already.
+
+        A copy of what is in validation waits for that verdict: its sender is not sent the message,
+        and shares the blame when it is rejected.
+        """
+        pending = self._memory.pending.by_digest(digest)
+        if pending is not None:
+            pending.add_sender(state.peer, self._params.peers_max)
+        elif not self._memory.accepted(digest):
+            failure = self._memory.failures.verdict(digest, now)
+            if failure is None:
+                return False
+            if failure is VerdictKind.REJECT:
+                self._rejected(state)
+            else:
+                self._ignored(state)
+            return True
+        self._stats.duplicates += 1
+        state.stats.duplicates += 1
+        return True
+
+    def _open(self, state: PeerState, topic: str, data: bytes) -> RelayMessage | None:
+        """Return the envelope, or None after counting what is wrong with it (20-08, 20-33)."""
+        try:
+            message = RelayMessage.decode(data)
+        except EnvelopeError:
+            if data[:1] == bytes([VERSION]) and data[1:2] not in _TYPE_BYTES:
+                # Unknown types are rejected by name, because G4 leaves no default case.
+                self._rejected(state)
+            else:
+                self.malformed(state)
+            return None
+        if self._fits(topic, message):
+            return message
+        self._rejected(state)
+        return None
+
+    @staticmethod
+    def _fits(topic: str, message: RelayMessage) -> bool:
+        """Return True when the envelope names this topic and the topic carries its type."""
+        return (
+            message.topic == topic or fold_topic(message.topic) == topic
+        ) and message.type in CARRIED[parse_topic(topic).kind]
+
+    def _accept(self, pending: Pending, now: float) -> None:
+        """Remember, forward and deliver an accepted message."""
+        topic, message_id = pending.slot
+        if not self._memory.seen_of(pending.kind).add(pending.slot, pending.digest, now):
+            # Published by ourselves meanwhile, or the slot filled up with other envelopes.
+            self._stats.contended += 1
+            return
+        self._stats.accepted += 1
+        source = self._peers.get(next(iter(pending.senders)))
+        if source is not None:
+            source.stats.accepted += 1
+        cached = self._keep(pending.slot, pending.data)
+        mesh = self._mesh.topics.get(topic)
+        if mesh is None:
+            return
+        for peer, state in mesh.items():
+            if (
+                peer not in pending.senders
+                and peer not in pending.holders
+                and state.outbox.message(cached.wire(state.spell(topic)))
+            ):
+                self._stats.forwarded += 1
+        if self._memory.delivered.add(message_id, now):
+            self._stats.delivered += 1
+            self._actions.append(Deliver(topic=topic, data=pending.data, message_id=message_id))
+
+    def _keep(self, slot: Slot, data: bytes) -> CachedMessage:
+        cached = CachedMessage(slot[0], slot[1], encode_message(slot[0], data))
+        self._memory.cache.put(cached)
+        return cached
+
+    def _ignored(self, state: PeerState | None) -> None:
+        self._stats.ignored += 1
+        if state is not None:
+            state.stats.ignored += 1
+
+    def _rejected(self, state: PeerState) -> None:
+        self._stats.rejected += 1
+        state.stats.rejected += 1
+        state.invalid += 1

@@ -1,0 +1,229 @@
+"""Announce and ask: IHAVE to a few peers outside the mesh, IWANT for what we missed.
+
+Source: LP-6420 §4.1, §4.2, §7.2; decisions G1, G14, G15.
+"""
+
+# Theory of operation
+#
+# Decides: to whom recent ids are announced, which announced ids are asked of whom, and what is sent
+#   again on request.
+# Does not know: whether a message is valid; it looks ids up in what was accepted, in what is in
+#   validation and in the message cache.
+# Machines and their states: each id on a topic is unknown, wanted, or known. Wanted means asked of
+#   at least one peer whose promise runs, with further holders in waiting:
+#     unknown -> wanted   an IHAVE names it
+#     wanted  -> wanted   a heartbeat later the next holder is asked
+#     wanted  -> unknown  every promise is broken and no holder is left
+#     wanted  -> known    a message of the id arrives; whether it is valid is not known yet, and
+#                         when it is not the id is unknown again and the next IHAVE asks anew (G1)
+# Inputs and what they may cause: `on_ihave` may ask; `on_iwant` may send; `arrived` ends the
+#   wanting; `peer_left` forgets a peer; `heartbeat` asks, counts broken promises and announces.
+# Timers: none of its own; `heartbeat(now)`.
+# Bounds, per peer and heartbeat: ihave_messages_max RPCs with IHAVE heard, ihave_ids_max ids in
+#   them looked up, asked of it and announced to it, iwant_ids_max ids looked up for it. Over all:
+#   wanted_max ids wanted, wanted_peer_max asked of one peer, iwant_retransmit_max sends of a
+#   message to a peer.
+# Deviations from the specification: an id is asked of one holder a heartbeat, not of all at once:
+#   copies are costly here, and a peer that announces and never delivers delays by one heartbeat
+#   each. Promises are per id, not one chosen id a request. D_lazy is literal, without gossipsub's
+#   factor of a quarter of all peers (LP-6420 §4.1). Broken promises are counted; nothing follows
+#   from them until peers are scored.
+# What else to change when you change this: `flow` uses the holders, so that a message does not go
+#   to peers known to have it.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from luxrelay.bus import MessageId
+from luxrelay.gossip.cache import Slot
+from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.memory import Memory
+from luxrelay.gossip.mesh import Mesh
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.stats import GossipStats
+
+if TYPE_CHECKING:
+    from random import Random
+
+ID_BYTES: Final = 32
+
+
+class Want:
+    """An id that was asked for."""
+
+    __slots__ = ("asked", "holders", "retry_at")
+
+    def __init__(self, retry_at: float) -> None:
+        self.holders: dict[PeerId, None] = {}
+        """Who announced it and was not asked."""
+        self.asked: dict[PeerId, float] = {}
+        """Who was asked, and when the promise is broken."""
+        self.retry_at = retry_at
+        """When the next holder may be asked."""
+
+
+class Lazy:
+    """Announcements and requests of a router."""
+
+    def __init__(
+        self,
+        params: GossipParams,
+        rng: Random,
+        *,
+        peers: PeerTable,
+        mesh: Mesh,
+        memory: Memory,
+        stats: GossipStats,
+    ) -> None:
+        self._params = params
+        self._rng = rng
+        self._peers = peers
+        self._mesh = mesh
+        self._memory = memory
+        self._stats = stats
+        self._wants: dict[Slot, Want] = {}
+
+    def __len__(self) -> int:
+        return len(self._wants)
+
+    def hears(self, state: PeerState) -> bool:
+        """Return True when another RPC with IHAVE of this peer is heard in this heartbeat."""
+        state.ihave_rpcs += 1
+        return state.ihave_rpcs <= self._params.ihave_messages_max
+
+    def on_ihave(self, topic: str, state: PeerState, ids: Sequence[bytes], now: float) -> None:
+        """Ask for what is neither known nor in validation nor just asked of another (20-35)."""
+        ask: list[MessageId] = []
+        room = self._asking_room(state)
+        heard = ids[: max(0, self._params.ihave_ids_max - state.ihave_heard)]
+        state.ihave_heard += len(heard)
+        self._stats.ihave_refused += len(ids) - len(heard)
+        for raw in heard:
+            if len(raw) != ID_BYTES:
+                continue
+            slot = (topic, MessageId(raw))
+            if self._memory.has(slot):
+                continue
+            if self._memory.pending.note_holder(slot, state.peer):
+                continue
+            want = self._wants.get(slot)
+            if want is not None:
+                if state.peer not in want.asked:
+                    want.holders[state.peer] = None
+            elif len(ask) >= room or len(self._wants) >= self._params.wanted_max:
+                self._stats.ihave_refused += 1
+            else:
+                want = self._wants[slot] = Want(now + self._params.heartbeat_interval_s)
+                self._promise(want, state, now)
+                ask.append(slot[1])
+        if ask:
+            state.outbox.iwant(ask)
+
+    def on_iwant(self, state: PeerState, ids: Sequence[bytes]) -> None:
+        """Send what is still in the cache, on topics the peer follows (20-17, 20-36)."""
+        heard = ids[: max(0, self._params.iwant_ids_max - state.iwant_heard)]
+        state.iwant_heard += len(heard)
+        self._stats.iwant_refused += len(ids) - len(heard)
+        for raw in heard:
+            for message in self._memory.cache.get(MessageId(raw)):
+                if message.topic not in state.topics:
+                    continue
+                sent = message.sent.get(state.peer, 0)
+                if sent >= self._params.iwant_retransmit_max:
+                    self._stats.iwant_refused += 1
+                elif state.outbox.message(message.wire(state.spell(message.topic))):
+                    message.sent[state.peer] = sent + 1
+                    self._stats.iwant_served += 1
+
+    def arrived(self, slot: Slot) -> dict[PeerId, None]:
+        """End the wanting of an id; return the peers that announced it."""
+        want = self._wants.pop(slot, None)
+        if want is None:
+            return {}
+        for peer in want.asked:
+            self._release(peer)
+        return want.holders | dict.fromkeys(want.asked)
+
+    def peer_left(self, peer: PeerId) -> None:
+        """Expect nothing more of a peer."""
+        for slot, want in list(self._wants.items()):
+            want.holders.pop(peer, None)
+            want.asked.pop(peer, None)
+            if not want.holders and not want.asked:
+                del self._wants[slot]
+
+    def heartbeat(self, now: float) -> None:
+        """Count broken promises, ask the next holders, announce what is recent."""
+        self._retry(now)
+        self._announce()
+
+    def _retry(self, now: float) -> None:
+        asks: dict[PeerId, list[MessageId]] = {}
+        for slot, want in list(self._wants.items()):
+            for peer in [peer for peer, until in want.asked.items() if until <= now]:
+                del want.asked[peer]
+                self._stats.promises_broken += 1
+                state = self._release(peer)
+                if state is not None:
+                    state.stats.promises_broken += 1
+            if want.holders and now >= want.retry_at:
+                self._ask_next(slot, want, asks, now)
+            if not want.holders and not want.asked:
+                del self._wants[slot]
+        for peer, ids in asks.items():
+            state = self._peers.get(peer)
+            if state is not None:
+                state.outbox.iwant(ids)
+
+    def _ask_next(
+        self, slot: Slot, want: Want, asks: dict[PeerId, list[MessageId]], now: float
+    ) -> None:
+        peer = next(iter(want.holders))
+        del want.holders[peer]
+        state = self._peers.get(peer)
+        if state is None:
+            return
+        ids = asks.setdefault(peer, [])
+        if self._asking_room(state) > 0 and len(ids) < state.outbox.ids_room():
+            ids.append(slot[1])
+            want.retry_at = now + self._params.heartbeat_interval_s
+            self._promise(want, state, now)
+        else:
+            self._stats.ihave_refused += 1
+
+    def _announce(self) -> None:
+        """Tell ``d_lazy`` subscribers outside mesh and fan-out what is recent (LP-6420 §4.2)."""
+        for topic, ids in self._memory.cache.recent().items():
+            near = self._mesh.near(topic)
+            others = [
+                state for peer, state in self._peers.subscribers(topic).items() if peer not in near
+            ]
+            for state in self._rng.sample(others, min(self._params.d_lazy, len(others))):
+                room = self._params.ihave_ids_max - state.ihave_sent
+                part = ids if len(ids) <= room else self._rng.sample(ids, room)
+                if part:
+                    state.ihave_sent += len(part)
+                    state.outbox.ihave(state.spell(topic), part)
+
+    def _asking_room(self, state: PeerState) -> int:
+        """Return how many more ids this peer can be asked for now."""
+        params = self._params
+        return min(
+            params.ihave_ids_max - state.iwant_asked,
+            params.wanted_peer_max - state.wanted,
+            state.outbox.ids_room(),
+        )
+
+    def _promise(self, want: Want, state: PeerState, now: float) -> None:
+        want.asked[state.peer] = now + self._params.iwant_followup_s
+        state.wanted += 1
+        state.iwant_asked += 1
+
+    def _release(self, peer: PeerId) -> PeerState | None:
+        state = self._peers.get(peer)
+        if state is not None:
+            state.wanted -= 1
+        return state

@@ -1,0 +1,65 @@
+"""Everything the router remembers of messages, with its bounds from `GossipParams`.
+
+Source: LP-6420 §4.1, §4.3; decisions G1, G2, G3, G4.
+"""
+
+from __future__ import annotations
+
+from luxrelay.gossip.cache import (
+    EnvelopeDigest,
+    FailureCache,
+    MessageCache,
+    OnceSet,
+    SeenSet,
+    Slot,
+)
+from luxrelay.gossip.envelope import MessageType
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.pending import PendingTable
+
+
+class Memory:
+    """Everything that is remembered of messages."""
+
+    __slots__ = ("cache", "delivered", "failures", "hints", "pending", "seen")
+
+    def __init__(self, params: GossipParams) -> None:
+        self.cache = MessageCache(
+            length=params.history_length,
+            gossip=params.history_gossip,
+            messages_max=params.cache_messages_max,
+            bytes_max=params.cache_bytes_max,
+        )
+        self.seen = SeenSet(
+            ttl_s=params.seen_ttl_s,
+            entries_max=params.seen_max,
+            digests_max=params.digests_max,
+        )
+        # Hints are renewed under one id, so they are forgotten sooner (G3).
+        self.hints = SeenSet(
+            ttl_s=params.hint_ttl_s,
+            entries_max=params.seen_max,
+            digests_max=params.digests_max,
+        )
+        self.delivered = OnceSet(ttl_s=params.seen_ttl_s, entries_max=params.seen_max)
+        self.failures = FailureCache(entries_max=params.failures_max)
+        self.pending = PendingTable(params)
+
+    def seen_of(self, kind: MessageType) -> SeenSet:
+        """Return the set that remembers accepted messages of a type (G4)."""
+        return self.hints if kind is MessageType.BLOB_HINT else self.seen
+
+    def has(self, slot: Slot) -> bool:
+        """Return True when a message of this slot was accepted, of whatever type."""
+        return self.seen.has(slot) or self.hints.has(slot)
+
+    def accepted(self, digest: EnvelopeDigest) -> bool:
+        """Return True when exactly these bytes were accepted."""
+        return self.seen.has_digest(digest) or self.hints.has_digest(digest)
+
+    def expire(self, now: float) -> None:
+        """Forget what is over."""
+        self.seen.expire(now)
+        self.hints.expire(now)
+        self.delivered.expire(now)
+        self.failures.expire(now)

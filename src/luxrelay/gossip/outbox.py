@@ -1,0 +1,142 @@
+"""What waits for one peer until the next `drain`: bounded, deduplicated, coalesced.
+
+Source: LP-6420 §4.2; 20-58.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from luxrelay.bus import MessageId
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.rpc import (
+    MESSAGE_ID_WIRE_BYTES,
+    RpcPacker,
+    encode_graft,
+    encode_ihave,
+    encode_iwant,
+    encode_prune,
+    encode_subscription,
+)
+from luxrelay.gossip.stats import GossipStats
+
+
+class Outbox:
+    """The queue of one peer.
+
+    Subscriptions, GRAFTs and PRUNEs are kept as state by topic, so a later one replaces an earlier
+    one and there are never more than topics. Messages and gossip are bounded together by
+    ``queue_bytes_max``: announcements make room for messages, messages for nothing.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_grafts",
+        "_ihave",
+        "_iwant",
+        "_messages",
+        "_params",
+        "_prunes",
+        "_stats",
+        "_subscriptions",
+    )
+
+    def __init__(self, params: GossipParams, stats: GossipStats) -> None:
+        self._params = params
+        self._stats = stats
+        self._subscriptions: dict[str, bool] = {}
+        self._grafts: dict[str, None] = {}
+        self._prunes: dict[str, int] = {}
+        self._messages: list[bytes] = []
+        self._iwant: list[bytes] = []
+        self._ihave: list[tuple[int, list[bytes]]] = []
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of messages and gossip that wait."""
+        return self._bytes
+
+    def subscription(self, topic: str, *, subscribe: bool) -> None:
+        """Tell the peer that we subscribe to a topic or no longer do."""
+        self._subscriptions[topic] = subscribe
+
+    def graft(self, topic: str) -> None:
+        """Tell the peer that it is in our mesh of a topic."""
+        self._prunes.pop(topic, None)
+        self._grafts[topic] = None
+
+    def prune(self, topic: str, backoff_s: float) -> None:
+        """Tell the peer that it is not in our mesh of a topic and for how long not to ask."""
+        self._grafts.pop(topic, None)
+        # Whole seconds, rounded up: a peer that asks early is refused and blamed.
+        self._prunes[topic] = int(-(-backoff_s // 1))
+
+    def message(self, fragment: bytes) -> bool:
+        """Queue an encoded message; False, and counted, when there is no room."""
+        size = len(fragment)
+        if self._bytes + size > self._params.queue_bytes_max:
+            self._drop_announcements()
+            if self._bytes + size > self._params.queue_bytes_max:
+                self._stats.dropped_messages += 1
+                return False
+        self._messages.append(fragment)
+        self._bytes += size
+        return True
+
+    def ids_room(self) -> int:
+        """Return how many ids can be asked for before the queue is full."""
+        return max(0, self._params.queue_bytes_max - self._bytes) // (MESSAGE_ID_WIRE_BYTES * 2)
+
+    def iwant(self, ids: Sequence[MessageId]) -> None:
+        """Ask for ``ids``; the caller has looked at `ids_room`."""
+        for body in encode_iwant(ids, self._params.rpc_max):
+            self._iwant.append(body)
+            self._bytes += len(body)
+
+    def ihave(self, topic: str, ids: Sequence[MessageId]) -> None:
+        """Announce ``ids``, or count them as dropped when there is no room."""
+        bodies = encode_ihave(topic, ids, self._params.rpc_max)
+        size = sum(map(len, bodies))
+        if self._bytes + size > self._params.queue_bytes_max:
+            self._stats.dropped_gossip += len(ids)
+            return
+        self._ihave.append((len(ids), bodies))
+        self._bytes += size
+
+    def take_frames(self) -> list[bytes]:
+        """Return everything that waits as frames, and wait for nothing more.
+
+        Order: subscriptions, then who is in the mesh, then messages, then what was asked, then
+        announcements. A peer reads a GRAFT with the subscription that justifies it before it.
+        """
+        if not (self._bytes or self._subscriptions or self._grafts or self._prunes):
+            return []
+        packer = RpcPacker(self._params.rpc_max)
+        for topic, subscribe in self._subscriptions.items():
+            packer.add_fragment(encode_subscription(topic, subscribe=subscribe))
+        for topic in self._grafts:
+            packer.add_control(encode_graft(topic))
+        for topic, backoff_s in self._prunes.items():
+            packer.add_control(encode_prune(topic, backoff_s))
+        for fragment in self._messages:
+            packer.add_fragment(fragment)
+        for body in self._iwant:
+            packer.add_control(body)
+        for _, bodies in self._ihave:
+            for body in bodies:
+                packer.add_control(body)
+        self._subscriptions = {}
+        self._grafts = {}
+        self._prunes = {}
+        self._messages = []
+        self._iwant = []
+        self._ihave = []
+        self._bytes = 0
+        return packer.finish()
+
+    def _drop_announcements(self) -> None:
+        for count, bodies in self._ihave:
+            self._stats.dropped_gossip += count
+            self._bytes -= sum(map(len, bodies))
+        self._ihave = []

@@ -1,0 +1,157 @@
+"""What the router knows of its peers, and who subscribes to what.
+
+Source: LP-6420 §1, §8; decisions G5, G21, G25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.outbox import Outbox
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.stats import GossipStats, PeerStats
+from luxrelay.gossip.topics import fold_topic
+
+_NOBODY: Final[Mapping[PeerId, PeerState]] = {}
+
+
+class PeerState:
+    """One connected peer."""
+
+    __slots__ = (
+        "ihave_heard",
+        "ihave_rpcs",
+        "ihave_sent",
+        "invalid",
+        "iwant_asked",
+        "iwant_heard",
+        "outbound",
+        "outbox",
+        "peer",
+        "protocol",
+        "score",
+        "stats",
+        "topics",
+        "wanted",
+    )
+
+    def __init__(self, peer: PeerId, protocol: str, *, outbound: bool, outbox: Outbox) -> None:
+        self.peer = peer
+        self.protocol = protocol
+        self.outbound = outbound
+        """True when we dialed it."""
+        self.outbox = outbox
+        self.topics: dict[str, str] = {}
+        """Canonical names of what it subscribes to, each with the peer's own spelling."""
+        self.stats = PeerStats()
+        self.score = 0.0
+        """Higher is better; everybody is equal until peers are scored."""
+        self.invalid = 0.0
+        """Invalid messages and frames, decaying with each heartbeat."""
+        self.wanted = 0
+        """Ids it was asked for and has not delivered."""
+        self.ihave_rpcs = 0
+        """RPCs with IHAVE since the last heartbeat; the next four are ids since then."""
+        self.ihave_heard = 0
+        self.ihave_sent = 0
+        self.iwant_asked = 0
+        self.iwant_heard = 0
+
+    def spell(self, topic: str) -> str:
+        """Return the peer's own spelling of a canonical topic (G5)."""
+        return self.topics.get(topic, topic)
+
+    def new_heartbeat(self, decay: float) -> None:
+        """Renew the allowances and let the count of invalid messages decay."""
+        self.ihave_rpcs = 0
+        self.ihave_heard = 0
+        self.ihave_sent = 0
+        self.iwant_asked = 0
+        self.iwant_heard = 0
+        self.invalid *= decay
+
+
+class PeerTable:
+    """The connected peers, at most ``peers_max``, and the subscribers of each topic.
+
+    Dictionaries stand for sets throughout: they keep their order, so that with one seed the router
+    does the same thing in every process.
+    """
+
+    __slots__ = ("_params", "_peers", "_stats", "_subscribers")
+
+    def __init__(self, params: GossipParams, stats: GossipStats) -> None:
+        self._params = params
+        self._stats = stats
+        self._peers: dict[PeerId, PeerState] = {}
+        self._subscribers: dict[str, dict[PeerId, PeerState]] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def __iter__(self) -> Iterator[PeerState]:
+        return iter(self._peers.values())
+
+    def get(self, peer: PeerId) -> PeerState | None:
+        """Return the state of a connected peer."""
+        return self._peers.get(peer)
+
+    def full(self) -> bool:
+        """Return True when no further peer may connect."""
+        return len(self._peers) >= self._params.peers_max
+
+    def add(self, peer: PeerId, protocol: str, *, outbound: bool) -> PeerState:
+        """Remember a connected peer and return its fresh state."""
+        outbox = Outbox(self._params, self._stats)
+        state = PeerState(peer, protocol, outbound=outbound, outbox=outbox)
+        self._peers[peer] = state
+        return state
+
+    def remove(self, peer: PeerId) -> PeerState | None:
+        """Forget a peer and its subscriptions; return what was known."""
+        state = self._peers.pop(peer, None)
+        if state is not None:
+            for topic in list(state.topics):
+                self._leave(state, topic)
+        return state
+
+    def subscribe(self, state: PeerState, spelled: str) -> str | None:
+        """Note a subscription; return the canonical topic when it is new, else None.
+
+        A topic that is not ours is passed over; one beyond ``topics_max`` is refused and counted.
+        A peer that uses both spellings is written to in the canonical one.
+        """
+        topic = fold_topic(spelled)
+        if topic is None:
+            return None
+        if topic in state.topics:
+            if spelled == topic:
+                state.topics[topic] = spelled
+            return None
+        if len(state.topics) >= self._params.topics_max:
+            self._stats.subscriptions_refused += 1
+            return None
+        state.topics[topic] = spelled
+        self._subscribers.setdefault(topic, {})[state.peer] = state
+        return topic
+
+    def unsubscribe(self, state: PeerState, spelled: str) -> str | None:
+        """Note the end of a subscription; return the canonical topic when there was one."""
+        topic = fold_topic(spelled)
+        if topic is None or state.topics.get(topic) != spelled:
+            return None
+        self._leave(state, topic)
+        return topic
+
+    def subscribers(self, topic: str) -> Mapping[PeerId, PeerState]:
+        """Return the connected subscribers of a canonical topic."""
+        return self._subscribers.get(topic, _NOBODY)
+
+    def _leave(self, state: PeerState, topic: str) -> None:
+        del state.topics[topic]
+        subscribers = self._subscribers[topic]
+        del subscribers[state.peer]
+        if not subscribers:
+            del self._subscribers[topic]

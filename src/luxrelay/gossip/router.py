@@ -1,0 +1,316 @@
+"""`GossipRouter`: told what happens, it answers with what to do.
+
+Source: LP-6420 §4, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G25, G29.
+"""
+
+# Theory of operation
+#
+# Decides: which peers there are, what they follow, which bytes are a frame, when a heartbeat is
+#   due, and when a peer has to go. It hands messages to `flow`, GRAFT and PRUNE to `mesh`, IHAVE
+#   and IWANT to `lazy`, and gathers what they leave in the peers' outboxes.
+# Does not know: sockets, streams, clocks, signatures, stores. Whether a message is valid is asked
+#   of the driver with `Validate`.
+# Machines and their states:
+#   a peer     unknown -> connected -> unknown; what it sends while unknown is counted and dropped.
+#   a message  unknown -> in validation -> accepted | failed -> unknown. Accepted means in the seen
+#              set, in the cache, sent on, delivered. Failed means in the failure cache, by its
+#              bytes alone. While in validation further copies wait for the same verdict.
+#   `mesh` and `lazy` describe theirs.
+# Inputs and what they may cause:
+#   peer_connected      Send (our subscriptions) or Disconnect (too many, foreign protocol)
+#   peer_disconnected   nothing
+#   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Disconnect (too many faults)
+#   subscribe, unsubscribe   Send (subscription, GRAFT or PRUNE)
+#   publish             Send
+#   validated           Send (forward), Deliver, Disconnect (too many faults)
+#   wake                Send (GRAFT, PRUNE, IWANT, IHAVE)
+# Timers: the heartbeat, and `mesh.hurry_at`. A late `wake` runs one heartbeat, not those that were
+#   missed. All other times (back-off, fan-out, seen, promises, validation) are looked at in the
+#   heartbeat.
+# Bounds: all in `GossipParams`. Peers, topics a peer, entries a frame, frames in bytes, messages in
+#   validation, ids known, failures, cache, ids wanted, back-offs, bytes waiting for a peer. Beyond
+#   a bound the oldest memory or the newest work goes, and a counter says so.
+# Deviations from the specification: the id enters the seen set after ACCEPT only, and up to
+#   digests_max envelopes share an id (G1); the seen key has the topic in it (G2); the `0x` spelling
+#   of a namespace topic is the same topic, and a peer is answered in the spelling it uses (G5);
+#   control travels as libp2p's, not as LP-6420 §7.2's codes (G6, G29); no scores yet, `invalid_max`
+#   stands in for them (G16).
+# What else to change when you change this: `luxrelay.net.driver` and `luxrelay.sim` drive it;
+#   tests/property/test_router.py holds the invariants.
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from luxrelay.bus import VerdictKind
+from luxrelay.errors import RpcError
+from luxrelay.gossip.actions import Action, Disconnect, Send
+from luxrelay.gossip.flow import Flow
+from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.lazy import Lazy
+from luxrelay.gossip.memory import Memory
+from luxrelay.gossip.mesh import Mesh
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.rpc import Rpc, decode_rpc
+from luxrelay.gossip.stats import GossipStats
+from luxrelay.gossip.topics import fold_topic, parse_topic
+
+if TYPE_CHECKING:
+    from random import Random
+
+PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
+"""What we speak, best first (G29). 1.2 adds IDONTWANT, which a peer may ignore."""
+
+
+class GossipRouter:
+    """LP-6420's gossip as a machine without I/O.
+
+    Feed inputs; after each, `drain()` and do the actions in order; sleep until `wake_at()`;
+    `wake(now)`; never call the router from inside one of its own actions.
+
+    Args:
+        params: Degrees, timers, bounds.
+        rng: The only chance the router draws from; seeded, the router is deterministic.
+        own_id: Our peer id; a connection to ourselves is refused.
+
+    """
+
+    def __init__(self, params: GossipParams, *, rng: Random, own_id: PeerId) -> None:
+        self._params = params
+        self._own_id = own_id
+        self._stats = GossipStats()
+        self._actions: list[Action] = []
+        self._peers = PeerTable(params, self._stats)
+        self._memory = Memory(params)
+        self._mesh = Mesh(params, rng, self._peers, self._stats)
+        self._lazy = Lazy(
+            params,
+            rng,
+            peers=self._peers,
+            mesh=self._mesh,
+            memory=self._memory,
+            stats=self._stats,
+        )
+        self._flow = Flow(
+            params,
+            peers=self._peers,
+            mesh=self._mesh,
+            lazy=self._lazy,
+            memory=self._memory,
+            stats=self._stats,
+            actions=self._actions,
+        )
+        self._heartbeat_at: float | None = None
+
+    # Inputs.
+
+    def peer_connected(self, peer: PeerId, protocol: str, outbound: bool, now: float) -> None:
+        """Greet a peer with our subscriptions, or ask for its disconnection.
+
+        Args:
+            peer: Who; a second call for a connected peer updates it and greets again.
+            protocol: The negotiated stream protocol, one of `PROTOCOLS`.
+            outbound: True when we dialed.
+            now: Monotonic seconds.
+
+        """
+        self._start(now)
+        state = self._peers.get(peer)
+        if state is not None:
+            state.protocol, state.outbound = protocol, outbound
+        elif peer == self._own_id:
+            self._actions.append(Disconnect(peer=peer, reason="this is ourselves"))
+            return
+        elif protocol not in PROTOCOLS:
+            self._actions.append(
+                Disconnect(peer=peer, reason=f"protocol {protocol[:40]!r} is not spoken here")
+            )
+            return
+        elif self._peers.full():
+            self._actions.append(Disconnect(peer=peer, reason="too many peers"))
+            return
+        else:
+            state = self._peers.add(peer, protocol, outbound=outbound)
+        for topic in self._mesh.topics:
+            state.outbox.subscription(topic, subscribe=True)
+
+    def peer_disconnected(self, peer: PeerId, now: float) -> None:
+        """Forget a peer; its back-offs and the messages it brought stay."""
+        self._start(now)
+        self._forget(peer)
+
+    def received(self, peer: PeerId, rpc_bytes: bytes, now: float) -> None:
+        """Take in one RPC; whatever it holds, nothing is raised.
+
+        Args:
+            peer: A connected peer; frames of others are counted and dropped.
+            rpc_bytes: One RPC without its length prefix.
+            now: Monotonic seconds.
+
+        """
+        self._start(now)
+        state = self._peers.get(peer)
+        if state is None:
+            self._stats.strangers += 1
+            return
+        try:
+            rpc = decode_rpc(rpc_bytes, self._params)
+        except RpcError:
+            self._flow.malformed(state)
+        else:
+            self._subscriptions(state, rpc, now)
+            for topic, data in rpc.messages:
+                self._flow.on_message(state, topic, data, now)
+            self._flow.malformed(state, rpc.malformed)
+            self._control(state, rpc, now)
+        self._judge(state)
+
+    def subscribe(self, topic: str, now: float) -> None:
+        """Follow a topic; does nothing when we do already (20-41).
+
+        Raises:
+            TopicError: it is no topic of LP-6420 §2.
+            GossipArgumentError: we follow ``topics_max`` topics already.
+
+        """
+        self._start(now)
+        name = parse_topic(topic).name
+        if self._mesh.join(name):
+            for state in self._peers:
+                state.outbox.subscription(name, subscribe=True)
+
+    def unsubscribe(self, topic: str, now: float) -> None:
+        """Follow a topic no longer; does nothing when we do not (20-41)."""
+        self._start(now)
+        name = fold_topic(topic)
+        if name is not None and self._mesh.leave(name, now):
+            for state in self._peers:
+                state.outbox.subscription(name, subscribe=False)
+
+    def publish(self, topic: str, data: bytes, now: float) -> int:
+        """Send a message of ours and return to how many peers it goes.
+
+        The message counts as accepted: whoever publishes has validated it (LP-6420 §4.2). 0 also
+        when exactly these bytes were published or received before.
+
+        Args:
+            topic: The topic, ours or not.
+            data: An encoded `RelayMessage` that names this topic.
+            now: Monotonic seconds.
+
+        Raises:
+            TopicError: it is no topic of LP-6420 §2.
+            GossipArgumentError: ``data`` is no envelope for this topic.
+
+        """
+        self._start(now)
+        return self._flow.publish(parse_topic(topic).name, data, now)
+
+    def validated(self, token: int, kind: VerdictKind, now: float) -> None:
+        """Let the verdict on a `Validate` have its effect; an unknown token is counted only."""
+        self._start(now)
+        for state in self._flow.on_verdict(token, kind, now):
+            self._judge(state)
+
+    def wake(self, now: float) -> None:
+        """Run the heartbeat and the mesh's early grafting when they are due."""
+        self._start(now)
+        if self._mesh.hurry_at is not None and now >= self._mesh.hurry_at:
+            self._mesh.hurry()
+        if self._heartbeat_at is None or now < self._heartbeat_at:
+            return
+        interval = self._params.heartbeat_interval_s
+        self._heartbeat_at += interval
+        if self._heartbeat_at <= now:
+            self._heartbeat_at = now + interval
+        self._memory.expire(now)
+        for token in self._memory.pending.overdue(now):
+            self._flow.on_verdict(token, VerdictKind.IGNORE, now)
+        for state in self._peers:
+            state.new_heartbeat(self._params.invalid_decay)
+        self._mesh.heartbeat(now)
+        self._lazy.heartbeat(now)
+        self._memory.cache.shift()
+
+    # Outputs.
+
+    def wake_at(self) -> float | None:
+        """Return when to call `wake`; None before the first input."""
+        if self._heartbeat_at is None or self._mesh.hurry_at is None:
+            return self._heartbeat_at
+        return min(self._heartbeat_at, self._mesh.hurry_at)
+
+    def drain(self) -> list[Action]:
+        """Return what is to be done since the last call, in order.
+
+        Everything that waits for a peer is put into as few `Send` as ``rpc_max`` allows; they
+        stand last, so that the driver starts validations first.
+        """
+        actions, self._actions[:] = self._actions[:], []
+        for state in self._peers:
+            actions += [Send(peer=state.peer, data=frame) for frame in state.outbox.take_frames()]
+        return actions
+
+    def stats(self) -> GossipStats:
+        """Return a copy of all counters and sizes; cost grows with peers and topics."""
+        memory = self._memory
+        return replace(
+            self._stats,
+            pending=len(memory.pending),
+            seen=len(memory.seen) + len(memory.hints),
+            failures=len(memory.failures),
+            cached=len(memory.cache),
+            cached_bytes=memory.cache.size_bytes,
+            wanted=len(self._lazy),
+            mesh={topic: len(mesh) for topic, mesh in self._mesh.topics.items()},
+            peers={state.peer: replace(state.stats) for state in self._peers},
+        )
+
+    # What serves them.
+
+    def _start(self, now: float) -> None:
+        if self._heartbeat_at is None:
+            self._heartbeat_at = now + self._params.heartbeat_initial_s
+
+    def _subscriptions(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        for subscribe, spelled in rpc.subscriptions:
+            if subscribe:
+                topic = self._peers.subscribe(state, spelled)
+                if topic is not None:
+                    self._mesh.peer_subscribed(topic, now)
+            else:
+                topic = self._peers.unsubscribe(state, spelled)
+                if topic is not None:
+                    self._mesh.peer_unsubscribed(topic, state.peer)
+
+    def _control(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        for spelled in rpc.graft:
+            topic = fold_topic(spelled)
+            if topic is not None:
+                self._mesh.on_graft(topic, state, now)
+        for spelled, backoff_s in rpc.prune:
+            topic = fold_topic(spelled)
+            if topic is not None:
+                self._mesh.on_prune(topic, state, backoff_s, now)
+        if rpc.iwant:
+            self._lazy.on_iwant(state, rpc.iwant)
+        if rpc.ihave and self._lazy.hears(state):
+            for spelled, ids in rpc.ihave:
+                topic = fold_topic(spelled)
+                if topic in self._mesh.topics:
+                    self._lazy.on_ihave(topic, state, ids, now)
+
+    def _judge(self, state: PeerState) -> None:
+        """Have a peer disconnected that has sent too much that is invalid."""
+        limit = self._params.invalid_max
+        if 0 < limit <= state.invalid and self._peers.get(state.peer) is state:
+            self._stats.disconnected += 1
+            self._actions.append(Disconnect(peer=state.peer, reason="too many invalid messages"))
+            self._forget(state.peer)
+
+    def _forget(self, peer: PeerId) -> None:
+        if self._peers.remove(peer) is not None:
+            self._mesh.peer_left(peer)
+            self._lazy.peer_left(peer)

@@ -1,0 +1,222 @@
+"""libp2p's pubsub RPC: bytes to values and back, split and coalesced.
+
+The fields of a frame are repeated, and concatenated encodings merge. So a message is encoded once,
+as the fragment ``publish = [message]`` of an RPC, and the same fragment goes into the frames of all
+peers. ``control`` is the exception: it is a single field, and some decoders take its last copy
+instead of merging, so a frame has at most one, made of concatenated bodies.
+
+StrictNoSign: a message has data and a topic and nothing else; the envelope in the data carries the
+signature. A message with ``from``, ``seqno``, ``signature`` or ``key`` is malformed.
+
+Source: LP-6420 §7.2; decisions G29; libp2p pubsub, signature policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from luxrelay.bus import MessageId
+from luxrelay.errors import RpcError
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.rpc_pb2 import (
+    RPC,
+    ControlGraft,
+    ControlIHave,
+    ControlIWant,
+    ControlMessage,
+    ControlPrune,
+    Message,
+)
+from luxrelay.gossip.topics import TOPIC_MAX
+
+MESSAGE_ID_WIRE_BYTES: Final = 34
+"""A 32-byte message id inside an IHAVE or IWANT: tag, length, id."""
+
+_CONTROL_TAG: Final = b"\x1a"
+_CONTROL_OVERHEAD: Final = 6
+"""Most bytes before the body of ``control``: its tag and a length of up to five bytes."""
+_ENTRY_OVERHEAD: Final = TOPIC_MAX + 16
+"""Most bytes of an IHAVE besides its ids."""
+
+
+@dataclass(slots=True)
+class Rpc:
+    """A frame taken apart; topics as the peer spelled them."""
+
+    subscriptions: list[tuple[bool, str]] = field(default_factory=list)
+    """Subscribe or unsubscribe, and the topic; the last one on a topic holds."""
+    messages: list[tuple[str, bytes]] = field(default_factory=list)
+    """Topic and data of each well-formed message."""
+    malformed: int = 0
+    """Messages left out because they break StrictNoSign or miss a field."""
+    ihave: list[tuple[str, Sequence[bytes]]] = field(default_factory=list)
+    """Topic and announced ids, of any length."""
+    iwant: list[bytes] = field(default_factory=list)
+    """Ids asked for, of any length."""
+    graft: list[str] = field(default_factory=list)
+    """Topics."""
+    prune: list[tuple[str, int]] = field(default_factory=list)
+    """Topics and back-off in seconds; 0 when none was given."""
+
+
+def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
+    """Return the values of a frame; unknown fields are passed over, as protobuf has it.
+
+    Args:
+        data: One RPC without its length prefix.
+        params: For ``frame_max``, ``subscriptions_max`` and ``controls_max``.
+
+    Raises:
+        RpcError: the bytes are no RPC or exceed a limit.
+
+    """
+    if len(data) > params.frame_max:
+        raise RpcError(f"a frame of {len(data)} bytes is above {params.frame_max}")
+    try:
+        frame = RPC.FromString(data)
+    except DecodeError:
+        raise RpcError("the frame is not protobuf") from None
+    if len(frame.subscriptions) > params.subscriptions_max:
+        raise RpcError(f"{len(frame.subscriptions)} subscriptions in one frame")
+    rpc = Rpc(subscriptions=[(bool(s.subscribe), s.topicid) for s in frame.subscriptions])
+    for message in frame.publish:
+        if (
+            message.HasField("from")
+            or message.HasField("seqno")
+            or message.HasField("signature")
+            or message.HasField("key")
+            or not message.topic
+            or not message.data
+        ):
+            rpc.malformed += 1
+        else:
+            rpc.messages.append((message.topic, message.data))
+    if frame.HasField("control"):
+        _take_control(rpc, frame.control, params.controls_max)
+    return rpc
+
+
+def _take_control(rpc: Rpc, control: ControlMessage, controls_max: int) -> None:
+    """Move the control entries into ``rpc``, or raise when there are too many."""
+    entries = len(control.ihave) + len(control.iwant) + len(control.graft) + len(control.prune)
+    if entries > controls_max:
+        raise RpcError(f"{entries} control entries in one frame")
+    rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in control.ihave]
+    rpc.iwant = [wanted for entry in control.iwant for wanted in entry.messageIDs]
+    rpc.graft = [entry.topicID for entry in control.graft]
+    rpc.prune = [(entry.topicID, entry.backoff) for entry in control.prune]
+
+
+def encode_message(topic: str, data: bytes) -> bytes:
+    """Return a frame with one message, which is also a fragment of any larger frame."""
+    return RPC(publish=[Message(data=data, topic=topic)]).SerializeToString()
+
+
+def respell_message(fragment: bytes, topic: str) -> bytes:
+    """Return the same message under another spelling of its topic (G5)."""
+    return encode_message(topic, RPC.FromString(fragment).publish[0].data)
+
+
+def encode_subscription(topic: str, *, subscribe: bool) -> bytes:
+    """Return a fragment that subscribes to a topic or unsubscribes from it."""
+    return RPC(subscriptions=[RPC.SubOpts(subscribe=subscribe, topicid=topic)]).SerializeToString()
+
+
+def encode_graft(topic: str) -> bytes:
+    """Return a control body with one GRAFT."""
+    return ControlMessage(graft=[ControlGraft(topicID=topic)]).SerializeToString()
+
+
+def encode_prune(topic: str, backoff_s: int) -> bytes:
+    """Return a control body with one PRUNE and its back-off in whole seconds."""
+    return ControlMessage(
+        prune=[ControlPrune(topicID=topic, backoff=backoff_s)]
+    ).SerializeToString()
+
+
+def encode_ihave(topic: str, ids: Sequence[MessageId], rpc_max: int) -> list[bytes]:
+    """Return control bodies that announce ``ids``, each small enough for a frame of its own."""
+    return [
+        ControlMessage(ihave=[ControlIHave(topicID=topic, messageIDs=part)]).SerializeToString()
+        for part in _split(ids, rpc_max)
+    ]
+
+
+def encode_iwant(ids: Sequence[MessageId], rpc_max: int) -> list[bytes]:
+    """Return control bodies that ask for ``ids``, each small enough for a frame of its own."""
+    return [
+        ControlMessage(iwant=[ControlIWant(messageIDs=part)]).SerializeToString()
+        for part in _split(ids, rpc_max)
+    ]
+
+
+def _split(ids: Sequence[MessageId], rpc_max: int) -> list[Sequence[MessageId]]:
+    size = max(1, (rpc_max - _CONTROL_OVERHEAD - _ENTRY_OVERHEAD) // MESSAGE_ID_WIRE_BYTES)
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+class RpcPacker:
+    """Puts fragments and control bodies into frames of at most ``rpc_max`` bytes, in order.
+
+    A fragment that is longer by itself goes alone.
+    """
+
+    __slots__ = ("_control", "_control_size", "_frames", "_parts", "_rpc_max", "_size")
+
+    def __init__(self, rpc_max: int) -> None:
+        self._rpc_max = rpc_max
+        self._frames: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._control: list[bytes] = []
+        self._control_size = 0
+
+    def add_fragment(self, fragment: bytes) -> None:
+        """Add a subscription or a message."""
+        size = len(fragment)
+        if self._filled() + size > self._rpc_max:
+            self._flush()
+        self._parts.append(fragment)
+        self._size += size
+
+    def add_control(self, body: bytes) -> None:
+        """Add a control body."""
+        size = len(body)
+        overhead = 0 if self._control else _CONTROL_OVERHEAD
+        if self._filled() + overhead + size > self._rpc_max:
+            self._flush()
+        self._control.append(body)
+        self._control_size += size
+
+    def finish(self) -> list[bytes]:
+        """Return the frames."""
+        self._flush()
+        return self._frames
+
+    def _filled(self) -> int:
+        control = self._control_size + _CONTROL_OVERHEAD if self._control else 0
+        return self._size + control
+
+    def _flush(self) -> None:
+        if self._control:
+            self._parts += (_CONTROL_TAG, _varint(self._control_size), *self._control)
+            self._control = []
+            self._control_size = 0
+        if self._parts:
+            self._frames.append(b"".join(self._parts))
+            self._parts = []
+            self._size = 0
+
+
+def _varint(value: int) -> bytes:
+    """Return ``value`` as a protobuf varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,100 @@
+"""What the router counts. Copies: changing one changes nothing.
+
+Source: LP-6420 §9; decisions G31.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from luxrelay.gossip.identity import PeerId
+
+
+@dataclass(slots=True, kw_only=True)
+class PeerStats:
+    """Counters of one connected peer, since it connected."""
+
+    received: int = 0
+    """Messages it sent us, whatever became of them."""
+    duplicates: int = 0
+    """Of these, known already."""
+    accepted: int = 0
+    """Messages it brought first that were accepted."""
+    ignored: int = 0
+    """Messages it brought that were ignored, busy ones included."""
+    rejected: int = 0
+    """Messages it brought that were rejected; each peer that brought the bytes is counted."""
+    malformed: int = 0
+    """Frames and messages it sent that could not be read."""
+    grafts_refused: int = 0
+    """GRAFTs it sent during its back-off."""
+    promises_broken: int = 0
+    """Messages it announced, was asked for and did not deliver in time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GossipStats:
+    """Counters since the router was made, and what it holds now."""
+
+    received: int = 0
+    """Messages received, whatever became of them."""
+    duplicates: int = 0
+    """Messages received that were known already."""
+    accepted: int = 0
+    """Messages accepted."""
+    ignored: int = 0
+    """Messages ignored by verdict or for want of one; copies of a recently ignored one too."""
+    rejected: int = 0
+    """Messages rejected, once for each peer that brought the bytes; later copies too."""
+    malformed: int = 0
+    """Frames and messages that could not be read."""
+    busy: int = 0
+    """Messages ignored because too many were in validation."""
+    contended: int = 0
+    """Messages ignored because their id has ``digests_max`` accepted messages already, or because
+    we published the same bytes while they were in validation."""
+    unwanted: int = 0
+    """Messages on topics we do not subscribe to."""
+    strangers: int = 0
+    """Frames from peers that are not connected, and verdicts on unknown tokens."""
+    published: int = 0
+    """Messages we published."""
+    forwarded: int = 0
+    """Sends of accepted messages to mesh peers."""
+    delivered: int = 0
+    """Messages handed to the application."""
+    subscriptions_refused: int = 0
+    """Subscriptions beyond ``topics_max``."""
+    grafts_refused: int = 0
+    """GRAFTs answered with a PRUNE."""
+    ihave_refused: int = 0
+    """Ids in IHAVEs beyond a cap."""
+    iwant_served: int = 0
+    """Messages sent on request."""
+    iwant_refused: int = 0
+    """Ids in IWANTs beyond a cap, and messages asked for too often."""
+    promises_broken: int = 0
+    """Messages announced, asked for and not delivered in time."""
+    dropped_messages: int = 0
+    """Messages not queued because a peer's queue was full."""
+    dropped_gossip: int = 0
+    """IHAVE and IWANT entries not queued, or thrown out to make room for messages."""
+    disconnected: int = 0
+    """Peers the router had disconnected."""
+
+    pending: int = 0
+    """Messages in validation now."""
+    seen: int = 0
+    """Message ids known now."""
+    failures: int = 0
+    """Digests of failed messages known now."""
+    cached: int = 0
+    """Messages that can be asked for now."""
+    cached_bytes: int = 0
+    """Bytes of these."""
+    wanted: int = 0
+    """Ids asked for and not yet received now."""
+    mesh: dict[str, int] = field(default_factory=dict)
+    """Mesh peers by topic now."""
+    peers: dict[PeerId, PeerStats] = field(default_factory=dict)
+    """Counters of each connected peer."""

@@ -1,0 +1,123 @@
+"""Every bound of the room, once, with its unit and the decision behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from luxrelay.errors import ConfigError
+
+DEFAULT_PORT: Final = 9640
+"""TCP port of the gossip host, apart from any other Lux network (G29, 20-56)."""
+MESHSUB: Final = "/meshsub/1.1.0"
+"""The pubsub protocol we offer and accept (G29)."""
+COALESCED_BYTES: Final = 65_507
+"""64 KiB less the framing: one write becomes one Yamux frame inside one Noise message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetConfig:
+    """What the host and the gossip driver may use; every limit is enforced and tested.
+
+    Source: G21, G29, G32; requirements 20-56, 20-58.
+    """
+
+    listen: tuple[str, ...] = (f"/ip4/0.0.0.0/tcp/{DEFAULT_PORT}",)
+    """Multiaddresses to listen on; port 0 lets the system choose."""
+    peers: tuple[str, ...] = ()
+    """Multiaddresses ending in ``/p2p/<peer id>`` that are kept connected."""
+    peers_max: int = 256
+    """Addresses `peers` may hold."""
+
+    inbound_max: int = 34
+    """Inbound connections at one time, those still in the handshake included (G21)."""
+    outbound_max: int = 16
+    """Outbound connections at one time (G21)."""
+    peer_connections_max: int = 2
+    """Connections with one peer: one in each direction when both dial at once."""
+    connection_streams_max: int = 16
+    """Streams one connection may have open at one time, opened by either side."""
+    receive_window_max: int = 512 * 1024
+    """Bytes a peer may push into one stream before somebody reads them."""
+
+    handshake_timeout_s: float = 5.0
+    """Seconds for Noise and Yamux on a new connection, and for the protocol of a new stream."""
+    dial_timeout_s: float = 10.0
+    """Seconds for one dial, from the first packet to the finished handshake."""
+    write_timeout_s: float = 10.0
+    """Seconds one frame may wait for the socket before the connection counts as dead."""
+    keepalive_interval_s: float = 15.0
+    """Seconds between two pings on a connection (G32)."""
+    keepalive_misses_max: int = 3
+    """Pings without an answer before the connection is dropped (G32)."""
+    close_timeout_s: float = 3.0
+    """Seconds an orderly shutdown may take before sockets are cut."""
+
+    frame_max: int = 1024 * 1024
+    """Bytes of one length-delimited frame; a longer one resets the stream."""
+    frame_batch_max: int = 256
+    """Frames handed over at once, so that small frames cannot hold the loop."""
+    queue_bytes_max: int = 8 * 1024 * 1024
+    """Bytes waiting for one peer; one more drops the peer. Twice what the router gathers for a
+    peer between two drains, so that a peer that keeps taking is never dropped for one burst."""
+    queue_frames_max: int = 8192
+    """Frames waiting for one peer; one more drops the peer."""
+    write_stall_s: float = 4.0
+    """Seconds one write of up to 64 KiB may take before the peer is dropped; below 5, because the
+    library's Yamux breaks the stream by itself after 5 seconds without window."""
+
+    gossip_streams_max: int = 2
+    """Gossip streams one peer may open towards us; a further one is reset."""
+    inbox_max: int = 4096
+    """Messages waiting for a verdict; over it the verdict is IGNORE."""
+    peer_pending_max: int = 512
+    """Messages of one peer waiting for a verdict; above it, or above its share of half the inbox,
+    we stop reading from that peer."""
+    batch_max: int = 256
+    """Messages handed to `validate` at once."""
+    publish_batch_max: int = 64
+    """Messages of one publish call sent before queues are looked at."""
+    patience_s: float = 1.0
+    """Seconds for which publishing and forwarding wait for a peer whose queue is half full."""
+
+    redial_min_s: float = 0.5
+    """Seconds before a lost peer is dialled again the first time."""
+    redial_max_s: float = 60.0
+    """Seconds between dials of a peer that stays away."""
+    steady_s: float = 10.0
+    """Seconds a connection must hold before the next loss starts again at `redial_min_s`."""
+    stream_attempts_max: int = 4
+    """Tries to open the gossip stream on a connection before the peer is left alone."""
+
+    def __post_init__(self) -> None:
+        """Hold only bounds that make sense together."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ConfigError(
+                    f"{name} must be above zero", where="NetConfig", hint="see its docstring"
+                )
+        if len(self.peers) > self.peers_max:
+            raise ConfigError(
+                f"{len(self.peers)} peers are more than peers_max = {self.peers_max}",
+                where="NetConfig.peers",
+                hint="name fewer peers or raise peers_max",
+            )
+        if self.receive_window_max < 2 * 256 * 1024:
+            raise ConfigError(
+                "receive_window_max is below 512 KiB",
+                where="NetConfig",
+                hint="Yamux grants 256 KiB at once and may double it; use 524288 or more",
+            )
+        if self.write_stall_s >= 5:
+            raise ConfigError(
+                "write_stall_s is 5 seconds or more",
+                where="NetConfig",
+                hint="choose less than 5; the library's Yamux waits no longer",
+            )
+        if self.queue_bytes_max < self.frame_max:
+            raise ConfigError(
+                "queue_bytes_max is below frame_max",
+                where="NetConfig",
+                hint="a queue must hold at least one frame",
+            )

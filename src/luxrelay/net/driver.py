@@ -1,0 +1,391 @@
+"""Drives `luxrelay.gossip.GossipRouter` over libp2p streams: bytes and time in, actions out.
+
+Theory of operation
+  Decides: nothing about gossip. It opens one stream to each peer, reads the peer's streams, keeps
+    the time, and does what the router asks, by one table from action to effect (`_effects`).
+  Tasks: one per peer (`_serve_link`: our stream out), one per stream of a peer (`_serve_inbound`),
+    one for the router's timer, one for verdicts, one per configured peer (`redial`), one that
+    watches connections. All touch the router on one thread, and never from inside an action.
+  The driver's contract with a core: feed inputs; after each, `drain()` and do the actions in
+    order; sleep until `wake_at()`; `wake(now)`; never call a core from inside one of its own
+    actions. Here the frames of one read, and the verdicts of one batch, are fed before one
+    `drain()`, so that everything they cause for a peer leaves in one write.
+  Back pressure: a peer whose messages wait for verdicts is not read from (`peer_pending_max`),
+    which its own writes feel; publishing and forwarding wait up to `patience_s` for a peer whose
+    queue is half full, never longer. A peer that stops taking is dropped after `write_stall_s`
+    (20-58).
+  Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer's queue drops the peer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import trio
+
+from luxrelay.bus import VerdictKind
+from luxrelay.errors import FrameError, NetError
+from luxrelay.gossip import (
+    Action,
+    Deliver,
+    Disconnect,
+    GossipRouter,
+    PeerId,
+    Send,
+    Validate,
+)
+from luxrelay.net.addresses import parse_peer_address
+from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
+from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.inbox import Validator, VerdictInbox, slices
+from luxrelay.net.links import DriverCounters, Link, NetStats
+from luxrelay.net.redial import Redialler
+from luxrelay.net.scopes import ReadyReport
+from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd
+
+_RETRY_S: Final = 0.05
+"""Seconds before the gossip stream is tried again on a connection, doubled each time."""
+_ROOM_POLL_S: Final = 0.05
+"""Seconds after which whoever waits for room looks whether a peer has stopped taking."""
+_SHARE_MIN: Final = 16
+"""Messages of one peer that may always wait for a verdict."""
+
+
+class GossipDriver:
+    """The one driver of a `GossipRouter` on a network.
+
+    Args:
+        router: The core; nobody else may call it while the driver runs.
+        host: A host that is running, or will be before the first dial.
+        validate: Judges messages in batches, in a task of its own; may use worker threads.
+        config: Bounds, and the peers to stay connected with.
+        rng: Jitter of re-dials.
+        clock: Monotonic seconds, the router's ``now``.
+        deliver: Called with each accepted message, once per message id; must not block.
+
+    Raises:
+        AddressError: An address in ``config.peers`` names no peer that can be dialled.
+
+    """
+
+    def __init__(
+        self,
+        router: GossipRouter,
+        host: RelayHost,
+        *,
+        validate: Validator,
+        config: NetConfig,
+        rng: random.Random,
+        clock: Callable[[], float] = trio.current_time,
+        deliver: Callable[[Deliver], None] | None = None,
+    ) -> None:
+        self.counters = DriverCounters()
+        self._router = router
+        self._host = host
+        self._config = config
+        self._redialler = Redialler(host, config, rng, self.counters)
+        self._clock = clock
+        self._deliver = deliver
+        peers = [(text, parse_peer_address(text)[1]) for text in config.peers]
+        self._kept = [(text, peer) for text, peer in peers if peer != host.peer_id]
+        self._links: dict[PeerId, Link] = {}
+        self._inbox = VerdictInbox(validate, config, self.counters)
+        self._busy_tokens: list[int] = []
+        self._progress = trio.Event()
+        self._rearm = trio.Event()
+        self._sleeping_until = float("-inf")
+        self._nursery: trio.Nursery | None = None
+        self._effects: dict[type[Action], Callable[[Any], None]] = {
+            Send: self._do_send,
+            Validate: self._do_validate,
+            Deliver: self._do_deliver,
+            Disconnect: self._do_disconnect,
+        }
+
+    async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Gossips until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._host.handle(MESHSUB, self._serve_inbound)
+                nursery.start_soon(self._keep_time)
+                nursery.start_soon(self._judge)
+                nursery.start_soon(self._watch_connections)
+                for address, peer in self._kept:
+                    nursery.start_soon(self._redialler.keep, address, peer)
+                task_status.started(None)
+        finally:
+            self._host.unhandle(MESHSUB)
+            self._nursery = None
+            for link in self._links.values():
+                link.close()
+
+    # Calls of the node.
+
+    async def connect(self, address: str) -> PeerId:
+        """There is a connection with the peer at the address; its id is returned.
+
+        Raises:
+            AddressError: The address cannot be dialled.
+            NetError: The peer cannot be reached.
+
+        """
+        return await self._host.dial(address)
+
+    def subscribe(self, topic: str) -> None:
+        """The router takes part in the topic.
+
+        Raises:
+            TopicError: It is no topic of ours.
+
+        """
+        self._router.subscribe(topic, self._clock())
+        self._act()
+
+    def unsubscribe(self, topic: str) -> None:
+        """The router has left the topic."""
+        self._router.unsubscribe(topic, self._clock())
+        self._act()
+
+    async def publish(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
+        """Each message is on its way; the number of peers it goes to, in order.
+
+        Waits while queues are more than half full, but no longer than `patience_s` for any peer.
+        Cancelling leaves the first messages published and the others not.
+
+        Raises:
+            TopicError: A topic is none of LP-6420 §2; what stands before it is published.
+            GossipArgumentError: The bytes are no envelope for their topic; the same.
+
+        """
+        sent: list[int] = []
+        for batch in slices(items, self._config.publish_batch_max, lambda item: len(item[1])):
+            now = self._clock()
+            try:
+                sent.extend(self._router.publish(topic, data, now) for topic, data in batch)
+            finally:
+                self._act()
+            await self._wait_for_room()
+        return sent
+
+    def stats(self) -> NetStats:
+        """Numbers of the host, the router, the driver and each peer."""
+        return NetStats(
+            host=self._host.stats(),
+            router=self._router.stats(),
+            driver=self.counters,
+            peers={peer: link.snapshot() for peer, link in self._links.items()},
+        )
+
+    # The table from action to effect.
+
+    def _act(self) -> None:
+        """Everything the router asks for is under way, and the timer knows the next deadline."""
+        while True:
+            for action in self._router.drain():
+                self._effects[type(action)](action)
+            if not self._busy_tokens:
+                break
+            tokens, self._busy_tokens = self._busy_tokens, []
+            now = self._clock()
+            for token in tokens:
+                self._router.validated(token, VerdictKind.IGNORE, now)
+        wake_at = self._router.wake_at()
+        if wake_at is not None and wake_at < self._sleeping_until:
+            self._rearm.set()
+
+    def _do_send(self, action: Send) -> None:
+        link = self._links.get(action.peer)
+        if link is None or link.writer is None or not link.writer.offer(action.data):
+            self.counters.unsendable += 1
+
+    def _do_validate(self, action: Validate) -> None:
+        if not self._inbox.put(action):
+            self._busy_tokens.append(action.token)
+            return
+        link = self._links.get(action.peer)
+        if link is not None:
+            link.pending += 1
+
+    def _do_deliver(self, action: Deliver) -> None:
+        self.counters.delivered += 1
+        if self._deliver is not None:
+            self._deliver(action)
+
+    def _do_disconnect(self, action: Disconnect) -> None:
+        self.counters.disconnects += 1
+        if self._nursery is not None:
+            self._nursery.start_soon(self._host.disconnect, action.peer)
+
+    # Time and verdicts.
+
+    async def _keep_time(self) -> None:
+        while True:
+            wake_at = self._router.wake_at()
+            self._rearm = trio.Event()
+            self._sleeping_until = float("inf") if wake_at is None else wake_at
+            with trio.move_on_after(max(0.0, self._sleeping_until - self._clock())):
+                await self._rearm.wait()
+            now = self._clock()
+            if wake_at is not None and now >= wake_at:
+                self._router.wake(now)
+                self._act()
+
+    async def _judge(self) -> None:
+        while True:
+            judged = await self._inbox.take()
+            for part in slices(judged, len(judged), lambda pair: len(pair[0].data)):
+                now = self._clock()
+                for item, kind in part:
+                    self._router.validated(item.token, kind, now)
+                self._act()
+                await self._wait_for_room()
+            for peer, count in Counter(item.peer for item, _ in judged).items():
+                link = self._links.get(peer)
+                if link is not None:
+                    link.judged(count)
+
+    async def _wait_for_room(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            now = trio.current_time()
+            writers = [link.writer for link in self._links.values() if link.writer is not None]
+            if not any(writer.pressed(now) for writer in writers):
+                return
+            with trio.move_on_after(_ROOM_POLL_S):
+                await self._progress.wait()
+
+    def _note_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    # Peers.
+
+    async def _watch_connections(self) -> None:
+        while True:
+            for peer in self._host.connected():
+                self._link(peer)
+            await self._host.wait_changed()
+
+    def _link(self, peer: PeerId) -> Link:
+        """The peer's link; it lives as long as the peer is connected."""
+        link = self._links.get(peer)
+        if link is None:
+            assert self._nursery is not None
+            link = self._links[peer] = Link(peer)
+            self._nursery.start_soon(self._serve_link, link)
+        return link
+
+    async def _serve_link(self, link: Link) -> None:
+        try:
+            await self._talk(link)
+            while self._host.is_connected(link.peer):
+                await self._host.wait_changed()
+        finally:
+            del self._links[link.peer]
+
+    async def _talk(self, link: Link) -> None:
+        """Our stream to the peer is kept open until the peer is gone, dropped or unwilling."""
+        failures = 0
+        try:
+            while failures < self._config.stream_attempts_max:
+                if not self._host.is_connected(link.peer):
+                    return
+                began = trio.current_time()
+                try:
+                    stream = await self._host.open_stream(link.peer, MESHSUB)
+                except NetError:
+                    failures += 1
+                    await trio.sleep(_RETRY_S * 2**failures)
+                    continue
+                end = await self._write(link, stream)
+                if end is not WriterEnd.LOST:
+                    await self._drop(link, end)
+                    return
+                steady = trio.current_time() - began >= self._config.steady_s
+                failures = 0 if steady else failures + 1
+        finally:
+            link.close()
+            self._router.peer_disconnected(link.peer, self._clock())
+            self._act()
+
+    async def _write(self, link: Link, stream: RelayStream) -> WriterEnd:
+        """What the router sends to the peer goes out; says why that ended.
+
+        The router knows the peer from the first stream on until the link ends, so a stream that
+        is opened anew costs neither side what it knows of the other; the router greets again.
+        """
+        writer = PeerWriter(stream, self._config)
+        writer.on_progress = self._note_progress
+        end = WriterEnd.LOST
+        try:
+            async with trio.open_nursery() as nursery:
+                link.attach(stream, writer, nursery.cancel_scope)
+                dialled = self._host.dialled(link.peer)
+                self._router.peer_connected(link.peer, MESHSUB, dialled, self._clock())
+                self._act()
+                nursery.start_soon(_until_over, stream, nursery.cancel_scope)
+                end = await writer.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            link.detach()
+            await stream.reset()
+        return end
+
+    async def _drop(self, link: Link, end: WriterEnd) -> None:
+        if end is WriterEnd.STALLED:
+            self.counters.dropped_stalled += 1
+        else:
+            self.counters.dropped_overflow += 1
+        await self._host.disconnect(link.peer)
+
+    async def _serve_inbound(self, stream: RelayStream) -> None:
+        if self._nursery is None:
+            return
+        link = self._link(stream.peer)
+        link.came_back(stream)
+        if link.streams >= self._config.gossip_streams_max:
+            self.counters.streams_refused += 1
+            return
+        link.streams += 1
+        with trio.CancelScope() as scope:
+            link.readers.add(scope)
+            try:
+                await self._read(link, stream)
+            except FrameError:
+                self.counters.frame_errors += 1
+                link.counters.frame_errors += 1
+            finally:
+                link.readers.discard(scope)
+                link.streams -= 1
+
+    async def _read(self, link: Link, stream: RelayStream) -> None:
+        reader = FrameReader(stream, self._config)
+        counters = link.counters
+        while await link.wait_ready():
+            frames = await reader.receive()
+            if not frames:
+                return
+            for part in slices(frames, len(frames), len, bytes_max=COALESCED_BYTES):
+                now = self._clock()
+                for frame in part:
+                    counters.frames_in += 1
+                    counters.bytes_in += len(frame)
+                    self._router.received(link.peer, frame, now)
+                self._act()
+                await link.wait_room(self._share())
+
+    def _share(self) -> int:
+        """Messages one peer may have waiting, so that all peers together stay within the inbox."""
+        share = self._config.inbox_max // (2 * max(1, len(self._links)))
+        return min(self._config.peer_pending_max, max(share, _SHARE_MIN))
+
+
+async def _until_over(stream: RelayStream, scope: trio.CancelScope) -> None:
+    """The peer ended the stream; what it says on it until then is not part of the protocol."""
+    while await stream.receive_some(4096):
+        pass
+    scope.cancel()

@@ -1,0 +1,387 @@
+"""The libp2p host: identity, listening, dialling, streams; all of it bounded and closable.
+
+Theory of operation
+  Decides: who may connect (as far as numbers go), and when a connection is over.
+  Does not know: what is spoken on streams.
+  py-libp2p is used as host and transport only; what it does wrong is put right in the modules
+  beside this one: `yamux` (window, dead peers), `swarm` (slots, exceptions, own will),
+  `negotiation` (Noise and Yamux alone, bounded lines), `transport` (busy ports), `quiet` (logs).
+  Bounds: every number in `NetConfig` down to `close_timeout_s`.
+  Deviations: hello (G32) and the address book come later; keepalive is Yamux's own ping, which
+  every libp2p answers, instead of the ping protocol, which is answered too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+from libp2p.abc import INetConn, INetStream
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.host.basic_host import BasicHost
+from libp2p.host.exceptions import StreamFailure
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
+from libp2p.security.noise.transport import Transport as NoiseTransport
+from libp2p.tools.anyio_service import TrioManager
+
+from luxrelay.errors import AddressError, ConfigError, NetError
+from luxrelay.gossip import PeerId
+from luxrelay.net.addresses import (
+    parse_listen_address,
+    parse_peer_address,
+    peer_text,
+)
+from luxrelay.net.config import NetConfig
+from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
+from luxrelay.net.quiet import quiet_libp2p
+from luxrelay.net.scopes import ReadyReport, shielded
+from luxrelay.net.swarm import RelaySwarm, SwarmCounters, went_out
+from luxrelay.net.transport import RelayTcp, SocketRegistry
+from luxrelay.net.yamux import GuardedYamux, MuxCounters
+
+_SEED_BYTES: Final = 32
+_FAREWELL_S: Final = 0.5
+"""Seconds to reset or close one stream before we stop caring."""
+
+
+class RelayStream:
+    """A stream to one peer, with trio's manners: empty bytes at the end, trio's own errors."""
+
+    def __init__(self, stream: INetStream, protocol: str) -> None:
+        self._stream = stream
+        self.protocol = protocol
+        self.peer = PeerId(stream.muxed_conn.peer_id.to_bytes())
+
+    def shares_connection(self, other: RelayStream) -> bool:
+        """Whether both streams run over the same connection."""
+        return self._stream.muxed_conn is other._stream.muxed_conn
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """What has arrived; empty when the peer has finished, reset the stream, or is gone."""
+        try:
+            return await self._stream.read(max_bytes)
+        except (StreamEOF, BaseLibp2pError):
+            return b""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """The bytes are on their way.
+
+        Raises:
+            trio.BrokenResourceError: The stream or its connection is gone.
+
+        """
+        try:
+            await self._stream.write(bytes(data))
+        except (BaseLibp2pError, KeyError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def reset(self) -> None:
+        """The stream is over at both ends; what was under way is lost."""
+        with shielded(_FAREWELL_S):
+            await self._stream.reset()
+
+    async def aclose(self) -> None:
+        """We send nothing more; the stream is over once the peer has finished too."""
+        with shielded(_FAREWELL_S):
+            try:
+                await self._stream.close()
+            except (BaseLibp2pError, KeyError):
+                await self._stream.reset()
+
+
+StreamHandler = Callable[[RelayStream], Awaitable[None]]
+
+
+class _BoundedHost(BasicHost):
+    """The library's host (identify, ping) with protocol lines bounded in both directions."""
+
+    async def serve_stream(self, net_stream: INetStream) -> None:
+        """The stream's protocol is agreed on and its handler has run."""
+        network = self.get_network()
+        assert isinstance(network, RelaySwarm)
+        try:
+            protocol, handler = await self.multiselect.negotiate(
+                LineCommunicator(net_stream), math.ceil(network.config.handshake_timeout_s)
+            )
+        except MultiselectError:
+            await net_stream.reset()
+            return
+        if protocol is None or handler is None:
+            await net_stream.reset()
+            return
+        net_stream.set_protocol(protocol)
+        await handler(net_stream)
+
+    async def new_stream(self, peer_id: ID, protocol_ids: Sequence[TProtocol]) -> INetStream:
+        """A stream of the first protocol, over the newest connection.
+
+        Raises:
+            StreamFailure: The peer does not speak it, or is not connected.
+
+        """
+        network = self.get_network()
+        assert isinstance(network, RelaySwarm)
+        live = [conn for conn in network.get_connections(peer_id) if _is_live(conn)]
+        if not live:
+            raise StreamFailure(f"{peer_id} is not connected")
+        stream = await live[-1].new_stream()  # the newest: an older one may be dead unnoticed
+        try:
+            await select_protocol(stream, protocol_ids[0], network.config.handshake_timeout_s)
+        except MultiselectClientError as error:
+            raise StreamFailure(f"{peer_id} does not speak {protocol_ids[0]}") from error
+        except BaseException:
+            with shielded(_FAREWELL_S):
+                await stream.reset()
+            raise
+        stream.set_protocol(protocol_ids[0])
+        return stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStats:
+    """A snapshot of one host."""
+
+    inbound: int
+    """Open inbound connections."""
+    outbound: int
+    """Open outbound connections."""
+    peers: int
+    """Peers with at least one connection."""
+    bytes_in: int
+    """Bytes received since the start, encryption and framing included."""
+    bytes_out: int
+    """Bytes sent since the start, encryption and framing included."""
+    swarm: SwarmCounters
+    """Connections and handlers, counted."""
+    mux: MuxCounters
+    """What the frame guards stopped."""
+
+
+class RelayHost:
+    """One identity on the network: listens, dials, opens streams, serves handlers.
+
+    Args:
+        seed: 32 bytes of Ed25519 seed; the peer id follows from it (G7).
+        config: Bounds and listen addresses.
+
+    Raises:
+        ConfigError: The seed has another length.
+        AddressError: A listen address cannot be parsed.
+
+    """
+
+    def __init__(self, seed: bytes, config: NetConfig) -> None:
+        if len(seed) != _SEED_BYTES:
+            raise ConfigError(
+                f"An identity seed has {_SEED_BYTES} bytes, not {len(seed)}",
+                where="RelayHost",
+                hint="`luxrelay keys new` makes one",
+            )
+        quiet_libp2p()
+        self.config = config
+        self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
+        keys = create_new_key_pair(seed)
+        own_id = ID.from_pubkey(keys.public_key)
+        self.peer_id = PeerId(own_id.to_bytes())
+        self.mux_counters = MuxCounters()
+        self._registry = SocketRegistry()
+        self._transport = RelayTcp(self._registry)
+        peerstore = PeerStore()
+        peerstore.add_key_pair(own_id, keys)
+        upgrader = NoiseYamuxUpgrader(
+            NoiseTransport(keys, noise_privkey=new_noise_key_pair().private_key),
+            lambda secured, peer: GuardedYamux(secured, peer, config, self.mux_counters),
+            config.handshake_timeout_s,
+        )
+        self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
+        self._swarm.on_change = self._note_change
+        self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
+        self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))
+        self._changed = trio.Event()
+        self._dialling: dict[PeerId, trio.Event] = {}
+        self.addresses: tuple[str, ...] = ()
+
+    @property
+    def peer_text(self) -> str:
+        """The peer id in base58."""
+        return peer_text(self.peer_id)
+
+    async def run(
+        self, *, task_status: ReadyReport[tuple[str, ...]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listens and serves until cancelled; `started` gives the bound addresses.
+
+        Raises:
+            NetError: A port cannot be had (``net.port``).
+
+        """
+        inner = shielded()
+        refused: NetError | None = None
+
+        async def serve() -> None:
+            with inner:
+                await TrioManager.run_service(self._swarm)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            try:
+                await self._start_listening()
+                task_status.started(self.addresses)
+                await trio.sleep_forever()
+            except NetError as error:
+                refused = error  # raised below, where no nursery wraps it
+            finally:
+                with shielded(self.config.close_timeout_s):
+                    await self._close()
+                with shielded():
+                    await self._registry.cut_all()
+                inner.cancel()
+        if refused is not None:
+            raise refused
+
+    async def _start_listening(self) -> None:
+        await self._swarm.listen(*self._listen)
+        for text, error in self._transport.refused.items():
+            raise NetError(
+                f"Cannot listen: {getattr(error, 'strerror', None) or error}",
+                where=text,
+                code="net.port",
+            ) from error
+        suffix = f"/p2p/{self.peer_text}"
+        self.addresses = tuple(f"{a}{suffix}" for a in self._host.get_transport_addrs())
+
+    async def _close(self) -> None:
+        for listener in self._swarm.listeners.values():
+            await listener.close()  # first, or peers that are hung up on would be let in again
+        async with trio.open_nursery() as nursery:
+            for conn in self._swarm.get_connections():
+                nursery.start_soon(self._close_connection, conn)
+        await self._host.close()
+
+    async def _close_connection(self, conn: INetConn) -> None:
+        with contextlib.suppress(BaseLibp2pError):  # it may be closing already
+            await conn.close()
+
+    def handle(self, protocol: str, handler: StreamHandler) -> None:
+        """Streams of ``protocol`` are given to the handler, and are over when it returns."""
+
+        async def serve(stream: INetStream) -> None:
+            relay_stream = RelayStream(stream, protocol)
+            try:
+                await handler(relay_stream)
+            finally:
+                await relay_stream.reset()
+
+        self._host.set_stream_handler(TProtocol(protocol), serve)
+
+    def unhandle(self, protocol: str) -> None:
+        """Streams of ``protocol`` are refused; those under way go on."""
+        self._host.multiselect.handlers.pop(TProtocol(protocol), None)
+
+    async def dial(self, address: str) -> PeerId:
+        """There is a connection with the peer at the address; its id is returned.
+
+        Raises:
+            AddressError: The address cannot be dialled, or is our own.
+            NetError: The peer cannot be reached, is somebody else, or we have enough connections.
+
+        """
+        parsed, peer = parse_peer_address(address)
+        if peer == self.peer_id:
+            raise AddressError("The address is our own", where=address, hint="name another node")
+        under_way = self._dialling.get(peer)
+        if under_way is not None:
+            await under_way.wait()
+        if self.is_connected(peer):
+            return peer
+        if self._swarm.count(outbound=True) + len(self._dialling) >= self.config.outbound_max:
+            raise NetError(
+                "All outbound connections are taken",
+                where=address,
+                hint="raise outbound_max or disconnect a peer",
+            )
+        self._dialling[peer] = trio.Event()
+        try:
+            with trio.fail_after(self.config.dial_timeout_s):
+                await self._swarm.dial_addr(parsed.multiaddr(), ID(peer))
+        except (BaseLibp2pError, trio.TooSlowError) as error:
+            raise NetError("The peer cannot be reached", where=address) from error
+        finally:
+            self._dialling.pop(peer).set()
+        return peer
+
+    async def open_stream(self, peer: PeerId, protocol: str) -> RelayStream:
+        """A stream of ``protocol`` to a connected peer.
+
+        Raises:
+            NetError: There is no connection, or the peer does not speak the protocol.
+
+        """
+        if not self.is_connected(peer):
+            raise NetError("The peer is not connected", where=peer_text(peer))
+        try:
+            with trio.fail_after(2 * self.config.handshake_timeout_s):
+                stream = await self._host.new_stream(ID(peer), [TProtocol(protocol)])
+        except (BaseLibp2pError, trio.TooSlowError, KeyError) as error:
+            raise NetError(
+                f"The peer opens no stream for {protocol}", where=peer_text(peer)
+            ) from error
+        return RelayStream(stream, protocol)
+
+    async def disconnect(self, peer: PeerId) -> None:
+        """All connections with the peer are closed."""
+        async with trio.open_nursery() as nursery:
+            for conn in self._swarm.get_connections(ID(peer)):
+                nursery.start_soon(self._close_connection, conn)
+
+    def is_connected(self, peer: PeerId) -> bool:
+        """Whether a stream to the peer may be tried."""
+        return any(_is_live(conn) for conn in self._swarm.get_connections(ID(peer)))
+
+    def connected(self) -> tuple[PeerId, ...]:
+        """The peers with at least one live connection."""
+        return tuple(
+            PeerId(peer.to_bytes())
+            for peer, conns in self._swarm.connections.items()
+            if any(_is_live(conn) for conn in conns)
+        )
+
+    def dialled(self, peer: PeerId) -> bool:
+        """Whether we opened a connection with the peer ourselves."""
+        return any(went_out(conn) for conn in self._swarm.get_connections(ID(peer)))
+
+    async def wait_changed(self) -> None:
+        """A connection came or went since the call."""
+        await self._changed.wait()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def stats(self) -> HostStats:
+        """Numbers as they are now; the counters in it go on counting."""
+        traffic = self._registry.traffic
+        return HostStats(
+            inbound=self._swarm.count(outbound=False),
+            outbound=self._swarm.count(outbound=True),
+            peers=len(self._swarm.connections),
+            bytes_in=traffic.bytes_in,
+            bytes_out=traffic.bytes_out,
+            swarm=self._swarm.counters,
+            mux=self.mux_counters,
+        )
+
+
+def _is_live(conn: INetConn) -> bool:
+    muxed = conn.muxed_conn
+    return not conn.is_closed and isinstance(muxed, GuardedYamux) and muxed.is_established

@@ -1,0 +1,174 @@
+"""What the driver knows of one peer, and what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import trio
+
+from luxrelay.gossip import GossipStats, PeerId
+from luxrelay.net.host import HostStats, RelayStream
+from luxrelay.net.streams import PeerWriter
+
+
+@dataclass(slots=True, kw_only=True)
+class LinkCounters:
+    """Gossip traffic of one peer since its connection began."""
+
+    frames_in: int = 0
+    """RPCs received."""
+    bytes_in: int = 0
+    """Bytes of these."""
+    frames_out: int = 0
+    """RPCs sent."""
+    bytes_out: int = 0
+    """Bytes of these, with their length prefixes."""
+    frame_errors: int = 0
+    """Streams reset because their bytes were no frames."""
+    queued_frames: int = 0
+    """RPCs waiting to be sent now."""
+    queued_bytes: int = 0
+    """Bytes of these."""
+    pending: int = 0
+    """Messages waiting for a verdict now."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DriverCounters:
+    """What the driver did since it was made."""
+
+    frame_errors: int = 0
+    """Streams reset because their bytes were no frames."""
+    streams_refused: int = 0
+    """Gossip streams reset because the peer had `gossip_streams_max` already."""
+    inbox_overflows: int = 0
+    """Messages answered with IGNORE because `inbox_max` were waiting."""
+    validate_errors: int = 0
+    """Batches answered with IGNORE because `validate` failed."""
+    batches: int = 0
+    """Batches given to `validate`."""
+    unsendable: int = 0
+    """RPCs for peers without a stream, or whose queue was full."""
+    dropped_stalled: int = 0
+    """Peers dropped because they took nothing for `write_stall_s`."""
+    dropped_overflow: int = 0
+    """Peers dropped because too much waited for them."""
+    disconnects: int = 0
+    """Peers dropped because the router said so."""
+    delivered: int = 0
+    """Accepted messages handed to `deliver`."""
+    dials: int = 0
+    """Configured peers reached."""
+    dials_failed: int = 0
+    """Configured peers not reached, tries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetStats:
+    """A snapshot of the driver, its host and its router."""
+
+    host: HostStats
+    """Connections and bytes on the wire."""
+    router: GossipStats
+    """The router's own counters."""
+    driver: DriverCounters
+    """The driver's counters."""
+    peers: dict[PeerId, LinkCounters]
+    """Gossip traffic by peer."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One connected peer, for as long as it is connected."""
+
+    peer: PeerId
+    """Its id."""
+    counters: LinkCounters = field(default_factory=LinkCounters)
+    """What it cost and brought."""
+    writer: PeerWriter | None = None
+    """The queue of our gossip stream to it, while there is one."""
+    stream: RelayStream | None = None
+    """That stream."""
+    talking: trio.CancelScope | None = None
+    """Cancelled to open our stream anew."""
+    streams: int = 0
+    """Its gossip streams to us."""
+    pending: int = 0
+    """Its messages waiting for a verdict."""
+    closed: bool = False
+    """The peer is gone or speaks no gossip; nobody waits any more."""
+    readers: set[trio.CancelScope] = field(default_factory=set)
+    """Tasks that read from it."""
+    _moved: trio.Event = field(default_factory=trio.Event)
+
+    def notify(self) -> None:
+        """Those who wait for this link look again."""
+        self._moved.set()
+        self._moved = trio.Event()
+
+    def attach(self, stream: RelayStream, writer: PeerWriter, scope: trio.CancelScope) -> None:
+        """There is a stream to the peer."""
+        self.stream, self.writer, self.talking = stream, writer, scope
+        self.notify()
+
+    def came_back(self, stream: RelayStream) -> None:
+        """Our stream is opened anew when the peer comes back over another connection.
+
+        A peer that has restarted may be here again before its old connection is known to be dead;
+        what we send there it never gets. Two peers that dial each other at once open one stream
+        each, so that neither has come back.
+        """
+        if (
+            self.streams
+            and self.stream is not None
+            and self.talking is not None
+            and not self.stream.shares_connection(stream)
+        ):
+            self.talking.cancel()
+
+    async def wait_ready(self) -> bool:
+        """Whether the router knows the peer; returns False once the peer is gone."""
+        while self.writer is None and not self.closed:
+            await self._moved.wait()
+        return not self.closed
+
+    async def wait_room(self, pending_max: int) -> None:
+        """At most ``pending_max`` of its messages wait for a verdict, or the peer is gone."""
+        while self.pending > pending_max and not self.closed:
+            await self._moved.wait()
+
+    def judged(self, count: int) -> None:
+        """So many of its messages have their verdict."""
+        self.pending -= count
+        self.notify()
+
+    def detach(self) -> None:
+        """The stream to the peer is over; its numbers are kept."""
+        writer = self.writer
+        if writer is not None:
+            self.counters.frames_out += writer.frames_out
+            self.counters.bytes_out += writer.bytes_out
+            self.writer = self.stream = self.talking = None
+            self.notify()
+
+    def close(self) -> None:
+        """The peer is gone."""
+        self.closed = True
+        self.detach()
+        self.notify()
+        for scope in self.readers:
+            scope.cancel()
+
+    def snapshot(self) -> LinkCounters:
+        """The counters as they are now, with what is under way."""
+        counters, writer = self.counters, self.writer
+        return LinkCounters(
+            frames_in=counters.frames_in,
+            bytes_in=counters.bytes_in,
+            frames_out=counters.frames_out + (writer.frames_out if writer else 0),
+            bytes_out=counters.bytes_out + (writer.bytes_out if writer else 0),
+            frame_errors=counters.frame_errors,
+            queued_frames=writer.queued_frames if writer else 0,
+            queued_bytes=writer.queued_bytes if writer else 0,
+            pending=self.pending,
+        )

@@ -1,0 +1,52 @@
+"""Configured peers are kept connected: dialled, watched, and dialled again."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from luxrelay.errors import NetError
+from luxrelay.gossip import PeerId
+from luxrelay.net.config import NetConfig
+from luxrelay.net.host import RelayHost
+from luxrelay.net.links import DriverCounters
+
+
+class Redialler:
+    """Dials a lost peer after a while that doubles, with jitter so that nodes do not march in step.
+
+    Args:
+        host: Who dials.
+        config: `redial_min_s`, `redial_max_s`, `steady_s`.
+        rng: The jitter: between half of the while and all of it.
+        counters: Where dials are counted.
+
+    """
+
+    def __init__(
+        self, host: RelayHost, config: NetConfig, rng: random.Random, counters: DriverCounters
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._rng = rng
+        self._counters = counters
+
+    async def keep(self, address: str, peer: PeerId) -> None:
+        """The peer is connected, or dialled again after a while that grows."""
+        delay = self._config.redial_min_s
+        while True:
+            if not self._host.is_connected(peer):
+                try:
+                    await self._host.dial(address)
+                except NetError:
+                    self._counters.dials_failed += 1
+                else:
+                    self._counters.dials += 1
+            began = trio.current_time()
+            while self._host.is_connected(peer):
+                await self._host.wait_changed()
+            if trio.current_time() - began >= self._config.steady_s:
+                delay = self._config.redial_min_s
+            await trio.sleep(delay * (0.5 + self._rng.random() / 2))
+            delay = min(delay * 2, self._config.redial_max_s)

@@ -1,0 +1,255 @@
+"""Frames on a stream: cut out of what arrives, gathered before they are sent.
+
+A frame is an unsigned varint length and that many bytes, as every libp2p pubsub sends them. What
+waits for a peer is bounded in bytes and frames; whatever is ready leaves in one write of up to
+64 KiB, because a write costs a Noise message, a system call and a task switch however small it is.
+
+Source: LP-6420 §10, G29; requirement 20-58.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Protocol
+
+import trio
+
+from luxrelay.errors import FrameError
+from luxrelay.net.config import COALESCED_BYTES, NetConfig
+
+_PREFIX_MAX: Final = 4
+"""Bytes of a length prefix; 2^28 is far above any frame we take."""
+_READ_BYTES: Final = 262_144
+
+
+class ByteStream(Protocol):
+    """The part of a trio stream that frames need."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """What is there, at most ``max_bytes``; empty at the end."""
+        ...
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """All of ``data`` is on its way."""
+        ...
+
+
+def encode_frame(payload: bytes) -> bytes:
+    """The payload with its length in front."""
+    length = len(payload)
+    prefix = bytearray()
+    while length >= 0x80:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + payload
+
+
+class FrameDecoder:
+    """Cuts frames out of a stream of bytes, holding one unfinished frame at most."""
+
+    def __init__(self, frame_max: int) -> None:
+        self._frame_max = frame_max
+        self._buffer = bytearray()
+        self._at = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes of a frame are held that is not complete."""
+        return self._at < len(self._buffer)
+
+    def feed(self, data: bytes | bytearray) -> None:
+        """The bytes are held until `take` has handed out their frames."""
+        if self._at:
+            del self._buffer[: self._at]
+            self._at = 0
+        self._buffer += data
+
+    def take(self, count_max: int) -> list[bytes]:
+        """Complete frames, at most ``count_max``; empty frames say nothing and are left out.
+
+        Raises:
+            FrameError: A length is above the maximum or not in its shortest form.
+
+        """
+        frames: list[bytes] = []
+        buffer = self._buffer
+        while len(frames) < count_max:
+            length, start = self._length()
+            if start < 0 or len(buffer) < start + length:
+                break
+            self._at = start + length
+            if length:
+                frames.append(bytes(buffer[start : self._at]))
+        return frames
+
+    def _length(self) -> tuple[int, int]:
+        """The next frame's length and where it starts; (0, -1) when its prefix is unfinished."""
+        value = 0
+        for index in range(_PREFIX_MAX):
+            position = self._at + index
+            if position >= len(self._buffer):
+                return 0, -1
+            byte = self._buffer[position]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                if value > self._frame_max:
+                    raise FrameError(f"A frame of {value} bytes is above {self._frame_max}")
+                if byte == 0 and index:
+                    raise FrameError("A frame length is not in its shortest form")
+                return value, position + 1
+        raise FrameError(f"A frame length has more than {_PREFIX_MAX} bytes")
+
+
+class FrameReader:
+    """Reads frames from a stream in batches."""
+
+    def __init__(self, stream: ByteStream, config: NetConfig) -> None:
+        self._stream = stream
+        self._decoder = FrameDecoder(config.frame_max)
+        self._batch_max = config.frame_batch_max
+
+    async def receive(self) -> list[bytes]:
+        """The frames that have arrived, at least one; none at the end of the stream.
+
+        Raises:
+            FrameError: The peer's bytes are no frames, or end inside one.
+
+        """
+        while True:
+            frames = self._decoder.take(self._batch_max)
+            if frames:
+                await trio.lowlevel.checkpoint()
+                return frames
+            data = await self._stream.receive_some(_READ_BYTES)
+            if not data:
+                if self._decoder.unfinished:
+                    raise FrameError("The stream ended inside a frame")
+                return []
+            self._decoder.feed(data)
+
+
+class WriterEnd(Enum):
+    """Why a `PeerWriter` stopped."""
+
+    LOST = "lost"
+    """The stream broke under it."""
+    STALLED = "stalled"
+    """The peer took nothing for `write_stall_s`."""
+    OVERFLOWED = "overflowed"
+    """More waited for the peer than its queue may hold."""
+
+
+class PeerWriter:
+    """The bounded queue in front of one stream, and the only one who writes to it."""
+
+    def __init__(
+        self, stream: ByteStream, config: NetConfig, clock: Callable[[], float] = trio.current_time
+    ) -> None:
+        self._stream = stream
+        self._config = config
+        self._clock = clock
+        self._frames: deque[bytes] = deque()
+        self._offset = 0
+        self._wake = trio.Event()
+        self._overflowed = False
+        self._write_scope: trio.CancelScope | None = None
+        self._pressed_since: float | None = None
+        self.queued_bytes = 0
+        self.frames_out = 0
+        self.bytes_out = 0
+        self.writes = 0
+        self.on_progress: Callable[[], None] = lambda: None
+
+    @property
+    def queued_frames(self) -> int:
+        """Frames not written yet, one partly written included."""
+        return len(self._frames)
+
+    def pressed(self, now: float) -> bool:
+        """Whether it is half full, and has not been for longer than `patience_s`.
+
+        Whoever makes more for this peer should wait a little. A peer that stays slower than that
+        is not waited for: its queue runs over and the peer is dropped.
+        """
+        since = self._pressed_since
+        return since is not None and now - since < self._config.patience_s
+
+    def _weigh(self) -> None:
+        config = self._config
+        if (
+            self.queued_bytes * 2 <= config.queue_bytes_max
+            and len(self._frames) * 2 <= config.queue_frames_max
+        ):
+            self._pressed_since = None
+        elif self._pressed_since is None:
+            self._pressed_since = self._clock()
+
+    def offer(self, payload: bytes) -> bool:
+        """Whether the payload waits to be sent; if not, `run` ends with OVERFLOWED."""
+        if self._overflowed:
+            return False
+        frame = encode_frame(payload)
+        config = self._config
+        if (
+            self.queued_bytes + len(frame) > config.queue_bytes_max
+            or len(self._frames) >= config.queue_frames_max
+        ):
+            self._overflowed = True
+            self._wake.set()
+            if self._write_scope is not None:
+                self._write_scope.cancel()
+            return False
+        self._frames.append(frame)
+        self.queued_bytes += len(frame)
+        self._weigh()
+        self._wake.set()
+        return True
+
+    async def run(self) -> WriterEnd:
+        """Writes what is offered until the peer is gone, stalls, or has too much waiting."""
+        while True:
+            if self._overflowed:
+                return WriterEnd.OVERFLOWED
+            if not self._frames:
+                self._wake = trio.Event()
+                await self._wake.wait()
+                continue
+            chunk = self._gather()
+            with trio.move_on_after(self._config.write_stall_s) as self._write_scope:
+                try:
+                    await self._stream.send_all(chunk)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return WriterEnd.LOST
+            if self._write_scope.cancelled_caught:
+                return self._why_cut()
+            self._write_scope = None
+            self.bytes_out += len(chunk)
+            self.writes += 1
+            self.on_progress()
+
+    def _why_cut(self) -> WriterEnd:
+        return WriterEnd.OVERFLOWED if self._overflowed else WriterEnd.STALLED
+
+    def _gather(self) -> bytes:
+        """Up to 64 KiB of what waits, taken out of the queue."""
+        frames = self._frames
+        parts: list[bytes] = []
+        room = COALESCED_BYTES
+        while frames and room > 0:
+            frame = frames[0]
+            end = self._offset + room
+            part = frame[self._offset : end] if self._offset or end < len(frame) else frame
+            parts.append(part)
+            room -= len(part)
+            self._offset += len(part)
+            if self._offset >= len(frame):
+                frames.popleft()
+                self._offset = 0
+                self.frames_out += 1
+        chunk = b"".join(parts)
+        self.queued_bytes -= len(chunk)
+        self._weigh()
+        return chunk

@@ -1,0 +1,189 @@
+"""The library's swarm, with its slots given back and its own will taken away.
+
+Faults worked around: an inbound slot is held until the swarm ends instead of until the connection
+ends, so after `inbound_max` connections in a node's life every later one is refused; the swarm
+dials peers it has heard of and prunes connections by rules of its own (both are ours to decide,
+G21); a peer that disconnects leaves its data behind in the peer store; and any exception of a
+stream handler ends every connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import IMuxedConn, INetConn, INetStream
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.metrics.swarm import SwarmEvent
+from libp2p.network.auto_connector import AutoConnector
+from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from libp2p.rcmgr import Direction
+from multiaddr import Multiaddr
+
+from luxrelay.net.config import NetConfig
+from luxrelay.net.negotiation import NoiseYamuxUpgrader
+from luxrelay.net.transport import RelayTcp
+
+
+@dataclass(slots=True)
+class SwarmCounters:
+    """What happened to connections and streams of one host."""
+
+    inbound_accepted: int = 0
+    """Inbound connections that finished the handshake."""
+    inbound_refused: int = 0
+    """Inbound connections turned away because all slots were taken."""
+    handshakes_failed: int = 0
+    """Inbound connections that were no libp2p peer, or not in time."""
+    duplicates_refused: int = 0
+    """Connections closed because the peer had `peer_connections_max` already."""
+    handler_errors: int = 0
+    """Stream handlers that ended in an exception; the stream is reset, nothing else happens."""
+
+
+class _OneTooManyError(SwarmException):
+    """The peer has its fill of connections, or is ourselves."""
+
+
+class _IdleConnector(AutoConnector):
+    """Never dials: whom to know is decided by the driver."""
+
+    async def run_background_task(self, nursery: trio.Nursery) -> None:
+        """Nothing is started."""
+
+    async def maybe_connect(self) -> None:
+        """Nobody is dialled."""
+
+    def record_disconnect(self, peer_id: ID) -> None:
+        """Nothing is remembered."""
+
+
+class RelaySwarm(Swarm):
+    """Connections and streams of one host, within the bounds of its `NetConfig`."""
+
+    def __init__(
+        self,
+        peer_id: ID,
+        peerstore: PeerStore,
+        upgrader: NoiseYamuxUpgrader,
+        transport: RelayTcp,
+        config: NetConfig,
+    ) -> None:
+        self.config = config
+        self.counters = SwarmCounters()
+        self.on_change: Callable[[], None] = lambda: None
+        total = config.inbound_max + config.outbound_max
+        super().__init__(
+            peer_id,
+            peerstore,
+            upgrader,
+            [transport],
+            RetryConfig(max_retries=0),
+            ConnectionConfig(
+                max_connections=total,
+                min_connections=config.outbound_max,  # the library's inbound cap is the difference
+                low_watermark=total,
+                high_watermark=total,
+                max_connections_per_peer=config.peer_connections_max,
+                inbound_upgrade_timeout=config.handshake_timeout_s,
+                outbound_upgrade_timeout=config.handshake_timeout_s,
+            ),
+        )
+        self.auto_connector = _IdleConnector(self)
+
+    def count(self, *, outbound: bool) -> int:
+        """Open connections in one direction."""
+        return sum(went_out(conn) == outbound for conn in self.get_connections())
+
+    async def _handle_inbound_connection(
+        self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
+    ) -> None:
+        if self._inbound_limiter.available_tokens <= 0:
+            self.counters.inbound_refused += 1
+        await super()._handle_inbound_connection(read_write_closer, maddr)
+
+    async def _do_handle_inbound_connection(
+        self,
+        read_write_closer: ReadWriteCloser,
+        maddr: Multiaddr,
+        failure_event: SwarmEvent,  # noqa: ARG002 - the library's signature
+    ) -> None:
+        """The connection lives and dies inside this call, so its slot is free when it returns."""
+        raw = RawConnection(read_write_closer, initiator=False)
+        try:
+            muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
+        except _OneTooManyError:
+            return
+        except Exception:  # noqa: BLE001 - whatever a stranger on the port provoked
+            self.counters.handshakes_failed += 1
+            return
+        self.counters.inbound_accepted += 1
+        assert hasattr(muxed, "event_closed")
+        await muxed.event_closed.wait()
+
+    async def add_conn(self, muxed_conn: IMuxedConn, direction: str = "unknown") -> SwarmConn:
+        """The connection is registered and its streams are served.
+
+        Raises:
+            SwarmException: It is one too many for this peer, or leads to ourselves.
+
+        """
+        if muxed_conn.peer_id == self.self_id or self._full(muxed_conn.peer_id, 1):
+            self.counters.duplicates_refused += 1
+            await muxed_conn.close()
+            raise _OneTooManyError(f"no further connection with {muxed_conn.peer_id}")
+        conn = await super().add_conn(muxed_conn, direction)
+        if self._full(muxed_conn.peer_id, 0):  # another one was registered while this one started
+            self.counters.duplicates_refused += 1
+            await conn.close()
+            raise _OneTooManyError(f"no further connection with {muxed_conn.peer_id}")
+        return conn
+
+    def _full(self, peer_id: ID, more: int) -> bool:
+        held = len(self.connections.get(peer_id, ()))
+        return held + more > self.config.peer_connections_max
+
+    def remove_conn(self, swarm_conn: SwarmConn) -> None:
+        """The connection is forgotten, and all data of peers that have none left."""
+        super().remove_conn(swarm_conn)
+        for peer_id in self.peerstore.peer_ids():
+            if peer_id not in self.connections and peer_id != self.self_id:
+                self.peerstore.clear_peerdata(peer_id)
+        self.on_change()
+
+    async def notify_connected(self, conn: INetConn) -> None:
+        """Those who watch know of the connection."""
+        self.on_change()
+        await super().notify_connected(conn)
+
+    def _schedule_prune(self) -> None:
+        """Nothing is pruned behind our back."""
+
+    def _schedule_auto_connect(self) -> None:
+        """Nobody is dialled behind our back."""
+
+    def guard_handler(
+        self, handler: Callable[[INetStream], Awaitable[None]]
+    ) -> Callable[[INetStream], Awaitable[None]]:
+        """The handler, made harmless: an exception resets its stream and is counted."""
+
+        async def guarded(stream: INetStream) -> None:
+            try:
+                await handler(stream)
+            except Exception:  # noqa: BLE001 - whatever a handler does, the others go on
+                self.counters.handler_errors += 1
+                await stream.reset()
+
+        return guarded
+
+
+def went_out(conn: INetConn) -> bool:
+    """Whether we dialled the connection."""
+    return isinstance(conn, SwarmConn) and conn.direction == Direction.OUTBOUND

@@ -1,0 +1,227 @@
+"""TCP for the libp2p swarm: sockets that are bound plainly, counted, and cut when time is up.
+
+The library's own listener binds with SO_REUSEPORT, so that a second node on the same port starts
+without an error and steals half of the connections. Ours does not; and it remembers why a port
+could not be had, which `Swarm.listen` throws away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+from libp2p.abc import IListener, IRawConnection, ITransport
+from libp2p.custom_types import THandler
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
+from libp2p.utils.multiaddr_utils import multiaddr_from_socket
+from multiaddr import Multiaddr
+
+from luxrelay.errors import AddressError
+from luxrelay.net.addresses import parse_address, parse_listen_address
+
+_READ_BYTES: Final = 65_536
+_BACKLOG: Final = 128
+
+
+@dataclass(slots=True)
+class TrafficCounters:
+    """Bytes on the wire, encrypted and with all framing."""
+
+    bytes_in: int = 0
+    """Bytes received on all connections."""
+    bytes_out: int = 0
+    """Bytes sent on all connections."""
+    handler_errors: int = 0
+    """Connections that ended in an exception nobody expected."""
+
+
+@dataclass(slots=True)
+class SocketRegistry:
+    """The open sockets of one host, so that none survives it."""
+
+    traffic: TrafficCounters = field(default_factory=TrafficCounters)
+    """What went over all of them."""
+    open: set[RelayTcpStream] = field(default_factory=set)
+    """Sockets not closed yet."""
+
+    async def cut_all(self) -> None:
+        """Every socket is closed, without a farewell and without waiting."""
+        for stream in list(self.open):
+            await stream.cut()
+
+
+class RelayTcpStream(ReadWriteCloser):
+    """One TCP connection, read through a buffer so that small reads cost no system call."""
+
+    def __init__(self, stream: trio.SocketStream, registry: SocketRegistry) -> None:
+        self._stream = stream
+        self._registry = registry
+        self._buffer = b""
+        self._write_lock = trio.Lock()
+        self._read_lock = trio.Lock()
+        self._remote = _remote_of(stream)
+        registry.open.add(self)
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Up to ``n`` bytes, or whatever is there; empty at the end."""
+        if n == 0:
+            return b""
+        async with self._read_lock:
+            if not self._buffer:
+                self._buffer = await self._receive()
+            if n is None or len(self._buffer) <= n:
+                chunk, self._buffer = self._buffer, b""
+            else:
+                chunk, self._buffer = self._buffer[:n], self._buffer[n:]
+            return chunk
+
+    async def _receive(self) -> bytes:
+        try:
+            chunk = bytes(await self._stream.receive_some(_READ_BYTES))
+        except trio.BrokenResourceError as error:
+            raise ConnectionClosedError("the peer broke the connection", transport="tcp") from error
+        except trio.ClosedResourceError:
+            return b""
+        self._registry.traffic.bytes_in += len(chunk)
+        return chunk
+
+    async def write(self, data: bytes) -> None:
+        """All of ``data`` is in the socket's buffer.
+
+        Raises:
+            ConnectionClosedError: The connection is gone. (The library's own stream returns in
+                silence when it was closed on our side, and the writer believes it succeeded.)
+
+        """
+        async with self._write_lock:
+            try:
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise ConnectionClosedError("the connection is gone", transport="tcp") from error
+        self._registry.traffic.bytes_out += len(data)
+
+    async def close(self) -> None:
+        """The socket is closed; what the kernel holds is still sent."""
+        self._registry.open.discard(self)
+        await self._stream.aclose()
+
+    async def cut(self) -> None:
+        """The socket is closed at once, even inside a cancelled scope."""
+        self._registry.open.discard(self)
+        await trio.aclose_forcefully(self._stream)
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """Host and port of the other end (IPv6 too, which the library's stream leaves out)."""
+        return self._remote
+
+
+def _remote_of(stream: trio.SocketStream) -> tuple[str, int] | None:
+    try:
+        name = stream.socket.getpeername()
+    except OSError:
+        return None
+    return str(name[0]), int(name[1])
+
+
+class RelayTcpListener(IListener):
+    """Listens on one address and gives each connection a task that cannot harm the others."""
+
+    background_nursery: trio.Nursery
+    """Set by the swarm before `listen` is called."""
+
+    def __init__(self, handler: THandler, transport: RelayTcp) -> None:
+        self._handler = handler
+        self._transport = transport
+        self._sockets: Sequence[trio.SocketListener] = ()
+        self._scope = trio.CancelScope()
+
+    async def listen(self, maddr: Multiaddr) -> None:
+        """The address is bound and connections are accepted.
+
+        Raises:
+            OpenConnectionError: It is not; `RelayTcp.refused` holds the reason.
+
+        """
+        try:
+            address = parse_listen_address(str(maddr))
+            self._sockets = await trio.open_tcp_listeners(
+                address.port, host=address.host, backlog=_BACKLOG
+            )
+        except (OSError, AddressError) as error:
+            self._transport.refused[str(maddr)] = error
+            raise OpenConnectionError(str(error)) from error
+        self.background_nursery.start_soon(self._serve)
+
+    async def _serve(self) -> None:
+        with self._scope:
+            await trio.serve_listeners(
+                self._accept, list(self._sockets), handler_nursery=self.background_nursery
+            )
+
+    async def _accept(self, stream: trio.SocketStream) -> None:
+        registry = self._transport.registry
+        connection = RelayTcpStream(stream, registry)
+        handler: Callable[[ReadWriteCloser], Awaitable[None]] = self._handler
+        try:
+            await handler(connection)
+        except Exception:  # noqa: BLE001 - one peer must not end the listener
+            registry.traffic.handler_errors += 1
+        finally:
+            await connection.cut()
+
+    def get_addrs(self) -> tuple[Multiaddr, ...]:
+        """The addresses really bound, with the port the system chose."""
+        return tuple(multiaddr_from_socket(listener.socket) for listener in self._sockets)
+
+    async def close(self) -> None:
+        """Nothing is accepted any more; connections go on."""
+        self._scope.cancel()
+        for listener in self._sockets:
+            await trio.aclose_forcefully(listener)
+
+
+class RelayTcp(ITransport):
+    """Dials and listens on plain TCP multiaddresses, names included."""
+
+    def __init__(self, registry: SocketRegistry) -> None:
+        self.registry = registry
+        self.refused: dict[str, OSError | AddressError] = {}
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """A TCP connection to the address.
+
+        Raises:
+            OpenConnectionError: There is none to be had.
+
+        """
+        try:
+            address = parse_address(str(maddr))
+            stream = await trio.open_tcp_stream(address.host, address.port)
+        except (OSError, AddressError) as error:
+            raise OpenConnectionError(f"cannot connect to {maddr}: {error}") from error
+        return RawConnection(RelayTcpStream(stream, self.registry), initiator=True)
+
+    def create_listener(self, handler_function: THandler) -> RelayTcpListener:
+        """A listener that is not bound yet."""
+        return RelayTcpListener(handler_function, self)
+
+    def can_dial(self, maddr: Multiaddr) -> bool:
+        """Whether the address is plain TCP."""
+        try:
+            parse_address(str(maddr))
+        except AddressError:
+            return False
+        return True
+
+    def can_listen(self, maddr: Multiaddr) -> bool:
+        """Whether the address is plain TCP; `listen` says what else is wrong with it."""
+        return self.can_dial(maddr)
+
+    def protocols(self) -> list[str]:
+        """The multiaddress protocols served here."""
+        return ["tcp"]

@@ -1,0 +1,129 @@
+"""The data folder: is it ours, is it free, may this version touch it?
+
+A marker file names the format and the layout version, so that all three questions are answered
+before RocksDB is asked: opening a database changes files even when it then fails. The marker also
+carries the lock, which two opens in one process respect as well (`flock`).
+
+Source: decisions P43; store rows of the error catalogue.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from luxrelay.errors import StoreError
+
+MARKER: Final = "luxrelay-store"
+DATABASE: Final = "db"
+"""RocksDB's own folder below ours."""
+MARKER_BYTES_MAX: Final = 256
+
+_FORM: Final = re.compile(rb"luxrelay store, layout ([0-9]{1,9})\n")
+
+
+class Folder:
+    """A claimed data folder; nobody else opens it until `release`."""
+
+    __slots__ = ("_lock", "path")
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @property
+    def database(self) -> Path:
+        """Where RocksDB's files are."""
+        return self.path / DATABASE
+
+    @classmethod
+    def claim(cls, path: Path, layout_version: int) -> Folder:
+        """Return the folder, marked and locked; a missing or empty one becomes ours.
+
+        Raises:
+            StoreError: ``store.foreign``, ``store.version``, ``store.locked`` or ``store.io``;
+                an existing folder is then as it was.
+
+        """
+        try:
+            fresh = _is_fresh(path)
+            lock = os.open(path / MARKER, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if fresh else 0))
+        except OSError as error:
+            raise _refused(error, path) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _check_marker(lock, path, layout_version)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise StoreError(
+                "the store is open already", where=str(path), code="store.locked"
+            ) from error
+        except OSError as error:
+            os.close(lock)
+            raise _refused(error, path) from error
+        except StoreError:
+            os.close(lock)
+            raise
+        return cls(path, lock)
+
+    def release(self) -> None:
+        """The folder is free for the next to claim it."""
+        os.close(self._lock)
+
+
+def _is_fresh(path: Path) -> bool:
+    """Return True for a folder that may become ours; make it when it is missing."""
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except FileNotFoundError:
+        path.mkdir(parents=True, exist_ok=True)
+        return True
+    except NotADirectoryError as error:
+        raise StoreError(
+            "the data path is not a folder", where=str(path), code="store.foreign"
+        ) from error
+    if names and MARKER not in names:
+        raise _foreign(path)
+    return not names
+
+
+def _check_marker(lock: int, path: Path, layout_version: int) -> None:
+    text = os.pread(lock, MARKER_BYTES_MAX, 0)
+    form = _FORM.fullmatch(text)
+    if form is None:
+        # A crash right after creation leaves an empty or zeroed marker and nothing else.
+        if text.strip(b"\x00") or list(path.iterdir()) != [path / MARKER]:
+            raise _foreign(path)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"luxrelay store, layout {layout_version}\n".encode(), 0)
+        os.fsync(lock)
+        _sync_names(path)
+    elif int(form[1]) > layout_version:
+        raise StoreError(
+            f"the store has layout {int(form[1])}, this version knows {layout_version}",
+            where=str(path),
+            code="store.version",
+        )
+
+
+def _sync_names(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _foreign(path: Path) -> StoreError:
+    return StoreError(
+        "the folder holds something that is not a LuxRelay store",
+        where=str(path),
+        code="store.foreign",
+    )
+
+
+def _refused(error: OSError, path: Path) -> StoreError:
+    return StoreError(f"the data folder cannot be used: {error.strerror}", where=str(path))

@@ -1,0 +1,345 @@
+"""Bytes on disk: column families, keys, values, layout version. Pure.
+
+A message is named by its *message key*: namespace (20) ‖ sequence (8) ‖ content id (32), numbers
+big-endian, so that keys sort as the tuples do. An index row is a prefix followed by a message key.
+
+====================  =====================================  =================================
+family                key                                    value
+====================  =====================================  =================================
+headers               message key                            `MessageRow`
+times                 timestamp (8) ‖ message key            empty
+expiries              expires_at (8) ‖ message key           empty
+senders               sender address (20) ‖ message key      empty
+slots                 message id (32)                        namespace ‖ sequence
+contents              content id (32)                        namespace ‖ sequence
+references            blob commitment (32) ‖ message key     where the blob is: `BlobPlace`
+blobs                 blob commitment (32)                   the blob, when not in the header row
+namespaces            namespace (20)                         `NamespaceState` without its runs
+lanes                 parent (20) ‖ namespace (20)           empty; a parent is its own first lane
+default               ``layout``                             version, u32
+====================  =====================================  =================================
+
+*Deviations*: the message key carries the whole content id, where P5 has an 8-byte prefix of the
+digest: two contents of one slot that share 8 bytes cost 2^32 hashes, and one would overwrite the
+other. A blob's reference count is its number of reference rows, so no row is read to be changed.
+
+*What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.audit`.
+
+Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J6.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from luxrelay.bus import NamespaceId, message_id, sender_address
+from luxrelay.bus import constants as c
+from luxrelay.bus.structure import KEY_START
+from luxrelay.errors import StoreError
+from luxrelay.store.namespaces import NamespaceState
+
+LAYOUT_VERSION: Final = 1
+
+HEADERS: Final = "headers"
+TIMES: Final = "times"
+EXPIRIES: Final = "expiries"
+SENDERS: Final = "senders"
+SLOTS: Final = "slots"
+CONTENTS: Final = "contents"
+REFERENCES: Final = "references"
+BLOBS: Final = "blobs"
+NAMESPACES: Final = "namespaces"
+LANES: Final = "lanes"
+META: Final = "default"
+
+FAMILIES: Final = (
+    HEADERS,
+    TIMES,
+    EXPIRIES,
+    SENDERS,
+    SLOTS,
+    CONTENTS,
+    REFERENCES,
+    BLOBS,
+    NAMESPACES,
+    LANES,
+    META,
+)
+POINT_FAMILIES: Final = frozenset({SLOTS, CONTENTS, BLOBS})
+"""Families read by whole keys only: a Bloom filter pays."""
+VERSION_KEY: Final = b"layout"
+
+SLOT_BYTES: Final = c.NAMESPACE_BYTES + 8
+MESSAGE_KEY_BYTES: Final = SLOT_BYTES + c.HASH_BYTES
+
+_SLOT: Final = Struct(">20sQ")
+_U64: Final = Struct(">Q")
+_U32: Final = Struct(">I")
+_U16: Final = Struct(">H")
+_ROW: Final = Struct(">QQBBIBH")
+_STATE: Final = Struct(">20sQQQQQ32sQQQ")
+
+
+class BlobPlace(IntEnum):
+    """Where a message's blob is."""
+
+    ABSENT = 0
+    """Not here, or the header has none."""
+    INLINE = 1
+    """In the header's row."""
+    APART = 2
+    """In a row of its own, shared by every message that refers to it."""
+
+
+_REFERENCE_VALUES: Final = {place: bytes([place]) for place in BlobPlace}
+
+
+class MessageRow(NamedTuple):
+    """The value of a ``headers`` row."""
+
+    received_at: int
+    expires_at: int
+    finality: int
+    place: BlobPlace
+    blob_len: int
+    """Length of the stored blob; 0 when it is absent."""
+    source: bytes
+    header: bytes
+    inline_blob: bytes
+
+    @property
+    def timestamp(self) -> int:
+        """The header's timestamp, milliseconds."""
+        return timestamp_of(self.header)
+
+    @property
+    def sender(self) -> bytes:
+        """The header's senderPubKey field."""
+        return sender_of(self.header)
+
+    @property
+    def commitment(self) -> bytes:
+        """The header's blob commitment."""
+        return commitment_of(self.header)
+
+
+IndexRow = tuple[str, bytes, bytes]
+"""One row beside a ``headers`` row: family, key, value."""
+
+
+def slot_key(namespace: bytes, seq: int) -> bytes:
+    """Return the 28-byte prefix of every message key in a slot."""
+    return _SLOT.pack(namespace, seq)
+
+
+def split_slot(key: bytes) -> tuple[NamespaceId, int]:
+    """Return namespace and sequence of a message key or slot."""
+    try:
+        namespace, seq = _SLOT.unpack_from(key)
+    except struct_error as error:
+        raise _corrupt("a message key", key) from error
+    return NamespaceId(namespace), seq
+
+
+def u64(value: int) -> bytes:
+    """Return 8 bytes, big-endian: keys sort as numbers do (P6)."""
+    return _U64.pack(value)
+
+
+def read_u64(data: bytes) -> int:
+    """Return the number in the first 8 bytes."""
+    try:
+        value: int = _U64.unpack_from(data)[0]
+    except struct_error as error:
+        raise _corrupt("a number", data) from error
+    return value
+
+
+def after(prefix: bytes) -> bytes:
+    """Return the smallest key above every key that begins with ``prefix``; empty for none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b""
+
+
+def timestamp_of(header: bytes) -> int:
+    """Return the timestamp of encoded header bytes, milliseconds."""
+    value: int = _U64.unpack_from(header, c.OFFSET_TIMESTAMP)[0]
+    return value
+
+
+def sender_of(header: bytes) -> bytes:
+    """Return the senderPubKey field of encoded header bytes."""
+    length: int = _U16.unpack_from(header, c.OFFSET_KEY_LEN)[0]
+    return header[KEY_START : KEY_START + length]
+
+
+def commitment_of(header: bytes) -> bytes:
+    """Return the blob commitment of encoded header bytes."""
+    return header[c.OFFSET_COMMITMENT : c.OFFSET_BLOB_LEN]
+
+
+def blob_len_of(header: bytes) -> int:
+    """Return the blob length that encoded header bytes declare."""
+    value: int = _U32.unpack_from(header, c.OFFSET_BLOB_LEN)[0]
+    return value
+
+
+def encode_row(row: MessageRow) -> bytes:
+    """Return the value of a ``headers`` row."""
+    fixed = _ROW.pack(
+        row.received_at,
+        row.expires_at,
+        row.finality,
+        row.place,
+        row.blob_len,
+        len(row.source),
+        len(row.header),
+    )
+    return b"".join((fixed, row.source, row.header, row.inline_blob))
+
+
+def decode_row(value: bytes) -> MessageRow:
+    """Return the row that ``value`` encodes.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    try:
+        received, expires, finality, place, blob_len, source_len, header_len = _ROW.unpack_from(
+            value
+        )
+        source_end = _ROW.size + source_len
+        header_end = source_end + header_len
+        row = MessageRow(
+            received,
+            expires,
+            finality,
+            BlobPlace(place),
+            blob_len,
+            value[_ROW.size : source_end],
+            value[source_end:header_end],
+            value[header_end:],
+        )
+    except (struct_error, ValueError) as error:
+        raise _corrupt("a headers row", value) from error
+    expected = blob_len if place == BlobPlace.INLINE else 0
+    if len(row.inline_blob) != expected or header_len < c.MIN_HEADER_BYTES:
+        raise _corrupt("a headers row", value)
+    return row
+
+
+def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
+    """Return every row that stands beside the ``headers`` row of ``key``, save the blob itself.
+
+    Writing, deleting and the orphan scan all use this one list (P9).
+
+    Raises:
+        BusArgumentError: the sender's key has no address rule.
+
+    """
+    slot = key[:SLOT_BYTES]
+    header = row.header
+    rows: list[IndexRow] = [
+        (TIMES, header[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT] + key, b""),
+        (EXPIRIES, _U64.pack(row.expires_at) + key, b""),
+        (SENDERS, sender_address(sender_of(header)) + key, b""),
+        (SLOTS, message_id(*_SLOT.unpack(slot)), slot),
+        (CONTENTS, key[SLOT_BYTES:], slot),
+    ]
+    if row.place:
+        rows.append((REFERENCES, commitment_of(header) + key, _REFERENCE_VALUES[row.place]))
+    return rows
+
+
+_INDEX_BYTES: Final = (
+    MESSAGE_KEY_BYTES
+    + _ROW.size
+    + (8 + MESSAGE_KEY_BYTES) * 2
+    + c.ADDRESS_BYTES
+    + MESSAGE_KEY_BYTES
+    + (c.HASH_BYTES + SLOT_BYTES) * 2
+)
+_REFERENCE_BYTES: Final = c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
+
+
+def charge_bytes(row: MessageRow) -> int:
+    """Return the logical bytes of a message: header, blob and all index rows (P1).
+
+    A shared blob counts for each message that refers to it, so that the sum does not depend on
+    the order of arrival and can be taken from the ``headers`` rows alone.
+    """
+    reference = _REFERENCE_BYTES if row.place else 0
+    return _INDEX_BYTES + reference + len(row.header) + len(row.source) + row.blob_len
+
+
+def encode_state(state: NamespaceState) -> bytes:
+    """Return the value of a ``namespaces`` row; the runs are found again from the rows."""
+    return _STATE.pack(
+        state.parent,
+        state.floor,
+        state.contiguous,
+        state.latest,
+        state.earliest,
+        state.finalized,
+        state.latest_hash,
+        state.latest_timestamp,
+        state.messages,
+        state.size_bytes,
+    )
+
+
+def decode_state(key: bytes, value: bytes) -> NamespaceState:
+    """Return the state a ``namespaces`` row encodes, without runs.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    if len(key) != c.NAMESPACE_BYTES or len(value) != _STATE.size:
+        raise _corrupt("a namespaces row", value)
+    parent, floor, contiguous, latest, earliest, finalized, digest, stamp, messages, size = (
+        _STATE.unpack(value)
+    )
+    return NamespaceState(
+        namespace_id=NamespaceId(key),
+        parent=NamespaceId(parent),
+        floor=floor,
+        contiguous=contiguous,
+        latest=latest,
+        earliest=earliest,
+        finalized=finalized,
+        latest_hash=digest,
+        latest_timestamp=stamp,
+        messages=messages,
+        size_bytes=size,
+    )
+
+
+def encode_version(version: int = LAYOUT_VERSION) -> bytes:
+    """Return the value of the version row."""
+    return _U32.pack(version)
+
+
+def decode_version(value: bytes) -> int:
+    """Return the layout version of a version row.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    if len(value) != _U32.size:
+        raise _corrupt("the version row", value)
+    version: int = _U32.unpack(value)[0]
+    return version
+
+
+def _corrupt(what: str, data: bytes) -> StoreError:
+    return StoreError(
+        f"{what} of {len(data)} bytes cannot be read",
+        where=data[:16].hex(),
+        code="store.corrupt",
+    )

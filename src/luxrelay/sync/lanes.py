@@ -1,0 +1,222 @@
+"""`LaneRecord`: one namespace in which something is missing; a child machine of `CatchUp`.
+
+It knows its holes, its heads and what was promised about it. It does not choose peers.
+
+Source: decisions P24, P25; 21-26.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from luxrelay.bus.header import NamespaceId
+from luxrelay.sync.heads import Head, SeqRange, missing_up_to, overlap
+from luxrelay.sync.holes import HoleList, spans_of
+from luxrelay.sync.messages import SyncStatus
+from luxrelay.sync.peers import PeerRecord
+from luxrelay.sync.report import Outcome
+
+
+@dataclass(slots=True)
+class Resume:
+    """A page that ended early: how to go on at the same peer."""
+
+    peer: PeerRecord
+    """Who sent it."""
+    cursor: bytes
+    """Where it ended."""
+    from_seq: int
+    """Lower bound of the range it belongs to, exclusive."""
+    to_seq: int
+    """Upper bound of that range."""
+    first: int
+    """Sequence after its last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A page under way: at whom, for what."""
+
+    peer: PeerRecord
+    """Who is asked."""
+    parent: NamespaceId
+    """The parent that peer reports."""
+    span: SeqRange
+    """The sequences the answer will speak about."""
+    from_seq: int
+    """Lower bound as asked, exclusive; below ``span`` when a range is resumed."""
+    cursor: bytes
+    """Where to resume; empty at the beginning of a range."""
+
+
+@dataclass(slots=True)
+class LaneRecord:
+    """One namespace; mutable, owned by the machine."""
+
+    namespace_id: NamespaceId
+    """The namespace."""
+    parent: NamespaceId
+    """Its parent, as we or the peer that first proved a message know it."""
+    holes: HoleList
+    """What is missing."""
+    contiguous: int
+    """Our contiguous head."""
+    target: int
+    """Highest sequence anybody reports."""
+    proven: int
+    """Highest sequence of a valid message, ours or received."""
+    asked: bool = False
+    """A page is under way."""
+    queued: bool = False
+    """It waits for a peer."""
+    unkept: bool = False
+    """A valid message was not kept: nothing may be skipped over it."""
+    resume: Resume | None = None
+    """How to go on with a range that is not finished."""
+
+    @classmethod
+    def open(
+        cls,
+        own: Head | None,
+        gaps: Sequence[SeqRange],
+        theirs: Head | None,
+        holes_max: int,
+    ) -> LaneRecord | None:
+        """Return the lane of our head and a peer's; None when nothing is missing."""
+        known = own or theirs
+        held = own.latest_seq if own else 0
+        target = max(held, theirs.latest_seq if theirs else 0)
+        missing = missing_up_to(own, gaps, target)
+        if known is None or not missing:
+            return None
+        lane = cls(
+            namespace_id=known.namespace_id,
+            parent=known.parent_id,
+            holes=HoleList(holes_max),
+            contiguous=own.contiguous_seq if own else 0,
+            target=target,
+            proven=held,
+        )
+        lane.holes.add(missing)
+        return lane
+
+    @property
+    def done(self) -> bool:
+        """True when nothing is missing and nothing was left out."""
+        return not (self.holes or self.unkept or self.holes.dropped)
+
+    def extend(self, latest_seq: int) -> None:
+        """Expect everything up to ``latest_seq``."""
+        if latest_seq > self.target:
+            self.holes.add([SeqRange(self.target + 1, latest_seq)])
+            self.target = latest_seq
+
+    def reached(self, contiguous_seq: int) -> None:
+        """Take the store's word for how far it has come."""
+        self.contiguous = max(self.contiguous, contiguous_seq)
+        self.holes.remove(SeqRange(1, self.contiguous))
+
+    def request(self, index: int, peer: PeerRecord, join_max: int) -> PageRequest:
+        """Return what to ask ``peer`` for, beginning in hole ``index``, and mark it asked.
+
+        The hole as far as the peer reaches, and holes at most ``join_max`` held messages after it;
+        or the rest of a range that this peer has begun.
+        """
+        head = peer.heads[self.namespace_id]
+        span = self._span(index, peer, head, join_max)
+        resume, self.resume = self.resume, None
+        self.asked = True
+        if resume is not None and resume.peer is peer and resume.first == span.first:
+            span = SeqRange(span.first, resume.to_seq)
+            return PageRequest(peer, head.parent_id, span, resume.from_seq, resume.cursor)
+        return PageRequest(peer, head.parent_id, span, span.first - 1, b"")
+
+    def _span(self, index: int, peer: PeerRecord, head: Head, join_max: int) -> SeqRange:
+        first = max(self.holes[index].first, head.earliest_seq)
+        last = min(self.holes[index].last, head.latest_seq)
+        for following in range(index + 1, len(self.holes)):
+            hole = self.holes[following]
+            near = hole.first - last - 1 <= join_max
+            if not near or hole.tried & peer.bit or hole.first > head.latest_seq:
+                break
+            last = min(hole.last, head.latest_seq)
+        return SeqRange(first, last)
+
+    def settle(
+        self,
+        asked: PageRequest,
+        seqs: Iterable[int],
+        outcomes: Sequence[Outcome],
+        status: SyncStatus,
+    ) -> None:
+        """Close what the page brought, and remember what it should have brought (P25)."""
+        valid = spans_of(
+            seq
+            for seq, outcome in zip(seqs, outcomes, strict=True)
+            if outcome is not Outcome.REJECTED
+        )
+        last = min(asked.span.last, status.last_seq) if status.has_more else asked.span.last
+        covered = SeqRange(asked.span.first, last)
+        self.holes.settle(covered, valid, asked.peer.bit)
+        if valid:
+            self.proven = max(self.proven, valid[-1].last)
+            self.parent = asked.parent
+        self.unkept = self.unkept or Outcome.UNKEPT in outcomes
+        self._note_claims(asked.peer, covered, status)
+        if status.has_more and status.next_cursor and last < asked.span.last:
+            self.resume = Resume(
+                asked.peer, status.next_cursor, asked.from_seq, asked.span.last, last + 1
+            )
+
+    def _note_claims(self, peer: PeerRecord, covered: SeqRange, status: SyncStatus) -> None:
+        """Count what the peer claimed and kept back, and correct what it has forgotten since."""
+        head = peer.heads.get(self.namespace_id)
+        if head is None or not status.earliest_seq:
+            return
+        earliest = max(head.earliest_seq, status.earliest_seq)
+        claim = SeqRange(max(earliest, covered.first), min(head.contiguous_seq, covered.last))
+        if claim.first <= claim.last:
+            peer.withheld += sum(
+                kept.size for hole in self.holes if (kept := overlap(hole.span, claim)) is not None
+            )
+        if earliest != head.earliest_seq:
+            peer.heads[self.namespace_id] = replace(
+                head, earliest_seq=earliest, latest_seq=max(earliest, head.latest_seq)
+            )
+
+    def skip(self, peers: Sequence[PeerRecord], peers_min: int) -> list[SeqRange]:
+        """Give up the lowest holes that nobody has any more; return them (P25).
+
+        Args:
+            peers: Everybody who takes part.
+            peers_min: Peers that must have forgotten a hole.
+
+        """
+        given_up: list[SeqRange] = []
+        while self.holes and not self.unkept and self.holes[0].first == self.contiguous + 1:
+            first, seq = self.holes[0].first, self._gone_to(peers, peers_min)
+            if seq < first:
+                break
+            given_up.append(SeqRange(first, seq))
+            self.holes.remove(given_up[-1])
+            self.contiguous = (self.holes[0].first - 1) if self.holes else self.proven
+        return given_up
+
+    def _gone_to(self, peers: Sequence[PeerRecord], peers_min: int) -> int:
+        """Return up to where the lowest hole is gone everywhere; 0 when it is not."""
+        hole = self.holes[0]
+        seq = min(hole.last, self.proven - 1)
+        forgetful = 0
+        for peer in peers:
+            if not peer.settled:
+                return 0
+            head = peer.heads.get(self.namespace_id)
+            if peer.given_up or head is None or head.reach is None:
+                continue
+            if head.earliest_seq > hole.first:
+                forgetful += 1
+                seq = min(seq, head.earliest_seq - 1)
+            elif not hole.tried & peer.bit:
+                return 0
+        return seq if forgetful >= peers_min else 0

@@ -1,0 +1,105 @@
+"""Messages, pages and receipts as values: what travels between relays, free of protobuf.
+
+Source: LP-6421 §2.2; decisions P23, P35, P36, P37.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from luxrelay.bus import constants as c
+from luxrelay.bus.header import NamespaceId
+from luxrelay.sync.heads import SeqRange
+
+HEADER_PEEK_BYTES: Final = c.MIN_HEADER_BYTES
+"""A header shorter than this has no readable namespace and sequence."""
+
+_NAMESPACE_END: Final = c.OFFSET_NAMESPACE + c.NAMESPACE_BYTES
+_SEQ_END: Final = c.OFFSET_SEQ + 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireMessage:
+    """One stored message as a relay sent it; nothing of it has been verified."""
+
+    header: bytes
+    """LP-6411 header, the bytes that arrived at the relay."""
+    blob: bytes
+    """Payload; empty when the header commits to none or the relay does not hold it."""
+    received_at: int = 0
+    """When the relay received it, Unix milliseconds."""
+    expires_at: int = 0
+    """When the relay forgets it, Unix milliseconds."""
+    finality: int = 0
+    """Finality state the relay knows; 0 is pending."""
+
+    @property
+    def namespace_id(self) -> NamespaceId:
+        """The namespace the header names, without decoding the rest (LP-6411 §1.2)."""
+        return NamespaceId(self.header[c.OFFSET_NAMESPACE : _NAMESPACE_END])
+
+    @property
+    def seq(self) -> int:
+        """The sequence number the header names, without decoding the rest (LP-6411 §1.2)."""
+        return int.from_bytes(self.header[c.OFFSET_SEQ : _SEQ_END], "big")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncStatus:
+    """How a page ended: the difference between *complete*, *cut off* and *too old* (P23)."""
+
+    complete: bool = False
+    """Nothing in the asked range is missing from this answer: no more, no gap, nothing expired."""
+    last_seq: int = 0
+    """Sequence of the last message sent; 0 when none was."""
+    has_more: bool = False
+    """Ask again with `next_cursor`."""
+    earliest_seq: int = 0
+    """Lowest sequence the relay holds; 0 when it holds nothing."""
+    gaps: tuple[SeqRange, ...] = ()
+    """Sequences in the covered range that the relay does not hold, ascending."""
+    next_cursor: bytes = b""
+    """Opaque; empty when `has_more` is False."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPage:
+    """One answer to SyncNamespace: messages ascending by sequence, and how it ended."""
+
+    messages: list[WireMessage]
+    """Messages of the asked namespace and range; a slot may bring several candidates (J11)."""
+    status: SyncStatus
+    """The final status frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishItem:
+    """A signed message handed to a node."""
+
+    header: bytes
+    """LP-6411 header with its signature."""
+    blob: bytes = b""
+    """Payload the header commits to."""
+    parent_id: bytes = b""
+    """Parent namespace of a lane, 20 bytes; empty when the header's namespace is no lane (J6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReceipt:
+    """What became of one published message."""
+
+    verdict: int
+    """0 accept, 1 ignore, 2 reject (`luxrelay.bus.VerdictKind`)."""
+    code: int = 0
+    """Why (`luxrelay.bus.Code`); 0 for an accepted message."""
+    reason: str = ""
+    """For people: what was wrong."""
+    stored: bool = False
+    """The message is durable on the node."""
+    peers_sent: int = 0
+    """Peers it was sent to at once."""
+    message_id: bytes = b""
+    """SHA3-256(namespaceId ‖ seq), 32 bytes; empty when the header is malformed."""
+    expected_seq: int = 0
+    """Sequence to sign next, when another message holds the slot (H17); else 0."""

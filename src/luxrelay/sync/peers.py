@@ -1,0 +1,91 @@
+"""What a catch-up knows of a peer: its heads, its load, its failures, its standing.
+
+Source: decisions P26; 21-27, 21-28.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from luxrelay.bus.header import NamespaceId
+from luxrelay.sync.heads import Head
+from luxrelay.sync.report import AcceptResult, Outcome, PeerReport
+
+
+@dataclass(slots=True)
+class PeerRecord:
+    """One peer of one catch-up; mutable, owned by the machine."""
+
+    name: str
+    """As the caller gave it."""
+    bit: int
+    """Its place in `luxrelay.sync.holes.Hole.tried`."""
+    heads: dict[NamespaceId, Head] = field(default_factory=dict)
+    """What it listed last, corrected by the statuses of its pages."""
+    listing: bool = False
+    """A listing of its heads is under way."""
+    listed: bool = False
+    """It has listed its heads in this round."""
+    outstanding: int = 0
+    """Pages under way."""
+    strikes: int = 0
+    """Failures without a success between; broken answers count as well."""
+    retry_at: float = 0.0
+    """Not asked before this, monotonic seconds."""
+    given_up: str = ""
+    """Why it is not asked again."""
+    pages: int = 0
+    received: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    unkept: int = 0
+    withheld: int = 0
+    failures: int = 0
+    unusable: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """True when nothing more is to be expected from it in this round's listing."""
+        return self.listed or bool(self.given_up)
+
+    def ready(self, now: float, pages_max: int) -> bool:
+        """Return True when another page may be asked of it now."""
+        return (
+            self.listed
+            and not self.given_up
+            and self.outstanding < pages_max
+            and self.retry_at <= now
+        )
+
+    def count(self, result: AcceptResult) -> None:
+        """Count one page and what the sink made of its messages."""
+        self.pages += 1
+        self.received += len(result.outcomes)
+        self.stored += result.count(Outcome.STORED)
+        self.duplicate += result.count(Outcome.DUPLICATE)
+        self.rejected += result.count(Outcome.REJECTED)
+        self.unkept += result.count(Outcome.UNKEPT)
+
+    def failed(self, now: float, backoff_s: float, backoff_max_s: float) -> None:
+        """Count a failure and stay away for twice as long as after the one before."""
+        self.strikes += 1
+        pause = min(backoff_max_s, backoff_s * 2.0 ** min(self.strikes - 1, 16))
+        self.retry_at = now + pause
+
+    def report(self) -> PeerReport:
+        """Return what it contributed."""
+        return PeerReport(
+            peer=self.name,
+            heads=len(self.heads),
+            pages=self.pages,
+            received=self.received,
+            stored=self.stored,
+            duplicate=self.duplicate,
+            rejected=self.rejected,
+            unkept=self.unkept,
+            withheld=self.withheld,
+            failures=self.failures,
+            unusable=self.unusable,
+            given_up=self.given_up,
+        )

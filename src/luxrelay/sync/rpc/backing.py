@@ -1,0 +1,177 @@
+"""What the service wants of a store and of a publisher; whoever fits is served.
+
+`luxrelay.store.RelayStore` fits `SyncStore` as it is. Every method may be called from any thread.
+
+Source: decisions P22, P37, J6; "interfaces belong to the room that needs them".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from luxrelay.bus.header import MessageId, MsgHeader, NamespaceId
+from luxrelay.sync.messages import PublishItem, PublishReceipt
+
+if TYPE_CHECKING:  # naming a store must not load RocksDB
+    from luxrelay.store import NamespaceQuery
+
+
+class StoreRow(Protocol):
+    """A message as a store gives it."""
+
+    @property
+    def header(self) -> MsgHeader:
+        """The decoded header."""
+        ...
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The header as it arrived."""
+        ...
+
+    @property
+    def namespace_id(self) -> NamespaceId:
+        """The header's namespace."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The header's sequence number."""
+        ...
+
+    @property
+    def blob(self) -> bytes | None:
+        """The payload; None when it is not there."""
+        ...
+
+    @property
+    def received_at(self) -> int:
+        """First arrival, Unix milliseconds."""
+        ...
+
+    @property
+    def expires_at(self) -> int:
+        """When it goes, Unix milliseconds."""
+        ...
+
+    @property
+    def finality(self) -> int:
+        """State of the finality oracle; 0 is pending."""
+        ...
+
+
+class StorePage(Protocol):
+    """Messages ascending by sequence, and how to go on."""
+
+    @property
+    def messages(self) -> Sequence[StoreRow]:
+        """The messages; none has expired."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """True when another page follows."""
+        ...
+
+    @property
+    def next_cursor(self) -> bytes:
+        """Where it begins: sequence (8 bytes, big-endian) and content id of the last message seen.
+
+        Any message's position may be used as a cursor.
+        """
+        ...
+
+    @property
+    def earliest_seq(self) -> int:
+        """Lowest sequence that the store serves from where the query begins; 0 without one."""
+        ...
+
+
+class StoreHead(Protocol):
+    """How far a namespace reaches."""
+
+    @property
+    def namespace_id(self) -> NamespaceId:
+        """The namespace."""
+        ...
+
+    @property
+    def parent(self) -> NamespaceId:
+        """The namespace this one is a lane of, or its own id."""
+        ...
+
+    @property
+    def earliest_seq(self) -> int:
+        """Lowest sequence held; 0 when nothing is."""
+        ...
+
+    @property
+    def contiguous_seq(self) -> int:
+        """Highest sequence without a hole below it."""
+        ...
+
+    @property
+    def latest_seq(self) -> int:
+        """Highest sequence ever stored."""
+        ...
+
+    @property
+    def finalized_seq(self) -> int:
+        """Highest finalized sequence."""
+        ...
+
+    @property
+    def latest_header_hash(self) -> bytes:
+        """HeaderHash at the latest sequence."""
+        ...
+
+    @property
+    def latest_timestamp(self) -> int:
+        """Timestamp of that header, Unix milliseconds."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """Messages held."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes they take."""
+        ...
+
+
+class SyncStore(Protocol):
+    """What the service reads."""
+
+    def query(self, query: NamespaceQuery, now_ms: int) -> StorePage:
+        """Return one page of a namespace."""
+        ...
+
+    def get_messages(
+        self, ids: Sequence[MessageId], now_ms: int
+    ) -> tuple[Sequence[StoreRow], Sequence[MessageId]]:
+        """Return what was found, and the ids that were not."""
+        ...
+
+    def head(self, namespace_id: NamespaceId) -> StoreHead:
+        """Return the head of a namespace; zeros for an unknown one."""
+        ...
+
+    def heads(
+        self, parent: NamespaceId | None, cursor: bytes, limit: int
+    ) -> tuple[Sequence[StoreHead], bytes]:
+        """Return heads of a parent and its lanes, or of all, and the next cursor."""
+        ...
+
+
+class Publisher(Protocol):
+    """Takes messages that a client publishes through this server."""
+
+    def publish(self, items: Sequence[PublishItem]) -> Sequence[PublishReceipt]:
+        """Return one receipt an item, in order, once each has its verdict.
+
+        Called in a thread of the server; may block.
+        """
+        ...

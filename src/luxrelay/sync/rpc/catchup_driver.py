@@ -1,0 +1,274 @@
+"""`run_catchup`: the catch-up machine over real relays, a table from action to effect.
+
+Requests run in a few threads; their answers come back through one queue to the calling thread,
+which alone feeds the machine and the sink. So the sink is never called twice at once, and what is
+under way in memory is bounded by ``pages_max`` pages of ``page_bytes``.
+
+Source: LP-6421 §2.3; decisions P24, P25, P26; 21-25 to 21-28, 21-56.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+from luxrelay.bus.header import NamespaceId
+from luxrelay.errors import LuxRelayError, SyncUnreachableError
+from luxrelay.sync.actions import AskHeads, AskPage, Fault, Finished, SkipTo
+from luxrelay.sync.catchup import CatchUp
+from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.messages import SyncPage, WireMessage
+from luxrelay.sync.params import CatchUpConfig
+from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport
+from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.scope import CallScope
+
+POLL_S: Final = 0.1
+"""How soon a cancelled catch-up notices, seconds."""
+PROGRESS_S: Final = 0.5
+"""Time between two reports of progress, seconds."""
+
+
+class CatchUpSink(Protocol):
+    """The node's side: what it holds, and what it does with what arrives. One thread calls it."""
+
+    def heads(self, parent: NamespaceId | None) -> Iterable[Head]:
+        """Return our heads of a parent and its lanes, or of every namespace."""
+        ...
+
+    def gaps(self, namespace_id: NamespaceId, limit: int) -> Sequence[tuple[int, int]]:
+        """Return the lowest missing ``(first, last)`` between contiguous head and latest."""
+        ...
+
+    def accept(
+        self, peer: str, parent: NamespaceId, messages: Sequence[WireMessage]
+    ) -> AcceptResult:
+        """Validate the messages of one namespace by the sync rules and store the valid ones.
+
+        Returns when they are durable; never called without a message. The namespace is ``parent``
+        or claims to be a lane of it.
+
+        Source: verdict table, column sync (P39); H14; 21-27.
+        """
+        ...
+
+    def skip_to(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:
+        """Record that nothing up to ``seq`` can be had any more; the contiguous head moves on."""
+        ...
+
+
+class Cancelled(Protocol):
+    """Tells whether to stop; `threading.Event` fits."""
+
+    def is_set(self) -> bool:
+        """True when the catch-up should end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    request: int
+    heads: list[Head]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    ask: AskPage
+    page: SyncPage
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    request: int
+    fault: Fault
+    error: BaseException | None = None
+    """A bug of ours, to be raised in the calling thread."""
+
+
+_Answer = _Listed | _Fetched | _Failed
+
+
+def run_catchup(
+    clients: Sequence[RelaySyncClient],
+    sink: CatchUpSink,
+    config: CatchUpConfig | None = None,
+    *,
+    parent: NamespaceId | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    cancelled: Cancelled | None = None,
+    on_progress: Callable[[CatchUpProgress], None] | None = None,
+) -> CatchUpReport:
+    """Bring the sink level with the relays, as far as they have what is missing.
+
+    Blocks until done; call it in a worker thread from an event loop. What arrived is in the sink
+    whatever happens, and a later call goes on from there. The clients stay open.
+
+    Args:
+        clients: Relays to ask, best first, each address once; ``peer`` is the address.
+        sink: What we hold, and where messages go.
+        config: Bounds.
+        parent: Catch up this namespace and its lanes; None for every namespace.
+        clock: Monotonic seconds.
+        cancelled: Set to end early, within a moment.
+        on_progress: Called in this thread now and then, and at the end.
+
+    Raises:
+        SyncArgumentError: too many clients, or one address twice.
+        LuxRelayError: whatever the sink raises, a full disk for example; calls under way are ended.
+
+    Source: P24, P25, P26.
+
+    """
+    run = _Run(clients, sink, config or CatchUpConfig(), parent, clock)
+    try:
+        return run.to_end(cancelled, on_progress)
+    finally:
+        run.close()
+
+
+class _Run:
+    """One catch-up: the machine, its threads and their answers."""
+
+    def __init__(
+        self,
+        clients: Sequence[RelaySyncClient],
+        sink: CatchUpSink,
+        config: CatchUpConfig,
+        parent: NamespaceId | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clients = {client.address: client for client in clients}
+        self._sink = sink
+        self._config = config
+        self._parent = parent
+        self._clock = clock
+        self._machine = CatchUp(
+            [client.address for client in clients], parent=parent, config=config
+        )
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self._scope = CallScope()
+        # Listings have threads of their own: a relay that is slow to list delays no page.
+        workers = config.pages_max + max(1, len(clients))
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="luxrelay-catchup")
+
+    def to_end(
+        self,
+        cancelled: Cancelled | None,
+        on_progress: Callable[[CatchUpProgress], None] | None,
+    ) -> CatchUpReport:
+        """Drive the machine until it has finished."""
+        heads, gaps = self._own()
+        self._machine.start(heads, gaps, self._clock())
+        told_at = self._clock()
+        while not self._act():
+            if cancelled is not None and cancelled.is_set():
+                self._machine.cancel(self._clock())
+                continue
+            self._wait()
+            if on_progress is not None and self._clock() - told_at >= PROGRESS_S:
+                told_at = self._clock()
+                on_progress(self._machine.progress())
+        if on_progress is not None:
+            on_progress(self._machine.progress())
+        return self._machine.report()
+
+    def close(self) -> None:
+        """End every call under way and wait for their threads."""
+        self._scope.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _own(self) -> tuple[list[Head], Mapping[NamespaceId, list[SeqRange]]]:
+        heads = list(self._sink.heads(self._parent))
+        gaps: dict[NamespaceId, list[SeqRange]] = {}
+        for head in heads:
+            if head.latest_seq > head.contiguous_seq:
+                found = self._sink.gaps(head.namespace_id, self._config.holes_max)
+                gaps[head.namespace_id] = [SeqRange(first, last) for first, last in found]
+        return heads, gaps
+
+    def _act(self) -> bool:
+        """Do what the machine asks; True when it has finished."""
+        finished = False
+        for action in self._machine.drain():
+            match action:
+                case AskHeads():
+                    self._pool.submit(self._list, action)
+                case AskPage():
+                    self._pool.submit(self._fetch, action)
+                case SkipTo():
+                    self._sink.skip_to(action.namespace_id, action.parent, action.seq)
+                case Finished():
+                    finished = True
+        return finished
+
+    def _wait(self) -> None:
+        """Feed the next answer, or the passing of time."""
+        now = self._clock()
+        wake_at = self._machine.wake_at()
+        pause = POLL_S if wake_at is None else min(POLL_S, max(0.0, wake_at - now))
+        try:
+            answer = self._answers.get(timeout=pause)
+        except queue.Empty:
+            if wake_at is not None and wake_at <= self._clock():
+                self._machine.wake(self._clock())
+            return
+        match answer:
+            case _Listed(request, heads):
+                self._machine.heads_received(request, heads, self._clock())
+            case _Fetched(ask, page):
+                self._take(ask, page)
+            case _Failed(request, fault, error):
+                if error is not None:
+                    raise error
+                self._machine.failed(request, fault, self._clock())
+
+    def _take(self, ask: AskPage, page: SyncPage) -> None:
+        result = AcceptResult(outcomes=(), contiguous_seq=0)
+        if page.messages:
+            result = self._sink.accept(ask.peer, ask.parent, page.messages)
+        seqs = [message.seq for message in page.messages]
+        self._machine.page_stored(ask.request, seqs, page.status, result, self._clock())
+
+    def _list(self, ask: AskHeads) -> None:
+        client = self._clients[ask.peer]
+
+        def work() -> _Answer:
+            with closing(client.list_heads(ask.parent, scope=self._scope)) as heads:
+                return _Listed(ask.request, list(islice(heads, self._config.heads_max + 1)))
+
+        self._answers.put(_guarded(ask.request, work))
+
+    def _fetch(self, ask: AskPage) -> None:
+        client = self._clients[ask.peer]
+
+        def work() -> _Answer:
+            page = client.sync_page(
+                ask.namespace_id,
+                ask.from_seq,
+                ask.to_seq,
+                ask.max_messages,
+                cursor=ask.cursor,
+                max_bytes=ask.max_bytes,
+                scope=self._scope,
+            )
+            return _Fetched(ask, page)
+
+        self._answers.put(_guarded(ask.request, work))
+
+
+def _guarded(request: int, work: Callable[[], _Answer]) -> _Answer:
+    """Return what ``work`` returns, or its fault as a value: threads have nobody to raise to."""
+    try:
+        return work()
+    except SyncUnreachableError:
+        return _Failed(request, Fault.UNREACHABLE)
+    except LuxRelayError:
+        return _Failed(request, Fault.UNUSABLE)
+    except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+        return _Failed(request, Fault.UNUSABLE, error)

@@ -1,0 +1,165 @@
+"""Bounds of the sync server and client, each with its unit; free of gRPC, so they pickle cheaply.
+
+Source: decisions P18, P22, P34, P37; rule 4 of the house.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from luxrelay.bus import constants as c
+from luxrelay.errors import SyncArgumentError
+
+DEFAULT_PORT: Final = 9641
+"""TCP port of RelaySync when the configuration names none (P37)."""
+PAGE_MESSAGES_DEFAULT: Final = 1_000
+"""Messages of a page when the request says 0 (P18)."""
+PAGE_MESSAGES_MAX: Final = 10_000
+"""Messages of a page at most (P18)."""
+PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of headers and blobs of a page at most (P18)."""
+IDS_MAX: Final = 1_000
+"""Message ids of one GetMessages call at most (P22)."""
+MESSAGE_BYTES_MAX: Final = c.MAX_HEADER_BYTES + c.MAX_BLOB_BYTES
+"""The largest message there is: header and blob."""
+FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What every gRPC library receives by default; no frame of ours is larger."""
+
+
+def require(name: str, value: float, low: float, high: float) -> None:
+    """Return when ``low`` <= ``value`` <= ``high``.
+
+    Raises:
+        SyncArgumentError: the value is out of its bounds.
+
+    """
+    if not low <= value <= high:
+        raise SyncArgumentError(
+            f"{name} is {value}, outside {low} to {high}",
+            where=name,
+            hint=f"choose {low} to {high}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncServerConfig:
+    """How much a `RelaySyncServer` gives away, to how many at once."""
+
+    host: str = "127.0.0.1"
+    """Address the server listens on; IPv6 addresses in brackets."""
+    port: int = DEFAULT_PORT
+    """TCP port; 0 lets the system choose."""
+    workers: int = 16
+    """Threads that answer calls; `streams_max` and `publishers_max` together stay below it."""
+    calls_max: int = 256
+    """Calls admitted at once, waiting ones included; further ones are refused as busy."""
+    connections_max: int = 256
+    """Connections at once; further ones are closed."""
+    connection_streams_max: int = 100
+    """Concurrent calls on one connection (HTTP/2 setting)."""
+    streams_max: int = 10
+    """SyncNamespace and ListHeads streams at once; further ones are refused as busy (P34)."""
+    publishers_max: int = 4
+    """Publish streams at once; further ones are refused as busy."""
+    stream_s: float = 120.0
+    """Longest life of a SyncNamespace or ListHeads stream, seconds; a reader that stalls loses
+    it and comes back with its cursor."""
+    publisher_s: float = 3600.0
+    """Longest life of a Publish stream, seconds."""
+    deadline_margin_s: float = 0.2
+    """A page ends early, with a cursor, when less than this is left of the client's deadline."""
+    page_messages_max: int = PAGE_MESSAGES_MAX
+    """Messages of a page at most; requests for more get this many."""
+    page_bytes_max: int = PAGE_BYTES_MAX
+    """Bytes of a page at most; one message beyond when the first is larger."""
+    read_messages: int = 512
+    """Rows taken from the store at a time; with `read_bytes` what one stream holds in memory."""
+    read_bytes: int = 4 * 1024 * 1024
+    """Bytes taken from the store at a time; one message beyond when it is larger."""
+    frame_messages_max: int = 1_024
+    """Messages grouped in one frame at most, whatever the client asks."""
+    frame_bytes: int = 1024 * 1024
+    """A frame is closed when another message would carry it past this many bytes."""
+    gaps_max: int = 1_000
+    """Gaps named in one status; a page ends before it would have to name more."""
+    ids_max: int = IDS_MAX
+    """Message ids in one GetMessages call."""
+    ids_read: int = 16
+    """Ids looked up at a time, so that an answer of large blobs is not held twice."""
+    heads_read: int = 1_000
+    """Heads taken from the store at a time."""
+    request_bytes_max: int = FRAME_BYTES_MAX
+    """Largest request message accepted, bytes."""
+    publish_items_max: int = 1_000
+    """Items of one PublishRequest at most."""
+    window_ms: int = 600_000
+    """Time to live of the store behind, milliseconds; heads say where the window begins."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, alone or together."""
+        require("port", self.port, 0, 65_535)
+        require("workers", self.workers, 2, 256)
+        require("calls_max", self.calls_max, 1, 65_536)
+        require("connections_max", self.connections_max, 1, 65_536)
+        require("connection_streams_max", self.connection_streams_max, 1, 65_536)
+        require("streams_max", self.streams_max, 1, self.workers - 1)
+        require("publishers_max", self.publishers_max, 0, self.workers - 1 - self.streams_max)
+        require("stream_s", self.stream_s, 0.01, 86_400)
+        require("publisher_s", self.publisher_s, 0.01, 86_400)
+        require("deadline_margin_s", self.deadline_margin_s, 0, 60)
+        require("page_messages_max", self.page_messages_max, 1, PAGE_MESSAGES_MAX)
+        require("page_bytes_max", self.page_bytes_max, 1, PAGE_BYTES_MAX)
+        require("read_messages", self.read_messages, 1, PAGE_MESSAGES_MAX)
+        require("read_bytes", self.read_bytes, 1, PAGE_BYTES_MAX)
+        require("frame_messages_max", self.frame_messages_max, 1, PAGE_MESSAGES_MAX)
+        require("frame_bytes", self.frame_bytes, 1, FRAME_BYTES_MAX - MESSAGE_BYTES_MAX)
+        require("gaps_max", self.gaps_max, 1, PAGE_MESSAGES_MAX)
+        require("ids_max", self.ids_max, 1, IDS_MAX)
+        require("ids_read", self.ids_read, 1, IDS_MAX)
+        require("heads_read", self.heads_read, 1, 10_000)
+        require("request_bytes_max", self.request_bytes_max, 64 * 1024, 64 * 1024 * 1024)
+        require("publish_items_max", self.publish_items_max, 1, 10_000)
+        require("window_ms", self.window_ms, 0, 2**48)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncClientConfig:
+    """How long a `RelaySyncClient` waits and how much it takes from a relay."""
+
+    call_s: float = 10.0
+    """Deadline of GetMessages, GetNamespaceHead and one ListHeads page, seconds."""
+    page_s: float = 30.0
+    """Deadline of one SyncNamespace page, seconds."""
+    publish_s: float = 60.0
+    """Deadline of one `publish` call, seconds."""
+    reconnect_s: float = 2.0
+    """Longest pause before a lost connection is dialled again, seconds."""
+    frame_messages: int = 256
+    """Messages asked for in one frame; 1 for a relay that knows the plain protocol only."""
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    """Largest frame accepted, bytes."""
+    heads_page: int = 1_000
+    """Heads asked for in one ListHeads call."""
+    heads_max: int = 1_000_000
+    """Heads taken from one relay in one listing; more is an error."""
+    gaps_max: int = PAGE_MESSAGES_MAX
+    """Gaps accepted in one status; more is an error."""
+    publish_items: int = 256
+    """Items sent in one PublishRequest."""
+    publish_bytes: int = 1024 * 1024
+    """A PublishRequest is closed when another item would carry it past this many bytes."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        require("call_s", self.call_s, 0.001, 3_600)
+        require("page_s", self.page_s, 0.001, 3_600)
+        require("publish_s", self.publish_s, 0.001, 86_400)
+        require("reconnect_s", self.reconnect_s, 0.1, 600)
+        require("frame_messages", self.frame_messages, 1, PAGE_MESSAGES_MAX)
+        require("frame_bytes_max", self.frame_bytes_max, 64 * 1024, 64 * 1024 * 1024)
+        require("heads_page", self.heads_page, 1, 10_000)
+        require("heads_max", self.heads_max, 1, 10_000_000)
+        require("gaps_max", self.gaps_max, 1, PAGE_MESSAGES_MAX)
+        require("publish_items", self.publish_items, 1, 1_000)
+        require("publish_bytes", self.publish_bytes, 1, FRAME_BYTES_MAX - MESSAGE_BYTES_MAX)

@@ -1,0 +1,50 @@
+"""A gRPC status as one of our errors: whose fault it is, where, and what to do.
+
+Source: decisions J10; rule 9 of the house.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+from luxrelay.errors import LuxRelayError, SyncRemoteError, SyncUnreachableError
+
+TRY_AGAIN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+"""Statuses that say nothing against the relay; every other one is an answer we cannot use."""
+DETAIL_CHARS_MAX: Final = 300
+"""Characters of a relay's own words that are repeated."""
+
+
+def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
+    """Return the error to raise for a failed call to ``address``."""
+    code = error.code()
+    said = " ".join((error.details() or "").split())[:DETAIL_CHARS_MAX]
+    if code in TRY_AGAIN:
+        return unreachable(f"{_WORDS.get(code, 'the relay cannot be reached')} ({said})", address)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        what, hint = f"the relay does not offer this call ({said})", "ask another relay"
+    else:
+        what, hint = f"the relay refused the call with {code.name} ({said})", None
+    return SyncRemoteError(what, where=address, hint=hint)
+
+
+def unreachable(what: str, address: str) -> SyncUnreachableError:
+    """Return the error for a relay that cannot be had now."""
+    return SyncUnreachableError(what, where=address)
+
+
+_WORDS: Final = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the relay did not answer in time",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "the relay is busy or the answer is too large",
+    grpc.StatusCode.CANCELLED: "the call was cancelled",
+}

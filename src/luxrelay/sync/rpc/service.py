@@ -1,0 +1,125 @@
+"""`RelaySyncServer`: RelaySync and RelayNode over gRPC, in threads of its own.
+
+The store and the publisher are called from these threads. Whatever a client sends, it gets an
+answer or a status with a text that says what was wrong; the server goes on.
+
+Source: LP-6421 §2.2, §8; decisions P18, P22, P23, P34, P35, P37, J6; 21-18 to 21-24, 21-56, 21-57.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from luxrelay.errors import SyncUnreachableError
+from luxrelay.sync.rpc.admission import StreamGate
+from luxrelay.sync.rpc.backing import Publisher, SyncStore
+from luxrelay.sync.rpc.calls import CallBook
+from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
+from luxrelay.sync.rpc.publishing import NodeServicer
+from luxrelay.sync.rpc.reading import SyncServicer
+from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
+from luxrelay.sync.rpc.relay_sync_pb2_grpc import add_RelaySyncServicer_to_server
+from luxrelay.sync.rpc.stats import SyncCounters, SyncServerStats
+
+IDLE_CONNECTION_MS = 300_000
+"""A connection without a call is closed after this long."""
+HANDSHAKE_MS = 10_000
+"""A connection that has not become HTTP/2 by then is closed."""
+
+
+class RelaySyncServer:
+    """Serves one store, and takes messages for one publisher.
+
+    Args:
+        store: What is read; None answers every RelaySync call with UNIMPLEMENTED, so that clients
+            ask another relay (21-56).
+        config: Address and bounds.
+        clock_ms: Wall clock, Unix milliseconds.
+        publisher: Takes published messages; None answers Publish with UNIMPLEMENTED.
+
+    """
+
+    def __init__(
+        self,
+        store: SyncStore | None,
+        config: SyncServerConfig | None = None,
+        *,
+        clock_ms: Callable[[], int],
+        publisher: Publisher | None = None,
+    ) -> None:
+        self.config = config or SyncServerConfig()
+        self._counters = SyncCounters()
+        self._streams = StreamGate(
+            self.config.streams_max, self.config.stream_s, name="luxrelay-sync-streams"
+        )
+        self._publishers = StreamGate(
+            self.config.publishers_max, self.config.publisher_s, name="luxrelay-sync-publishers"
+        )
+        reading = CallBook(self._counters, self._streams)
+        publishing = CallBook(self._counters, self._publishers)
+        self._sync = SyncServicer(store, self.config, reading, clock_ms)
+        self._node = NodeServicer(publisher, self.config, publishing)
+        self._server: grpc.Server | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def start(self) -> int:
+        """Serve; return the port, chosen by the system when the configuration says 0.
+
+        Raises:
+            SyncUnreachableError: the port cannot be opened (``sync.port``).
+
+        """
+        assert self._server is None, "a server starts once"
+        pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
+        server = grpc.server(
+            pool, options=self._options(), maximum_concurrent_rpcs=self.config.calls_max
+        )
+        add_RelaySyncServicer_to_server(self._sync, server)
+        add_RelayNodeServicer_to_server(self._node, server)
+        address = f"{self.config.host}:{self.config.port}"
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if not port:
+            server.stop(None)
+            pool.shutdown(wait=False)
+            raise SyncUnreachableError(
+                "the sync port cannot be opened", where=address, code="sync.port"
+            )
+        server.start()
+        self._server, self._pool = server, pool
+        return port
+
+    def stop(self, grace_s: float = 1.0) -> None:
+        """Refuse new calls, let running ones end for ``grace_s`` seconds, then cancel them.
+
+        May be called twice, and before `start`.
+        """
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(grace_s).wait()
+        self._streams.close()
+        self._publishers.close()
+        if self._pool is not None:
+            # Its threads end by themselves: their calls are over, nothing waits for them.
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    def stats(self) -> SyncServerStats:
+        """Return the counters as they stand."""
+        return self._counters.snapshot()
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a partner
+            ("grpc.max_concurrent_streams", self.config.connection_streams_max),
+            ("grpc.max_receive_message_length", self.config.request_bytes_max),
+            ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+            ("grpc.max_allowed_incoming_connections", self.config.connections_max),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+            ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
+        ]

@@ -1,0 +1,49 @@
+"""Public names: exactly these, each to be had, none equal to a module of its room."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src" / "luxrelay"
+PROMISED = {
+    "luxrelay.bus": {
+        "MsgHeader", "TFHESidecarRef", "SignatureScheme", "SigningKey", "VerifyKey",
+        "sha3_commitment", "NamespaceId", "namespace_id", "derived_namespace", "lane",
+        "NamespacePolicy", "message_id", "HybridClock", "pack_stamp", "unpack_stamp",
+        "validate_structure", "validate", "Verdict",
+    },
+    "luxrelay.gossip": {
+        "GossipRouter", "GossipParams", "RelayMessage", "HeaderAnnouncement",
+        "BlobAvailabilityHint", "BlockAnnouncement", "topic_for_namespace",
+    },
+    "luxrelay.store": {
+        "RelayStore", "RelayStoreConfig", "NamespaceQuery", "StoredMessage", "CycleStats",
+    },
+    "luxrelay.sync": {"RelaySyncServer", "RelaySyncClient"},
+    "luxrelay.archive": {"ArchiveSession", "register_source", "ingest", "audit", "report"},
+    "luxrelay.net": {"RelayHost", "GossipDriver", "NetConfig"},
+    "luxrelay.node": {"NodeConfig", "load_config"},
+    "luxrelay.sim": {"ChatMessage", "generate_chat", "read_chat"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("room", sorted(PROMISED))
+def test_room_keeps_its_promise(room: str) -> None:
+    """Every promised name stands in ``__all__`` and can be had."""
+    module = importlib.import_module(room)
+
+    assert PROMISED[room] <= set(module.__all__)
+    assert len(module.__all__) == len(set(module.__all__))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("room", sorted(PROMISED))
+def test_no_public_name_hides_a_module(room: str) -> None:
+    """A function must not have the name of a module of its room: imports would see one of them."""
+    module = importlib.import_module(room)
+    modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
+
+    assert not modules & set(module.__all__)

@@ -1,0 +1,151 @@
+"""A forge for messages and relays in memory, shared by the archive tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
+from luxrelay.errors import SyncUnreachableError
+from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
+
+T0 = 1_704_067_200_000
+KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
+
+
+def _forge(namespace: bytes = b"n" * 20, seq: int = 1, blob: bytes = b"hello", **fields: Any) -> Any:
+    header = MsgHeader(
+        namespace_id=NamespaceId(namespace),
+        seq=seq,
+        **{
+            "timestamp": T0 + seq,
+            "blob_commitment": sha3_commitment(blob),
+            "blob_len": len(blob),
+            "policy_hash": b"p" * 32,
+        }
+        | fields,
+    )
+    signed = KEY.sign_header(header)
+    return WireMessage(
+        header=signed.encode(), blob=blob, received_at=T0 + seq + 40, expires_at=T0 + 600_000
+    )
+
+
+@pytest.fixture
+def forge() -> Callable[..., WireMessage]:
+    """Make a valid signed message as a relay serves it."""
+    return _forge
+
+
+class MemoryRelays:
+    """Relays in memory; stands where `RelaySyncClient` stands."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[bytes, list[WireMessage]]] = {}
+        self.down: set[str] = set()
+        self.fails_after: dict[str, int] = {}
+        self.pages: dict[str, int] = {}
+        self.page_messages = 1_000
+        self.open_clients = 0
+
+    def put(self, relay: str, *messages: WireMessage) -> None:
+        """Let a relay hold messages."""
+        for message in messages:
+            rows = self.held.setdefault(relay, {}).setdefault(message.namespace_id, [])
+            rows.append(message)
+            rows.sort(key=lambda row: row.seq)
+
+    def forget(self, relay: str, namespace: bytes, up_to: int) -> None:
+        """Let a relay forget the sequences up to one."""
+        rows = self.held[relay][namespace]
+        self.held[relay][namespace] = [row for row in rows if row.seq > up_to]
+
+    def client(self, relay: str) -> MemoryClient:
+        """Open a client."""
+        self.open_clients += 1
+        return MemoryClient(self, relay)
+
+
+class MemoryClient:
+    """What the archive uses of a client."""
+
+    def __init__(self, relays: MemoryRelays, relay: str) -> None:
+        self._relays = relays
+        self._relay = relay
+        self._closed = False
+
+    def __enter__(self) -> MemoryClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close once, however often it is called."""
+        self._relays.open_clients -= not self._closed
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._relay in self._relays.down:
+            raise SyncUnreachableError("the relay does not answer", where=self._relay)
+
+    def get_head(self, namespace: bytes) -> Head:
+        """Return one head."""
+        self._check()
+        rows = self._relays.held.get(self._relay, {}).get(namespace, [])
+        seqs = [row.seq for row in rows]
+        contiguous = min(seqs, default=0)
+        while contiguous + 1 in seqs:
+            contiguous += 1
+        return Head(
+            namespace_id=NamespaceId(namespace),
+            parent_id=NamespaceId(namespace),
+            earliest_seq=min(seqs, default=0),
+            contiguous_seq=contiguous,
+            latest_seq=max(seqs, default=0),
+            messages=len(seqs),
+        )
+
+    def list_heads(self, parent: bytes | None = None) -> Iterator[Head]:
+        """Yield every head."""
+        self._check()
+        for namespace in sorted(self._relays.held.get(self._relay, {})):
+            if parent is None or parent == namespace:
+                yield self.get_head(namespace)
+
+    def iter_pages(
+        self, namespace: bytes, from_seq: int, to_seq: int, *, max_bytes: int
+    ) -> Iterator[SyncPage]:
+        """Yield pages of a range."""
+        assert max_bytes > 0
+        rows = self._relays.held.get(self._relay, {}).get(namespace, [])
+        wanted = [row for row in rows if from_seq < row.seq <= to_seq]
+        size = self._relays.page_messages
+        for start in range(0, max(1, len(wanted)), size):
+            self._check()
+            count = self._relays.pages.get(self._relay, 0)
+            if count >= self._relays.fails_after.get(self._relay, 10**9):
+                raise SyncUnreachableError("the relay went away", where=self._relay)
+            self._relays.pages[self._relay] = count + 1
+            part = wanted[start : start + size]
+            more = start + size < len(wanted)
+            yield SyncPage(
+                messages=part,
+                status=SyncStatus(
+                    complete=not more,
+                    last_seq=part[-1].seq if part else 0,
+                    has_more=more,
+                    earliest_seq=rows[0].seq if rows else 0,
+                ),
+            )
+
+
+@pytest.fixture
+def memory_relays(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryRelays]:
+    """Relays in memory in place of the gRPC client; every client must be closed in the end."""
+    relays = MemoryRelays()
+    monkeypatch.setattr("luxrelay.archive.relays.RelaySyncClient", relays.client)
+    yield relays
+    assert relays.open_clients == 0

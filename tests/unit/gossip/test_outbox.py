@@ -1,0 +1,95 @@
+"""The queue of one peer."""
+
+from __future__ import annotations
+
+from luxrelay.bus import MessageId
+from luxrelay.gossip import GossipParams, GossipStats
+from luxrelay.gossip.outbox import Outbox
+from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_message
+
+PARAMS = GossipParams(message_max=10_000, queue_bytes_max=12_000, rpc_max=4_096)
+IDS = [MessageId(bytes([n]) * 32) for n in range(100)]
+
+
+def taken(outbox: Outbox) -> list[Rpc]:
+    """Return the decoded frames."""
+    frames = outbox.take_frames()
+    return [decode_rpc(frame, GossipParams()) for frame in frames]
+
+
+def test_everything_ready_is_one_frame() -> None:
+    """What waits at drain time is coalesced, and then nothing waits (20-58)."""
+    outbox = Outbox(PARAMS, GossipStats())
+    outbox.subscription("/a", subscribe=True)
+    outbox.graft("/a")
+    outbox.message(encode_message("/a", b"x"))
+    outbox.iwant(IDS[:1])
+    outbox.ihave("/a", IDS[1:2])
+
+    (rpc,) = taken(outbox)
+
+    assert (rpc.subscriptions, rpc.graft, rpc.messages) == ([(True, "/a")], ["/a"], [("/a", b"x")])
+    assert (rpc.iwant, len(rpc.ihave)) == (IDS[:1], 1)
+    assert outbox.take_frames() == []
+    assert outbox.size_bytes == 0
+
+
+def test_the_last_word_on_a_topic_holds() -> None:
+    """State by topic is replaced, so it never grows beyond the topics."""
+    outbox = Outbox(PARAMS, GossipStats())
+    for _ in range(100):
+        outbox.subscription("/a", subscribe=True)
+        outbox.subscription("/a", subscribe=False)
+        outbox.graft("/a")
+        outbox.prune("/a", 9.2)
+        outbox.prune("/b", 1)
+        outbox.graft("/b")
+
+    (rpc,) = taken(outbox)
+
+    assert rpc.subscriptions == [(False, "/a")]
+    assert rpc.prune == [("/a", 10)]
+    assert rpc.graft == ["/b"]
+
+
+def test_a_full_queue_drops_announcements_before_messages() -> None:
+    """queue_bytes_max holds: gossip goes first, then new messages, and both are counted."""
+    stats = GossipStats()
+    outbox = Outbox(PARAMS, stats)
+    outbox.ihave("/a", IDS)
+    fragment = encode_message("/a", bytes(2_900))
+
+    sent = [outbox.message(fragment) for _ in range(5)]
+
+    assert sent == [True, True, True, True, False]
+    assert (stats.dropped_gossip, stats.dropped_messages) == (100, 1)
+    assert outbox.size_bytes <= PARAMS.queue_bytes_max
+    assert all(not rpc.ihave for rpc in taken(outbox))
+
+
+def test_a_full_queue_takes_no_gossip() -> None:
+    """Announcements and requests wait for room, messages do not make way for them."""
+    stats = GossipStats()
+    outbox = Outbox(PARAMS, stats)
+    outbox.message(encode_message("/a", bytes(9_000)))
+
+    outbox.ihave("/a", IDS)
+
+    assert stats.dropped_gossip == 100
+    assert outbox.ids_room() * 68 <= PARAMS.queue_bytes_max - outbox.size_bytes
+    room = outbox.ids_room()
+    outbox.iwant(IDS[:room])
+    assert outbox.size_bytes <= PARAMS.queue_bytes_max
+
+
+def test_frames_keep_the_order_of_messages() -> None:
+    """Frames of at most rpc_max bytes, messages in the order they came."""
+    outbox = Outbox(PARAMS, GossipStats())
+    for n in range(10):
+        outbox.message(encode_message("/a", bytes([n]) * 1_000))
+
+    frames = outbox.take_frames()
+
+    assert max(map(len, frames)) <= PARAMS.rpc_max
+    order = [d[0] for f in frames for _, d in decode_rpc(f, GossipParams()).messages]
+    assert order == list(range(10))

@@ -1,0 +1,127 @@
+"""The configuration: every key, and a line for every mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from luxrelay.bus import topic_namespace
+from luxrelay.bus.policy import default_policy
+from luxrelay.errors import ConfigError
+from luxrelay.node.config import KEYS, NAMESPACES_MAX, NodeConfig, load_config, parse_config
+
+MINIMAL = '[node]\ndata_dir = "data"\n'
+
+
+def parse(text: str) -> NodeConfig:
+    """Parse a text as if it stood in /etc/relay.toml."""
+    return parse_config(text, source="relay.toml", base=Path("/etc"))
+
+
+def test_defaults() -> None:
+    """A file with a data folder is enough; the defaults are the documented ones (21-01)."""
+    config = parse(MINIMAL)
+
+    assert config.data_dir == Path("/etc/data")
+    assert config.ttl_ms == 600_000
+    assert config.max_storage_bytes == 1024**3
+    assert config.gossip_listen == ("/ip4/127.0.0.1/tcp/9640",)
+    assert (config.sync_listen, config.allow_publish) == ("127.0.0.1:9641", False)
+    assert config.namespaces == ()
+
+
+def test_every_default_passes_its_own_check() -> None:
+    """No key's default would be refused if it were written out."""
+    for key in KEYS:
+        if key.default is not None:
+            assert key.check(key.default) is None, key.name
+
+
+def test_namespace_by_topic_and_by_id() -> None:
+    """A namespace comes from a content topic or an id, with its default or a given policy."""
+    config = parse(
+        MINIMAL
+        + '[[namespace]]\ncontent_topic = "/chat/1/room"\n'
+        + f'[[namespace]]\nid = "0x{"22" * 20}"\npolicy_hash = "{"ab" * 32}"\n'
+    )
+
+    first, second = config.namespaces
+    assert first.namespace_id == topic_namespace("/chat/1/room")
+    assert first.policy_hash == default_policy(first.namespace_id).policy_hash
+    assert second.namespace_id == b"\x22" * 20
+    assert second.policy_hash == b"\xab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("", "", "data_dir is missing"),
+        ("[node]\nname = 5\n", ":2", "does not fit"),
+        ('[node]\ndata_dir = "d"\nname = "a b"\n', ":3", "1 to 64"),
+        ('[node]\ndata_dir = "d"\n\n[gossip]\nlisten = ["tcp:1"]\n', ":5", "multiaddress"),
+        ('[node]\ndata_dir = "d"\n[store]\nttl_ms = 5\n', ":4", "from 1,000"),
+        ('[node]\ndata_dir = "d"\n[store]\nttl_ms = true\n', ":4", "whole number"),
+        ('[node]\ndata_dir = "d"\n[store]\ndurability = "maybe"\n', ":4", "fsync"),
+        ('[node]\ndata_dir = "d"\n[sync]\nlisten = "9641"\n', ":4", "127.0.0.1:9641"),
+        ('[node]\ndata_dir = "d"\n[sync]\nallow_publish = 1\n', ":4", "true or false"),
+        ('[node]\ndata_dir = "d"\n[http]\nport = 1\n', ":4", "unknown key 'port'"),
+        ('[node]\ndata_dir = "d"\n[nodes]\n', ":3", "unknown section 'nodes'"),
+        ("node = 5\n", ":1", "must be a table"),
+        ('[node]\ndata_dir = "d"\n[namespace]\nid = ""\n', ":3", "list of tables"),
+        ('[node]\ndata_dir = "d"\n[[namespace]]\n', ":3", "content_topic or id"),
+        (
+            '[node]\ndata_dir = "d"\n[[namespace]]\ncontent_topic = "a"\n[[namespace]]\nid = "x"\n',
+            ":6",
+            "40 hex digits",
+        ),
+        (
+            (
+                '[node]\ndata_dir = "d"\n[[namespace]]\ncontent_topic = "a"\n'
+                '[[namespace]]\ncontent_topic = "a"\n'
+            ),
+            ":5",
+            "listed twice",
+        ),
+        (f'[node]\ndata_dir = "d"\n[[namespace]]\nid = "{"00" * 20}"\n', ":3", "all-zero"),
+        ('[node\ndata_dir = "d"\n', "", "not TOML"),
+        ('[node]\ndata_dir = "d"\n[gossip]\npeers = "x"\n', ":4", "a list"),
+    ],
+)
+def test_reject_mistake_with_its_line(text: str, line: str, word: str) -> None:
+    """Each mistake is answered with the file, the line, what is wrong and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+
+    message = str(caught.value)
+    assert word in message
+    assert f"relay.toml{line}" in message
+    assert "\n" not in message
+
+
+def test_reject_too_many_namespaces() -> None:
+    """The number of namespaces is bounded."""
+    tables = "".join(f'[[namespace]]\ncontent_topic = "{i}"\n' for i in range(NAMESPACES_MAX + 1))
+    with pytest.raises(ConfigError, match="more than"):
+        parse(MINIMAL + tables)
+
+
+def test_load_reports_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """A missing, a huge and a binary file are clear errors."""
+    binary, huge = tmp_path / "b.toml", tmp_path / "h.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    huge.write_bytes(b"#" * (4 * 1024 * 1024 + 1))
+
+    for path, word in (
+        (tmp_path / "none.toml", "cannot read"),
+        (binary, "UTF-8"),
+        (huge, "larger"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            load_config(path)
+
+
+def test_load_reads_a_file(tmp_path: Path) -> None:
+    """Relative folders start at the file's own folder."""
+    path = tmp_path / "relay.toml"
+    path.write_text(MINIMAL)
+
+    assert load_config(path).data_dir == tmp_path / "data"

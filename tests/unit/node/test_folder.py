@@ -1,0 +1,55 @@
+"""The data folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from luxrelay.errors import NodeError
+from luxrelay.node.folder import DataFolder, Runtime, read_runtime
+
+
+def test_makes_and_takes_its_own_folder(tmp_path: Path) -> None:
+    """A new folder is made, and taken again with the same identity."""
+    first = DataFolder(tmp_path / "data").identity()
+
+    assert DataFolder(tmp_path / "data").identity().seed == first.seed
+
+
+def test_refuse_foreign_folder_unchanged(tmp_path: Path) -> None:
+    """A folder with other things in it is refused and stays as it was."""
+    (tmp_path / "thesis.tex").write_text("precious")
+
+    with pytest.raises(NodeError) as caught:
+        DataFolder(tmp_path)
+    assert caught.value.code == "store.foreign"
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_refuse_file_and_impossible_place(tmp_path: Path) -> None:
+    """A file is no folder, and a folder below a file cannot be made."""
+    file = tmp_path / "file"
+    file.write_text("")
+
+    with pytest.raises(NodeError, match="is a file"):
+        DataFolder(file)
+    with pytest.raises(NodeError):
+        DataFolder(file / "data")
+
+
+def test_runtime_is_written_and_withdrawn(tmp_path: Path) -> None:
+    """What a node writes can be read back, and goes when it stops."""
+    folder = DataFolder(tmp_path / "data")
+    runtime = Runtime(pid=os.getpid(), peer_id="12D3", gossip=("/ip4/…",), sync="a:1", http="a:2")
+
+    folder.announce(runtime)
+    assert read_runtime(folder.path) == runtime
+    folder.withdraw()
+    assert read_runtime(folder.path) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x"}', "\x00"])
+def test_broken_runtime_reads_as_none(tmp_path: Path, text: str) -> None:
+    """A broken file says nothing instead of failing."""
+    (tmp_path / "runtime.json").write_text(text)
+    assert read_runtime(tmp_path) is None

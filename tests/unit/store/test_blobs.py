@@ -1,0 +1,172 @@
+"""Blobs are kept once or inline, found by commitment, and gone with their last message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import sha3_commitment
+from luxrelay.errors import StoreError
+from luxrelay.store import PutOutcome, layout
+from luxrelay.store.blobs import place_of
+from luxrelay.store.layout import BlobPlace
+
+Opener = Callable[..., Any]
+LARGE = b"x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [
+        (None, BlobPlace.ABSENT),
+        (b"", BlobPlace.ABSENT),
+        (b"1234", BlobPlace.INLINE),
+        (b"12345", BlobPlace.APART),
+    ],
+)
+def test_place_a_blob_by_its_length(blob: bytes | None, expected: BlobPlace) -> None:
+    """Up to inline_blob_bytes_max a blob rides with its header, above it has its own row."""
+    assert place_of(blob, 4) is expected
+
+
+@pytest.mark.parametrize("blob", [b"small", LARGE])
+def test_find_a_blob_by_its_commitment(
+    forge: Any, open_store: Opener, now: int, blob: bytes
+) -> None:
+    """`get_blob` gives the bytes committed to, inline or apart (21-37)."""
+    store = open_store()
+    store.put_many([forge.message(1, blob=blob)], now)
+
+    assert store.get_blob(sha3_commitment(blob)) == blob
+    assert store.get_blob(sha3_commitment(b"another")) is None
+
+
+def test_an_expired_message_lends_no_blob(forge: Any, open_store: Opener, now: int) -> None:
+    """With a time given, a blob held by expired messages only is not there (P14)."""
+    store = open_store()
+    store.put_many([forge.message(1)], now)
+
+    assert store.get_blob(sha3_commitment(b"hello"), now + 599_999) == b"hello"
+    assert store.get_blob(sha3_commitment(b"hello"), now + 600_000) is None
+
+
+@pytest.mark.parametrize("blob", [b"small", LARGE])
+def test_a_shared_blob_stays_until_its_last_message_goes(
+    forge: Any, open_store: Opener, now: int, blob: bytes
+) -> None:
+    """Two messages share a blob; it goes with the second (21-39, P29)."""
+    store = open_store()
+    store.put_many(
+        [forge.message(1, blob=blob, at=now), forge.message(2, blob=blob, at=now + 1000)], now
+    )
+    store.expire(now + 600_000)
+
+    assert store.head(forge.message(1).parent).messages == 1
+    assert store.get_blob(sha3_commitment(blob)) == blob
+    assert store.verify() == []
+    store.expire(now + 601_000)
+
+    assert store.get_blob(sha3_commitment(blob)) is None
+    assert list(store._database.keys(layout.BLOBS, b"", b"")) == []
+    assert store.verify() == []
+
+
+def test_a_shared_blob_goes_when_all_go_together(forge: Any, open_store: Opener, now: int) -> None:
+    """One chunk that removes every message of a blob removes the blob."""
+    store = open_store()
+    store.put_many([forge.message(seq, blob=LARGE) for seq in (1, 2, 3)], now)
+    store.expire(now + 600_000)
+
+    assert list(store._database.keys(layout.BLOBS, b"", b"")) == []
+    assert store.verify() == []
+
+
+def test_a_blob_that_comes_later_is_added(forge: Any, open_store: Opener, now: int) -> None:
+    """A header stored without its blob takes it from a later copy, for the charge of the blob."""
+    store = open_store()
+    store.put_many([forge.message(1, with_blob=False)], now)
+    namespace = forge.message(1).header.namespace_id
+    before = store.head(namespace).size_bytes
+    assert store.get_messages([forge.message(1).header.message_id], now)[0][0].blob is None
+
+    outcomes = store.put_many([forge.message(1)], now)
+
+    assert outcomes == [PutOutcome.DUPLICATE]
+    assert store.get_messages([forge.message(1).header.message_id], now)[0][0].blob == b"hello"
+    assert store.head(namespace).size_bytes > before + len(b"hello")
+    assert store.verify() == []
+
+
+def test_a_later_large_blob_is_added_apart(forge: Any, open_store: Opener, now: int) -> None:
+    """The same for a blob with a row of its own."""
+    store = open_store()
+    store.put_many([forge.message(1, blob=LARGE, with_blob=False)], now)
+    store.put_many([forge.message(1, blob=LARGE)], now)
+
+    assert store.get_blob(sha3_commitment(LARGE)) == LARGE
+    assert store.verify() == []
+
+
+def test_a_blob_that_does_not_fit_is_not_added(forge: Any, open_store: Opener, now: int) -> None:
+    """A full store leaves the message as it was (P2)."""
+    store = open_store(max_storage_bytes=2_000)
+    store.put_many([forge.message(1, blob=LARGE, with_blob=False)], now)
+    before = store.stats().size_bytes
+    store.put_many([forge.message(1, blob=LARGE)], now)
+
+    assert store.stats().size_bytes == before
+    assert store.get_blob(sha3_commitment(LARGE)) is None
+    assert store.verify() == []
+
+
+def test_an_empty_blob_needs_no_row(forge: Any, open_store: Opener, now: int) -> None:
+    """A header with blobLen 0 has an empty blob whether or not one was brought (H11)."""
+    store = open_store()
+    store.put_many([forge.message(1, blob=b""), forge.message(2, blob=b"", with_blob=False)], now)
+    ids = [forge.message(seq, blob=b"").header.message_id for seq in (1, 2)]
+
+    assert [message.blob for message in store.get_messages(ids, now)[0]] == [b"", b""]
+
+
+def test_a_replaced_candidate_gives_its_blob_up(forge: Any, open_store: Opener, now: int) -> None:
+    """When a sender's lower content takes the slot, the other's large blob goes (J11)."""
+    store = open_store()
+    low, high = sorted(
+        (forge.message(1, nonce=nonce, blob=LARGE + bytes([nonce])) for nonce in (1, 2)),
+        key=lambda message: message.header.content_id,
+    )
+    store.put_many([high], now)
+    store.put_many([low], now)
+
+    assert store.get_blob(high.header.blob_commitment) is None
+    assert store.get_blob(low.header.blob_commitment) == low.blob
+    assert store.verify() == []
+
+
+def test_a_blob_added_in_the_batch_that_drops_another_user_stays(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """One batch drops one user of a blob and adds another: the blob stays."""
+    store = open_store()
+    low, high = sorted(
+        (forge.message(1, nonce=nonce, blob=LARGE) for nonce in (1, 2)),
+        key=lambda message: message.header.content_id,
+    )
+    store.put_many([high], now)
+    store.put_many([forge.message(2, blob=LARGE), low], now)
+
+    assert store.get_blob(sha3_commitment(LARGE)) == LARGE
+    assert store.verify() == []
+
+
+def test_a_blob_of_another_length_is_corruption(forge: Any, open_store: Opener, now: int) -> None:
+    """A blob row that does not fit its header is reported when read."""
+    store = open_store()
+    store.put_many([forge.message(1, blob=LARGE)], now)
+    batch = store._database.batch()
+    batch.put(layout.BLOBS, sha3_commitment(LARGE), b"cut")
+    store._database.write(batch)
+
+    with pytest.raises(StoreError) as caught:
+        store.get_blob(sha3_commitment(LARGE))
+    assert caught.value.code == "store.corrupt"
