@@ -1,10 +1,19 @@
 """What all tests share: hypothesis profiles, workload and vectors beside the checkout."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from luxrelay.node.folder import Runtime, read_runtime
 
 settings.register_profile("quick", max_examples=60, deadline=None)
 settings.register_profile(
@@ -31,3 +40,111 @@ def wycheproof_ed25519() -> Path:
     if not path.exists():
         pytest.skip("the Wycheproof suite does not lie beside this checkout")
     return path
+
+
+class NodeProcess:
+    """A relay as users run it: the command, a configuration file, a data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Describe a node in ``folder`` whose ports the system chooses."""
+        self.folder = folder
+        self.config = folder / "relay.toml"
+        self.sections: dict[str, dict[str, object]] = {
+            "node": {"name": folder.name, "network": "test", "data_dir": "data"},
+            "gossip": {"listen": ["/ip4/127.0.0.1/tcp/0"], "heartbeat_ms": 200},
+            "store": {"ttl_ms": 3_600_000},
+            "sync": {"listen": "127.0.0.1:0", "interval_ms": 300, "allow_publish": True},
+            "http": {"listen": "127.0.0.1:0"},
+        }
+        self.topics = ["/chat/1/room"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write_config(self) -> None:
+        """Write the configuration as it stands in ``sections`` and ``topics``."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = []
+        for section, values in self.sections.items():
+            lines.append(f"[{section}]")
+            lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+        for topic in self.topics:
+            lines += ["[[namespace]]", f"content_topic = {json.dumps(topic)}"]
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def start(self) -> Runtime:
+        """Start the node and return where it listens once it is ready."""
+        self.write_config()
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        process = self.process
+
+        def ready() -> Runtime | None:
+            assert process.poll() is None, (self.folder / "log").read_text()
+            runtime = read_runtime(self.folder / "data")
+            return runtime if runtime is not None and runtime.pid == process.pid else None
+
+        return eventually(ready)
+
+    def run_to_end(self) -> tuple[int, str]:
+        """Start a node that should fail; return its exit code and what it said."""
+        done = subprocess.run(
+            [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(self.config)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        assert self.process is not None
+        process, self.process = self.process, None
+        process.send_signal(number)
+        return process.wait(30)
+
+    def kill(self) -> None:
+        """End it without asking, if it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+Found = TypeVar("Found")
+
+
+def eventually(look: Callable[[], Found | None], seconds: float = 45.0) -> Found:
+    """Return the first true value of ``look``; fail when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., object]:
+    """The bounded poll for what another process does."""
+    return eventually
+
+
+@pytest.fixture
+def new_node(tmp_path: Path) -> Iterator[Callable[[str], NodeProcess]]:
+    """A maker of node processes, all ended with the test."""
+    nodes: list[NodeProcess] = []
+
+    def make(name: str) -> NodeProcess:
+        node = NodeProcess(tmp_path / name)
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.kill()

@@ -29,6 +29,10 @@ CLIENTS_MAX: Final = 16
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
+_Answer = tuple[HTTPStatus, str, bytes]
+"""Status, content type and body."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
     """What the listener shows; each is called for every request, from its thread."""
@@ -53,7 +57,7 @@ class Observer:
         """
         host, _, port = listen.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), _handler(views))
+            self._server = _Server((host.strip("[]"), int(port)), views)
         except (OSError, OverflowError) as error:
             raise NodeError(
                 f"cannot open the HTTP port: {getattr(error, 'strerror', None) or error}",
@@ -78,8 +82,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = CLIENTS_MAX
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
+    def __init__(self, address: tuple[str, int], views: Views) -> None:
+        super().__init__(address, _Handler)
+        self.views = views
         self._slots = threading.BoundedSemaphore(CLIENTS_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -98,45 +103,42 @@ class _Server(ThreadingHTTPServer):
         """Drop a client that broke off; its fault is not worth a traceback."""
 
 
-def _handler(views: Views) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = TIMEOUT_S
-        server_version = "luxrelay"
-        sys_version = ""
+class _Handler(BaseHTTPRequestHandler):
+    timeout = TIMEOUT_S
+    server: _Server
+    server_version = "luxrelay"
+    sys_version = ""
 
-        def do_GET(self) -> None:
-            try:
-                self._page(self.path.partition("?")[0])
-            except OSError:
-                raise  # the client has gone
-            except Exception as error:  # noqa: BLE001  a page that fails must not look empty
-                log(logging.ERROR, "a page failed", path=self.path[:80], error=repr(error))
-                self._json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "see the node's log"})
+    def do_GET(self) -> None:
+        """Answer one page."""
+        try:
+            answer = self._page(self.path.partition("?")[0])
+        except Exception as error:  # noqa: BLE001  a page that fails must not look empty
+            log(logging.ERROR, "a page failed", path=self.path[:80], error=repr(error))
+            answer = _as_json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "see the node's log"})
+        status, kind, body = answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
 
-        def _page(self, path: str) -> None:
-            if path == "/metrics":
-                self._answer(HTTPStatus.OK, _METRICS_TYPE, views.metrics())
-            elif path == "/healthz":
-                healthy, body = views.healthy()
-                self._json(HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE, body)
-            elif path == "/status":
-                self._json(HTTPStatus.OK, views.status())
-            else:
-                pages = ["/healthz", "/metrics", "/status"]
-                self._json(HTTPStatus.NOT_FOUND, {"error": "no such page", "pages": pages})
+    def _page(self, path: str) -> _Answer:
+        views = self.server.views
+        if path == "/metrics":
+            return HTTPStatus.OK, _METRICS_TYPE, views.metrics()
+        if path == "/healthz":
+            healthy, body = views.healthy()
+            return _as_json(HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE, body)
+        if path == "/status":
+            return _as_json(HTTPStatus.OK, views.status())
+        pages = ["/healthz", "/metrics", "/status"]
+        return _as_json(HTTPStatus.NOT_FOUND, {"error": "no such page", "pages": pages})
 
-        def _json(self, status: HTTPStatus, body: dict[str, Any]) -> None:
-            self._answer(status, "application/json", json.dumps(body, indent=1).encode() + b"\n")
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
+        """Requests of monitors are not worth a line each."""
 
-        def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
-            """Requests of monitors are not worth a line each."""
-
-    return Handler
+def _as_json(status: HTTPStatus, body: dict[str, Any]) -> _Answer:
+    return status, "application/json", json.dumps(body, indent=1).encode() + b"\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -15,7 +15,9 @@ T0 = 1_704_067_200_000
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
 
 
-def _forge(namespace: bytes = b"n" * 20, seq: int = 1, blob: bytes = b"hello", **fields: Any) -> Any:
+def _forge(
+    namespace: bytes = b"n" * 20, seq: int = 1, blob: bytes = b"hello", **fields: Any
+) -> WireMessage:
     header = MsgHeader(
         namespace_id=NamespaceId(namespace),
         seq=seq,
@@ -76,7 +78,7 @@ class MemoryClient:
         self._relay = relay
         self._closed = False
 
-    def __enter__(self) -> MemoryClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -43,4 +43,6 @@ def test_foreign_text_brings_nothing() -> None:
     assert recover("java.lang.NullPointerException") is None
     assert recover("luxrelay-error {broken}") is None
     assert recover('luxrelay-error {"kind": "os", "what": ""}') is None
-    assert recover('luxrelay-error {"kind": "CATALOGUE", "what": "", "where": "", "hint": ""}') is None
+    assert (
+        recover('luxrelay-error {"kind": "CATALOGUE", "what": "", "where": "", "hint": ""}') is None
+    )

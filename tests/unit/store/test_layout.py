@@ -1,5 +1,7 @@
 """Keys sort as their tuples do; values come back as they went in; broken ones raise our error."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -86,20 +88,21 @@ def test_every_truncation_of_a_row_is_corruption(forge: Any) -> None:
         layout.decode_row(value + b"\x00")
 
 
-@given(st.binary(max_size=400))
-def test_decoders_raise_only_our_error(data: bytes) -> None:
-    """Whatever the bytes, a decoder gives a value or `StoreError`."""
-    for decode in (
+@pytest.mark.parametrize(
+    "decode",
+    [
         layout.decode_row,
         layout.decode_version,
         layout.split_slot,
         layout.read_u64,
         lambda value: layout.decode_state(value[:20], value[20:]),
-    ):
-        try:
-            decode(data)
-        except StoreError as error:
-            assert error.code == "store.corrupt"
+    ],
+)
+@given(data=st.binary(max_size=400))
+def test_decoders_raise_only_our_error(decode: Callable[[bytes], object], data: bytes) -> None:
+    """Whatever the bytes, a decoder gives a value or `StoreError`."""
+    with suppress(StoreError):
+        decode(data)
 
 
 def test_index_rows_name_the_message(forge: Any) -> None:

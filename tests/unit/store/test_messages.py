@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store.messages import SOURCE_BYTES_MAX, IncomingMessage, StoredMessage
+from luxrelay.store.messages import SOURCE_BYTES_MAX, StoredMessage
 
 
 def test_refuse_sequence_zero(forge: Any) -> None:
@@ -40,7 +40,7 @@ def test_accept_the_longest_source(forge: Any) -> None:
     assert len(message.source) == SOURCE_BYTES_MAX
 
 
-def stored(message: IncomingMessage, header_bytes: bytes) -> StoredMessage:
+def stored(header_bytes: bytes) -> StoredMessage:
     """Return the message as a store would give it back."""
     return StoredMessage(header_bytes=header_bytes, blob=b"", received_at=1, expires_at=2)
 
@@ -48,7 +48,7 @@ def stored(message: IncomingMessage, header_bytes: bytes) -> StoredMessage:
 def test_read_slot_and_time_without_decoding(forge: Any) -> None:
     """Namespace, sequence and timestamp are those of the decoded header (21-08)."""
     message = forge.message(7)
-    found = stored(message, message.header.encode())
+    found = stored(message.header.encode())
 
     assert found.namespace_id == message.header.namespace_id
     assert (found.seq, found.timestamp) == (7, message.header.timestamp)
@@ -62,5 +62,5 @@ def test_stored_bytes_that_are_no_header_are_corruption(forge: Any) -> None:
     message = forge.message(7)
 
     with pytest.raises(StoreError) as caught:
-        _ = stored(message, message.header.encode() + b"!").header
+        _ = stored(message.header.encode() + b"!").header
     assert caught.value.code == "store.corrupt"

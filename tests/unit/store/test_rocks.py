@@ -1,5 +1,6 @@
 """The door to RocksDB: batches are atomic, scans are bounded, errors are ours."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -121,22 +122,23 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
         assert caught.value.code == "store.closed"
 
 
-def test_a_flipped_byte_is_corruption_not_data(tmp_path: Path) -> None:
-    """A damaged table file raises ``store.corrupt`` when it is read."""
+@pytest.mark.parametrize("position", [0.1, 0.5, 0.9])
+def test_a_flipped_byte_is_corruption_not_the_end(tmp_path: Path, position: float) -> None:
+    """A damaged block raises ``store.corrupt``; a scan never just ends before it."""
     database = open_at(tmp_path / "db")
     batch = database.batch()
-    batch.put_rows([("a", n.to_bytes(4, "big"), bytes(100)) for n in range(500)])
+    rng = random.Random(1)
+    batch.put_rows([("a", n.to_bytes(4, "big"), rng.randbytes(100)) for n in range(500)])
     database.write(batch)
     database.close()
-    for table in (tmp_path / "db").glob("*.sst"):
-        data = bytearray(table.read_bytes())
-        data[len(data) // 8] ^= 0xFF
-        table.write_bytes(data)
+    (table,) = (tmp_path / "db").glob("*.sst")
+    data = bytearray(table.read_bytes())
+    data[int(len(data) * position)] ^= 0xFF
+    table.write_bytes(data)
+    damaged = open_at(tmp_path / "db")
 
-    with pytest.raises(StoreError) as caught:
-        damaged = open_at(tmp_path / "db")
-        try:
-            list(damaged.scan("a", b"", b""))
-        finally:
-            damaged.close()
-    assert caught.value.code == "store.corrupt"
+    for read in (damaged.scan, damaged.keys):
+        with pytest.raises(StoreError) as caught:
+            list(read("a", b"", b""))
+        assert caught.value.code == "store.corrupt"
+    damaged.close()

@@ -64,7 +64,9 @@ def test_a_forgotten_candidate_is_never_missed() -> None:
     ),
     st.data(),
 )
-def test_settling_in_parts_is_settling_at_once(pairs: list[tuple[int, str]], data: st.DataObject) -> None:
+def test_settling_in_parts_is_settling_at_once(
+    pairs: list[tuple[int, str]], data: st.DataObject
+) -> None:
     """settle(settle(a) + b) is settle(a + b) for any split of any candidates."""
     candidates = [candidate(number, sender) for number, sender in pairs]
     cut = data.draw(st.integers(0, len(candidates)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from luxrelay.archive import report
 from luxrelay.archive.charts import Outage, Series
@@ -11,6 +13,9 @@ from luxrelay.archive.reporting import ReportTable, RunReport, Tile
 from luxrelay.cli.demo.archiving import Archived
 from luxrelay.cli.demo.outcome import Outcome
 from luxrelay.cli.demo.rehearsal import Course
+
+_BIN_S: Final = 0.5
+"""Width of a throughput bin, seconds."""
 
 
 def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived) -> None:
@@ -28,9 +33,7 @@ def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived)
             throughput=(Series(name="published", points=_per_second(course.published_at_s)),),
             latencies_ms=[float(value) for value in course.latencies_ms],
             stored=tuple(
-                Series(
-                    name=name, points=tuple((at, float(n)) for at, n in samples if n is not None)
-                )
+                Series(name=name, points=_stored(samples))
                 for name, samples in sorted(course.samples.items())
             ),
             outages=_outages(course),
@@ -72,17 +75,23 @@ def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
 
 
 def _per_second(times_s: list[float]) -> tuple[tuple[float, float], ...]:
-    counts = Counter(int(at) for at in times_s)
+    counts = Counter(int(at / _BIN_S) for at in times_s)
     if not counts:
         return ()
-    return tuple((float(at), float(counts[at])) for at in range(min(counts), max(counts) + 1))
+    bins = range(min(counts), max(counts) + 1)
+    return tuple(((index + 0.5) * _BIN_S, counts[index] / _BIN_S) for index in bins)
+
+
+def _stored(samples: list[tuple[float, int | None]]) -> tuple[tuple[float, float], ...]:
+    """Return the samples; where the relay was away, a hole in the line."""
+    return tuple((at, math.nan if count is None else float(count)) for at, count in samples)
 
 
 def _outages(course: Course) -> tuple[Outage, ...]:
     if course.outage is None:
         return ()
     name, start_s, end_s = course.outage
-    return (Outage(name=name, start_s=start_s, end_s=end_s),)
+    return (Outage(name=f"{name} is down", start_s=start_s, end_s=end_s),)
 
 
 def _relays(outcome: Outcome) -> ReportTable:

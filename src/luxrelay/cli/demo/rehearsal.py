@@ -230,25 +230,24 @@ class Rehearsal:
 
 
 class _Absence:
-    """One relay's time away: which messages it missed, and when."""
+    """One relay's time away: which messages it missed, and when; publishing goes on beside it."""
 
     def __init__(self, relay: RelayProcess, publisher: Publisher, sampler: Sampler) -> None:
-        """Stop the relay now."""
+        """Begin to stop the relay."""
         self.relay = relay
         self._publisher = publisher
         self._sampler = sampler
         self._error: DemoError | None = None
-        self._from_s = sampler.seconds()
-        relay.stop()
-        begins = len(publisher.published)
-        self.missed = (begins, begins)
-        self._until_s = self._from_s
-        self._thread: threading.Thread | None = None
+        self._from_s = self._until_s = sampler.seconds()
+        self.missed = (0, 0)
+        self._thread = threading.Thread(target=self._leave, name="absence", daemon=True)
+        self._thread.start()
 
     def end(self, others: Sequence[RelayProcess]) -> None:
         """Start the relay again without waiting for it."""
+        self._thread.join()
         self.relay.start(others)
-        self._thread = threading.Thread(target=self._wait, name="absence", daemon=True)
+        self._thread = threading.Thread(target=self._return, name="absence", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
@@ -258,8 +257,7 @@ class _Absence:
             DemoError: it did not come back.
 
         """
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
         if self._error is not None:
             raise self._error
 
@@ -267,7 +265,12 @@ class _Absence:
         """Return the relay's name, and from when to when it was away."""
         return self.relay.name, self._from_s, self._until_s
 
-    def _wait(self) -> None:
+    def _leave(self) -> None:
+        self.relay.stop()
+        self.missed = (len(self._publisher.published), len(self._publisher.published))
+        self._from_s = self._sampler.seconds()
+
+    def _return(self) -> None:
         try:
             self.relay.wait_ready()
         except DemoError as error:

@@ -1,0 +1,178 @@
+"""A node as an operator meets it: the command, its files, its ports, its signals."""
+
+import json
+import socket
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from luxrelay.cli.main import main
+
+pytestmark = pytest.mark.slow
+TOPIC = "/chat/1/room"
+
+
+def page(address: str, path: str) -> bytes:
+    """Return a page of a running node."""
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def test_publish_query_head_and_restart(
+    new_node: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the publish command stored is found by query and head, also after a restart."""
+    node = new_node("relay-1")
+    sync = node.start().sync
+    key = str(tmp_path / "alice.pem")
+    assert main(["keys", "new", key]) == 0
+    capsys.readouterr()
+
+    arguments = ["--relay", sync, "--topic", TOPIC]
+    assert main(["publish", *arguments, "--key", key, "--json", "one", "two"]) == 0
+    receipts = json.loads(capsys.readouterr().out)
+    assert [(r["seq"], r["stored"]) for r in receipts] == [(1, True), (2, True)]
+    assert node.stop() == 0
+
+    arguments[1] = node.start().sync
+    assert main(["publish", *arguments, "--key", key, "--json", "three"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["seq"] == 3
+    assert main(["query", *arguments, "--lanes", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["messages"]
+    assert [bytes.fromhex(m["blob"][2:]) for m in found] == [b"one", b"two", b"three"]
+    assert main(["head", *arguments, "--json"]) == 0
+    (head,) = json.loads(capsys.readouterr().out)
+    assert (head["contiguousHead"], head["latestSeq"], head["messages"]) == (3, 3, 3)
+
+
+def test_pages_tell_the_truth(
+    new_node: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Metrics, status and health agree with what the node holds (21-46)."""
+    runtime = new_node("relay-1").start()
+    key = str(tmp_path / "alice.pem")
+    main(["keys", "new", key])
+    main(["publish", "--relay", runtime.sync, "--topic", TOPIC, "--key", key, "a", "b"])
+    capsys.readouterr()
+
+    metrics = page(runtime.http, "/metrics").decode()
+    status = json.loads(page(runtime.http, "/status"))
+
+    assert "relay_store_messages 2.0" in metrics
+    assert 'luxrelay_verdicts_total{code="ok",door="publish",verdict="accept"} 2.0' in metrics
+    assert "luxda_peer_count 0.0" in metrics
+    assert status["store"]["messages"] == 2
+    assert json.loads(page(runtime.http, "/healthz")) == {"ready": True, "fault": ""}
+
+
+def test_runtime_file_goes_with_the_node(new_node: Callable[[str], Any]) -> None:
+    """After an orderly stop nothing says that the node is there."""
+    node = new_node("relay-1")
+    node.start()
+
+    assert (node.folder / "data" / "runtime.json").exists()
+    assert node.stop() == 0
+    assert not (node.folder / "data" / "runtime.json").exists()
+
+
+@pytest.mark.parametrize("section", ["gossip", "sync", "http"])
+def test_occupied_port_is_one_clear_line(new_node: Callable[[str], Any], section: str) -> None:
+    """A port that is taken is named in one line, and the exit code is 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = new_node("relay-1")
+        address = f"/ip4/127.0.0.1/tcp/{port}" if section == "gossip" else f"127.0.0.1:{port}"
+        node.sections[section]["listen"] = [address] if section == "gossip" else address
+        node.write_config()
+
+        code, said = node.run_to_end()
+
+    assert code == 1
+    lines = [line for line in said.splitlines() if line.startswith("luxrelay: ")]
+    assert len(lines) == 1
+    assert str(port) in lines[0]
+    assert "Traceback" not in said
+
+
+def test_locked_folder_is_one_clear_line(new_node: Callable[[str], Any]) -> None:
+    """A data folder that another node has open is refused, and the other goes on."""
+    first = new_node("relay-1")
+    runtime = first.start()
+
+    code, said = first.run_to_end()
+
+    assert code == 1
+    assert said.count("\n") == 1
+    assert "data" in said
+    assert json.loads(page(runtime.http, "/healthz"))["ready"]
+
+
+@pytest.mark.parametrize("place", ["data", "store"])
+def test_foreign_folder_is_refused_unchanged(new_node: Callable[[str], Any], place: str) -> None:
+    """A data or store folder with other things in it is refused and stays as it was."""
+    node = new_node("relay-1")
+    node.write_config()
+    if place == "store":
+        node.start()
+        node.stop()
+        store = node.folder / "data" / "store"
+        for path in sorted(store.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    else:
+        store = node.folder / "data"
+        store.mkdir()
+    (store / "thesis.tex").write_text("precious")
+
+    code, said = node.run_to_end()
+
+    assert code == 1
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
+    assert [path.name for path in store.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("[node]\ndata_dir = 5\n", "relay.toml:2"),
+        ("[nod]\n", "unknown section"),
+        ("not toml at all", "not TOML"),
+    ],
+)
+def test_broken_config_is_one_clear_line(
+    new_node: Callable[[str], Any], text: str, word: str
+) -> None:
+    """A mistake in the file is answered with its line, and nothing is started."""
+    node = new_node("relay-1")
+    node.write_config()
+    node.config.write_text(text)
+
+    code, said = node.run_to_end()
+
+    assert code == 1
+    assert word in said
+    assert said.count("\n") == 1
+
+
+def test_garbage_on_every_port_leaves_it_alive(new_node: Callable[[str], Any]) -> None:
+    """Any bytes on any port are dropped, and the node goes on serving."""
+    runtime = new_node("relay-1").start()
+    gossip_port = int(runtime.gossip[0].split("/tcp/")[1].split("/")[0])
+    ports = [gossip_port, *(int(a.rpartition(":")[2]) for a in (runtime.sync, runtime.http))]
+
+    for port in ports:
+        for garbage in (b"\x00" * 65_536, b"\xff" * 1000, b"GET / HTTP/1.1\r\n\r\n", b""):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+                try:
+                    client.sendall(garbage)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(65_536):
+                        pass
+                except OSError:
+                    continue  # being cut off is an answer
+
+    assert json.loads(page(runtime.http, "/healthz"))["ready"]

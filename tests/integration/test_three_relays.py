@@ -1,0 +1,74 @@
+"""Three relays as processes: gossip, an outage, catching up."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import MsgHeader, SigningKey, lane, sha3_commitment, topic_namespace
+from luxrelay.bus.policy import default_policy
+from luxrelay.sync import PublishItem, RelaySyncClient
+
+pytestmark = pytest.mark.slow
+PARENT = topic_namespace("/chat/1/room")
+POLICY = default_policy(PARENT).policy_hash
+
+
+class Lane:
+    """One sender's lane."""
+
+    def __init__(self) -> None:
+        self.key = SigningKey.generate()
+        self.namespace_id = lane(PARENT, self.key.public_field)
+        self.seq = 0
+
+    def next(self) -> PublishItem:
+        """Return the next signed message."""
+        self.seq += 1
+        blob = f"message {self.seq}".encode()
+        header = MsgHeader(
+            namespace_id=self.namespace_id,
+            seq=self.seq,
+            timestamp=time.time_ns() // 1_000_000,
+            blob_commitment=sha3_commitment(blob),
+            blob_len=len(blob),
+            policy_hash=POLICY,
+        )
+        signed = self.key.sign_header(header).encode()
+        return PublishItem(header=signed, blob=blob, parent_id=PARENT)
+
+
+def held(address: str) -> dict[bytes, tuple[int, int]]:
+    """Return namespace to (contiguous, messages) of one relay."""
+    with RelaySyncClient(address) as relay:
+        heads = relay.list_heads(PARENT)
+        return {h.namespace_id: (h.contiguous_seq, h.messages) for h in heads if h.messages}
+
+
+def test_gossip_outage_and_catch_up(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """A relay that was away ends with exactly what the others hold (21-49, 21-25, 21-15)."""
+    nodes = [new_node(f"relay-{i}") for i in (1, 2, 3)]
+    runtimes = []
+    for node in nodes:
+        node.sections["gossip"]["peers"] = [r.gossip[0] for r in runtimes]
+        node.sections["sync"]["peers"] = [r.sync for r in runtimes]
+        runtimes.append(node.start())
+    lanes = [Lane() for _ in range(5)]
+    with RelaySyncClient(runtimes[0].sync) as entry:
+        receipts = entry.publish(each.next() for each in lanes for _ in range(20))
+        assert all(receipt.stored for receipt in receipts)
+        expected = {each.namespace_id: (20, 20) for each in lanes}
+        for runtime in runtimes:
+            eventually(lambda runtime=runtime: held(runtime.sync) == expected)
+
+        assert nodes[2].stop() == 0
+        entry.publish(each.next() for each in lanes for _ in range(30))
+        runtimes[2] = nodes[2].start()
+        entry.publish(each.next() for each in lanes for _ in range(10))
+
+    expected = {each.namespace_id: (60, 60) for each in lanes}
+    for runtime in runtimes:
+        eventually(lambda runtime=runtime: held(runtime.sync) == expected)

@@ -1,0 +1,82 @@
+"""What an audit makes of its numbers; its queries are in tests/integration/test_archive.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from luxrelay.archive.completeness import (
+    AuditReport,
+    Behind,
+    Gap,
+    NamespaceAudit,
+    _behind,
+    _located,
+)
+from luxrelay.bus import NamespaceId
+from luxrelay.sync import Head
+
+A, B = NamespaceId(b"a" * 20), NamespaceId(b"b" * 20)
+
+WHOLE = AuditReport(
+    namespaces=(
+        NamespaceAudit(namespace=A, first=1, last=9, rows=10, slots=9, contested=1, duplicates=0),
+    ),
+    gaps=(),
+    behind=(),
+    rejected_by_code={1005: 2, 1201: 1},
+    messages_by_copies={1: 2, 3: 8},
+    messages_by_relay={"a:1": 10, "b:1": 8, "c:1": 8},
+)
+
+
+def _head(namespace: NamespaceId, earliest: int, contiguous: int, latest: int) -> Head:
+    return Head(
+        namespace_id=namespace,
+        parent_id=namespace,
+        earliest_seq=earliest,
+        contiguous_seq=contiguous,
+        latest_seq=latest,
+    )
+
+
+def test_sums() -> None:
+    """Rows, copies and rejects are the sums of their parts."""
+    assert (WHOLE.rows, WHOLE.contested, WHOLE.duplicates) == (10, 1, 0)
+    assert WHOLE.copies == 2 + 3 * 8
+    assert WHOLE.rejected == 3
+    assert WHOLE.missing == 0
+
+
+def test_complete_means_nothing_is_missing_doubled_or_unread() -> None:
+    """Each of these alone makes an archive incomplete."""
+    doubled = replace(WHOLE.namespaces[0], duplicates=1)
+
+    assert WHOLE.complete
+    assert not replace(WHOLE, gaps=(Gap(namespace=A, first=2, last=3),)).complete
+    assert not replace(WHOLE, behind=(Behind(namespace=A, archived=9, head=10),)).complete
+    assert not replace(WHOLE, namespaces=(doubled,)).complete
+    assert not replace(WHOLE, unreachable=("a:1",)).complete
+    assert not replace(WHOLE, cut=True).complete
+
+
+def test_gaps_name_who_may_still_hold_them() -> None:
+    """A relay that holds some of it counts; one that has forgotten it does not."""
+    heads = {
+        "a:1": [_head(A, 3, 9, 9)],
+        "b:1": [_head(A, 6, 9, 9)],
+        "c:1": [_head(A, 0, 9, 0), _head(B, 1, 9, 9)],
+    }
+
+    (gap,) = _located([Gap(namespace=A, first=2, last=4)], heads)
+
+    assert gap.held_by == ("a:1",)
+
+
+def test_behind_is_what_relays_hold_beyond_the_archive() -> None:
+    """A namespace that was never archived counts from zero."""
+    heads = {"a:1": [_head(A, 1, 12, 14), _head(B, 1, 2, 2)], "b:1": [_head(A, 1, 9, 9)]}
+
+    assert _behind(WHOLE.namespaces, heads) == [
+        Behind(namespace=A, archived=9, head=12),
+        Behind(namespace=B, archived=0, head=2),
+    ]

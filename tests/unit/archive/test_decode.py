@@ -1,0 +1,208 @@
+"""An Arrow batch of raw rows into checked rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from luxrelay.archive.decode import check_batch, check_batches
+from luxrelay.archive.schema import CHECKED, CODE_UNREAD, RAW
+from luxrelay.bus import Code, MsgHeader, TFHESidecarRef, message_id
+from luxrelay.sync import WireMessage
+
+NS = b"n" * 20
+Forge = Callable[..., WireMessage]
+
+
+def _batch(*rows: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=RAW.arrow())
+
+
+def _row(message: WireMessage, relay: str = "a:1", **changed: Any) -> dict[str, Any]:
+    return {
+        "relay": relay,
+        "namespace": message.namespace_id,
+        "seq": message.seq,
+        "header": message.header,
+        "blob": message.blob,
+        "received_at": message.received_at,
+        "expires_at": message.expires_at,
+    } | changed
+
+
+def _checked(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    batch = check_batch(_batch(*rows))
+    batch.validate(full=True)
+    assert batch.schema.equals(CHECKED.arrow())
+    return batch.to_pylist()
+
+
+def test_columns_equal_the_bus(forge: Forge) -> None:
+    """Each column says what the slow and readable decoder says."""
+    message = forge(seq=77, blob=b"x" * 300)
+    header = MsgHeader.decode(message.header)
+
+    (row,) = _checked(_row(message))
+
+    assert (row["code"], row["reason"]) == (0, "")
+    names = (
+        "namespace_id seq timestamp version flags blob_commitment blob_len policy_hash"
+        " sender_pub_key signature fee_proof header_hash digest content_id message_id"
+        " sender_address"
+    )
+    for name in names.split():
+        assert row[name] == getattr(header, name), name
+    assert row["message_id"] == message_id(header.namespace_id, 77)
+    assert (row["header"], row["blob"]) == (message.header, message.blob)
+    assert row["date"].isoformat() == "2024-01-01"
+    assert row["sidecar_commitment"] is row["sidecar_epoch"] is None
+
+
+def test_sidecar_reference_becomes_columns(forge: Forge) -> None:
+    """An epoch may take all of u64."""
+    reference = TFHESidecarRef(commitment=b"s" * 32, epoch=2**64 - 1)
+
+    (row,) = _checked(_row(forge(flags=1, tfhe_sidecar=reference)))
+
+    assert row["code"] == 0
+    assert row["sidecar_commitment"] == b"s" * 32
+    assert int(row["sidecar_epoch"]) == 2**64 - 1
+
+
+def test_copies_of_a_header_are_each_a_row(forge: Forge) -> None:
+    """Rows keep their order and their relay; a bad copy does not harm a good one."""
+    message = forge()
+
+    rows = _checked(
+        _row(message, "a:1"),
+        _row(message, "b:1", blob=b"hellO"),
+        _row(message, "c:1", received_at=5),
+    )
+
+    assert [row["relay"] for row in rows] == ["a:1", "b:1", "c:1"]
+    assert [row["code"] for row in rows] == [0, Code.BLOB_MISMATCH, 0]
+    assert rows[2]["received_at"] == 5
+
+
+def test_reject_signature(forge: Forge) -> None:
+    """A changed signed byte breaks the signature; the row keeps its bytes."""
+    message = forge()
+    broken = message.header[:80] + b"\xff" + message.header[81:]
+
+    (row,) = _checked(_row(message, header=broken))
+
+    assert row["code"] == Code.INVALID_SIGNATURE
+    assert row["header"] == broken
+    assert row["blob"] == message.blob
+    assert row["digest"] is not None
+    assert row["namespace_id"] == NS
+    assert row["seq"] is row["content_id"] is None
+
+
+def test_reject_structure(forge: Forge) -> None:
+    """The code and the reason are those of the structural rule."""
+    message = forge()
+
+    rows = _checked(
+        _row(message, header=message.header + b"x"),
+        _row(message, header=b""),
+        _row(message, header=b"\x02" + message.header[1:]),
+    )
+
+    assert [row["code"] for row in rows] == [
+        Code.TRAILING_BYTES, Code.HEADER_TOO_SHORT, Code.UNSUPPORTED_VERSION,
+    ]  # fmt: skip
+    assert all(row["reason"] for row in rows)
+
+
+def test_reject_other_namespace(forge: Forge) -> None:
+    """A relay cannot slip a message of one namespace into another."""
+    (row,) = _checked(_row(forge(), namespace=b"m" * 20))
+
+    assert row["code"] == Code.INVALID_NAMESPACE
+    assert row["namespace_id"] == b"m" * 20
+
+
+def test_reject_blob_length(forge: Forge) -> None:
+    """The length is compared before the hash."""
+    (row,) = _checked(_row(forge(), blob=b"hello!"))
+
+    assert row["code"] == Code.BLOB_MISMATCH
+    assert "6 bytes" in row["reason"]
+
+
+def test_reject_kzg_as_unsupported(forge: Forge) -> None:
+    """What cannot be checked is kept apart, not believed (H2)."""
+    (row,) = _checked(_row(forge(flags=2)))
+
+    assert row["code"] == Code.UNSUPPORTED_COMMITMENT
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"seq": 2**63}, Code.LOCAL_FAULT),
+        ({"timestamp": 253_402_300_800_000}, Code.TIMESTAMP_INVALID),
+    ],
+)
+def test_reject_what_no_column_holds(forge: Forge, fields: dict[str, int], code: Code) -> None:
+    """Numbers beyond BIGINT and DATE are rejected, not wrapped."""
+    message = forge(**fields)
+
+    (row,) = _checked(_row(message, seq=1, received_at=1))
+
+    assert row["code"] == code
+
+
+def test_missing_payload_is_null_and_no_payload_is_empty(forge: Forge) -> None:
+    """A relay may hold the header alone."""
+    absent, none = forge(), forge(blob=b"")
+
+    rows = _checked(_row(absent, blob=None), _row(absent, blob=b""), _row(none, blob=None))
+
+    assert [row["code"] for row in rows] == [0, 0, 0]
+    assert [row["blob"] for row in rows] == [None, None, b""]
+
+
+def test_unread_relay_is_no_reject() -> None:
+    """A row without a header stands for a relay that was not read."""
+    (row,) = _checked({"relay": "a:1", "namespace": NS, "seq": 4})
+
+    assert row["code"] == CODE_UNREAD
+    assert row["relay"] == "a:1"
+    assert row["digest"] is None
+
+
+def test_empty_batch_stays_empty() -> None:
+    """No rows in, no rows out, same schema."""
+    assert check_batch(_batch()).num_rows == 0
+
+
+def test_no_bytes_stop_a_batch(forge: Forge) -> None:
+    """Whatever a relay serves, each row gets an outcome; the good ones among them stay good."""
+    rng = random.Random(11)
+    good = forge()
+    rows = []
+    for _ in range(300):
+        data = bytearray(good.header)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        cut = bytes(data[: rng.randrange(len(data) + 1)]) if rng.random() < 0.3 else bytes(data)
+        rows.append(_row(good, header=cut, blob=rng.choice([None, b"", good.blob, b"\x00" * 99])))
+    rows.append(_row(good))
+
+    checked = _checked(*rows)
+
+    assert len(checked) == 301
+    assert checked[-1]["code"] == 0
+
+
+def test_batches_are_checked_one_by_one(forge: Forge) -> None:
+    """The executors' function keeps batches apart."""
+    batches = [_batch(_row(forge(seq=seq))) for seq in (1, 2)]
+
+    assert [batch.column("seq").to_pylist() for batch in check_batches(batches)] == [[1], [2]]

@@ -1,0 +1,183 @@
+"""Asking relays: heads and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from luxrelay.archive import relays as module
+from luxrelay.archive.offsets import Span
+from luxrelay.archive.options import SourceOptions
+from luxrelay.archive.relays import list_heads, read_spans
+from luxrelay.errors import ArchiveError, SyncUnreachableError
+from luxrelay.sync import WireMessage
+
+NS, OTHER = b"n" * 20, b"o" * 20
+Forge = Callable[..., WireMessage]
+
+
+def _options(relays: str = "a:1,b:1", **options: str) -> SourceOptions:
+    return SourceOptions.parse({"relays": relays} | options)
+
+
+def _read(
+    options: SourceOptions, *spans: Span, down: tuple[str, ...] = ()
+) -> list[tuple[Any, ...]]:
+    rows = [row for batch in read_spans(options, spans, down) for row in batch.to_pylist()]
+    return [(row["relay"], row["seq"]) for row in rows]
+
+
+def test_heads_of_all_and_who_is_down(memory_relays: Any, forge: Forge) -> None:
+    """A relay that does not answer is named; the others' heads count."""
+    memory_relays.put("a:1", forge(seq=1), forge(OTHER, 1))
+    memory_relays.down.add("b:1")
+
+    heads, down = list_heads(_options())
+
+    assert [[head.namespace_id for head in relay] for relay in heads] == [[NS, OTHER]]
+    assert down == ("b:1",)
+
+
+def test_heads_of_named_namespaces(memory_relays: Any, forge: Forge) -> None:
+    """Only what was asked for."""
+    memory_relays.put("a:1", forge(seq=1), forge(OTHER, 1))
+
+    heads, _ = list_heads(_options("a:1", namespaces=OTHER.hex()))
+    lanes, _ = list_heads(_options("a:1", namespaces=f"parent:{NS.hex()}"))
+
+    assert [head.namespace_id for head in heads[0]] == [OTHER]
+    assert [head.namespace_id for head in lanes[0]] == [NS]
+
+
+def test_no_relay_at_all_is_an_error(memory_relays: Any) -> None:
+    """Nobody answers: there is nothing to plan with."""
+    memory_relays.down |= {"a:1", "b:1"}
+
+    with pytest.raises(SyncUnreachableError, match="no relay answers"):
+        list_heads(_options())
+
+
+def test_read_mode_all_reads_each_relay(memory_relays: Any, forge: Forge) -> None:
+    """Copies stand side by side."""
+    for relay in ("a:1", "b:1"):
+        memory_relays.put(relay, forge(seq=1), forge(seq=2), forge(seq=3))
+
+    rows = _read(_options(), Span(NS, 1, 2))
+
+    assert rows == [("a:1", 1), ("a:1", 2), ("b:1", 1), ("b:1", 2)]
+
+
+def test_read_mode_any_reads_one_relay_and_fills_its_holes(
+    memory_relays: Any, forge: Forge
+) -> None:
+    """The second relay is asked only for what the first one lacks."""
+    first, second = "a:1", "b:1"
+    start = NS[0] % 2
+    order = [first, second][start:] + [first, second][:start]
+    memory_relays.put(order[0], forge(seq=1), forge(seq=3))
+    memory_relays.put(order[1], forge(seq=1), forge(seq=2), forge(seq=3))
+
+    rows = _read(_options(readMode="any"), Span(NS, 1, 3))
+
+    assert rows == [(order[0], 1), (order[0], 3), (order[1], 2)]
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_a_relay_that_fails_midway_is_replaced(memory_relays: Any, forge: Forge, mode: str) -> None:
+    """What it had served stays, the rest comes from the other; it is asked no more."""
+    memory_relays.page_messages = 2
+    messages = [forge(seq=seq) for seq in range(1, 7)]
+    for relay in ("a:1", "b:1"):
+        memory_relays.put(relay, *messages)
+    memory_relays.fails_after["a:1"] = 1
+
+    rows = _read(_options(readMode=mode, faultRows="true"), Span(NS, 1, 6))
+
+    assert {seq for _, seq in rows} == set(range(1, 7))
+    assert ("a:1", 1) in rows or mode == "any"
+    assert memory_relays.pages.get("a:1", 0) <= 1
+
+
+def test_unread_relays_appear_when_asked_for(memory_relays: Any, forge: Forge) -> None:
+    """One row without a header for each relay a task could not read."""
+    memory_relays.put("a:1", forge(seq=1))
+    options = _options(faultRows="true")
+
+    batches = list(read_spans(options, [Span(NS, 1, 1)], ("b:1",)))
+
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["relay"], row["header"] is None) for row in rows] == [
+        ("a:1", False),
+        ("b:1", True),
+    ]
+    assert len(_read(_options(), Span(NS, 1, 1), down=("b:1",))) == 1
+
+
+def test_a_range_that_only_a_failing_relay_holds_is_an_error(
+    memory_relays: Any, forge: Forge
+) -> None:
+    """Nobody else serves it, so going on would lose it."""
+    memory_relays.put("a:1", forge(seq=1))
+    memory_relays.put("b:1", forge(seq=2))
+    memory_relays.fails_after["b:1"] = 0
+
+    with pytest.raises(SyncUnreachableError, match="went away"):
+        _read(_options(), Span(NS, 1, 2))
+
+
+@pytest.mark.usefixtures("memory_relays")
+def test_no_relay_left_is_an_error() -> None:
+    """A task whose relays are all down says so."""
+    with pytest.raises(SyncUnreachableError, match="no relay is left"):
+        _read(_options(), Span(NS, 1, 2), down=("a:1", "b:1"))
+
+
+def test_forgotten_meanwhile_is_data_loss(memory_relays: Any, forge: Forge) -> None:
+    """What every relay forgot between plan and read is said, or passed over on request."""
+    for relay in ("a:1", "b:1"):
+        memory_relays.put(relay, *(forge(seq=seq) for seq in range(1, 7)))
+        memory_relays.forget(relay, NS, 4)
+
+    with pytest.raises(ArchiveError, match="sequences 1 to 4") as caught:
+        _read(_options(), Span(NS, 1, 6))
+
+    assert caught.value.code == "archive.data_loss"
+    rows = _read(_options(failOnDataLoss="false"), Span(NS, 1, 6))
+    assert {seq for _, seq in rows} == {5, 6}
+
+
+def test_a_hole_that_nobody_ever_had_is_no_loss(memory_relays: Any, forge: Forge) -> None:
+    """Below it a relay still holds messages, so it was not forgotten; the audit shows it."""
+    memory_relays.put("a:1", forge(seq=1), forge(seq=3))
+
+    assert _read(_options("a:1"), Span(NS, 1, 3)) == [("a:1", 1), ("a:1", 3)]
+
+
+def test_batches_are_bounded(
+    memory_relays: Any, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An Arrow batch ends at BATCH_ROWS or BATCH_BYTES, whichever comes first."""
+    memory_relays.put("a:1", *(forge(seq=seq, blob=b"x" * 1_000) for seq in range(1, 11)))
+
+    monkeypatch.setattr(module, "BATCH_ROWS", 4)
+    by_rows = [b.num_rows for b in read_spans(_options("a:1"), [Span(NS, 1, 10)])]
+    monkeypatch.setattr(module, "BATCH_BYTES", 2_000)
+    by_bytes = [b.num_rows for b in read_spans(_options("a:1"), [Span(NS, 1, 10)])]
+
+    assert by_rows == [4, 4, 2]
+    assert by_bytes == [2, 2, 2, 2, 2]
+
+
+def test_long_ranges_are_read_in_chunks(
+    memory_relays: Any, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relays take turns every CHUNK_SEQUENCES, so that copies stand close together."""
+    monkeypatch.setattr(module, "CHUNK_SEQUENCES", 2)
+    for relay in ("a:1", "b:1"):
+        memory_relays.put(relay, *(forge(seq=seq) for seq in (1, 2, 3)))
+
+    rows = _read(_options(), Span(NS, 1, 3))
+
+    assert rows == [("a:1", 1), ("a:1", 2), ("b:1", 1), ("b:1", 2), ("a:1", 3), ("b:1", 3)]

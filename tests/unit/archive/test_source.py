@@ -1,0 +1,187 @@
+"""The data source keeps PySpark's contract with sources."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from luxrelay.archive.source import LuxRelaySource, RelayStreamReader
+from luxrelay.archive.transit import recover
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
+from luxrelay.sync import WireMessage
+
+NS, HOT = b"n" * 20, b"o" * 20
+Forge = Callable[..., WireMessage]
+
+
+def _source(**options: str) -> LuxRelaySource:
+    return LuxRelaySource({"relays": "a:1,b:1"} | options)
+
+
+def _stream(**options: str) -> RelayStreamReader:
+    reader = _source(**options).streamReader(StructType())
+    assert isinstance(reader, RelayStreamReader)
+    return reader
+
+
+def _rows(reader: Any, partitions: list[InputPartition]) -> list[tuple[str, int]]:
+    return sorted(
+        (row["relay"], row["seq"])
+        for partition in partitions
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    )
+
+
+@pytest.fixture
+def filled(memory_relays: Any, forge: Forge) -> Any:
+    """Two relays with three messages in one namespace and forty in another."""
+    for relay in ("a:1", "b:1"):
+        memory_relays.put(relay, *(forge(NS, seq) for seq in range(1, 4)))
+        memory_relays.put(relay, *(forge(HOT, seq) for seq in range(1, 41)))
+    return memory_relays
+
+
+@pytest.mark.usefixtures("filled")
+def test_readers_and_partitions_pickle() -> None:
+    """Source, readers and partitions survive pickling, as Spark moves them between processes."""
+    source = _source()
+    stream = _stream()
+    (partition,) = stream.partitions({}, {NS.hex(): 3})
+
+    for thing in (source, stream, source.reader(StructType())):
+        assert type(pickle.loads(pickle.dumps(thing))) is type(thing)  # noqa: S301  our own bytes
+    assert pickle.loads(pickle.dumps(partition)) == partition  # noqa: S301  our own bytes
+
+
+@pytest.mark.usefixtures("filled")
+def test_read_is_stateless() -> None:
+    """The same partition read twice, by a copy that never planned, gives the same rows."""
+    stream = _stream()
+    partitions = stream.partitions({}, {NS.hex(): 3, HOT.hex(): 40})
+    fresh = pickle.loads(pickle.dumps(_stream()))  # noqa: S301  our own bytes
+
+    first = _rows(stream, partitions)
+
+    assert first == _rows(stream, partitions) == _rows(fresh, partitions)
+    assert len(first) == 2 * 43
+
+
+@pytest.mark.usefixtures("filled")
+def test_limits_are_obeyed() -> None:
+    """A micro-batch has at most the rows of its limit; ReadAllAvailable takes everything."""
+    stream = _stream(maxRowsPerTrigger="20")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(20)
+
+    here: dict[str, int] = {}
+    sizes = []
+    while (there := stream.latestOffset(here, limit)) != here:
+        sizes.append(len(_rows(stream, stream.partitions(here, there))))
+        here = there
+
+    assert sum(sizes) == 2 * 43
+    assert max(sizes) <= 20
+    assert stream.latestOffset({}, ReadAllAvailable()) == here == {NS.hex(): 3, HOT.hex(): 40}
+
+
+@pytest.mark.usefixtures("filled")
+def test_an_empty_range_has_no_partition() -> None:
+    """Nothing to read plans no task, and the task Spark plans instead reads nothing."""
+    end = {NS.hex(): 3, HOT.hex(): 40}
+    batch = _source(startingOffsets="latest").reader(StructType())
+
+    assert _stream().partitions(end, end) == []
+    assert list(batch.partitions()) == []
+    assert list(batch.read(InputPartition(None))) == []
+
+
+@pytest.mark.usefixtures("filled")
+def test_batch_reader_reads_everything_once() -> None:
+    """A batch goes from the starting offsets to the heads of now."""
+    reader = _source(startingOffsets=f'{{"{HOT.hex()}": 38}}').reader(StructType())
+
+    rows = _rows(reader, list(reader.partitions()))
+
+    assert rows == sorted(
+        [(r, s) for r in ("a:1", "b:1") for s in (1, 2, 3)]
+        + [(r, s) for r in ("a:1", "b:1") for s in (39, 40)]
+    )
+
+
+def test_available_now_ends_at_the_heads_of_its_start(filled: Any, forge: Forge) -> None:
+    """What arrives later waits for the next run, so that a run ends."""
+    stream = _stream()
+    stream.prepareForTriggerAvailableNow()
+    filled.put("a:1", forge(NS, 4))
+
+    end = stream.latestOffset({}, ReadAllAvailable())
+
+    assert isinstance(stream, SupportsTriggerAvailableNow)
+    assert end[NS.hex()] == 3
+    assert stream.latestOffset(end, ReadMaxRows(10)) == end
+
+
+def test_initial_offset_is_what_relays_still_hold(filled: Any) -> None:
+    """Earliest begins there, so what was forgotten before the first run is no loss."""
+    for relay in ("a:1", "b:1"):
+        filled.forget(relay, HOT, 10)
+    stream = _stream()
+
+    start = stream.initialOffset()
+
+    assert start == stream.initialOffset() == {NS.hex(): 0, HOT.hex(): 10}
+    assert stream.partitions(start, {NS.hex(): 3, HOT.hex(): 40})
+
+
+def test_forgotten_messages_stop_the_stream(filled: Any) -> None:
+    """The error says which are lost, and travels through a traceback; on request it goes on."""
+    for relay in ("a:1", "b:1"):
+        filled.forget(relay, HOT, 10)
+    end = {HOT.hex(): 40}
+
+    with pytest.raises(ArchiveError, match="10 messages in 1 namespaces") as caught:
+        _stream().partitions({}, end)
+
+    assert caught.value.code == "archive.data_loss"
+    found = recover("\n".join(caught.value.__notes__))
+    assert found is not None
+    assert found.code == "archive.data_loss"
+    assert _stream(failOnDataLoss="false").partitions({}, end)
+
+
+def test_what_one_relay_still_holds_is_no_loss(filled: Any) -> None:
+    """The union of the relays counts."""
+    filled.forget("a:1", HOT, 10)
+
+    partitions = _stream().partitions({}, {HOT.hex(): 40})
+
+    assert len(_rows(_stream(), partitions)) == 30 + 40
+
+
+def test_a_relay_that_is_down_is_left_alone(filled: Any) -> None:
+    """The plan names it, the others serve the range."""
+    filled.down.add("b:1")
+    stream = _stream(faultRows="true")
+    (partition,) = stream.partitions({}, {NS.hex(): 3})
+
+    assert partition.down == ("b:1",)
+    assert _rows(stream, [partition]) == [("a:1", 1), ("a:1", 2), ("a:1", 3), ("b:1", 1)]
+
+
+def test_name_schema_and_options() -> None:
+    """The format name is luxrelay; a wrong option is refused when the source is made."""
+    assert LuxRelaySource.name() == "luxrelay"
+    assert _source().schema().startswith("relay STRING, namespace BINARY")
+    with pytest.raises(ArchiveArgumentError, match="unknown option"):
+        _source(startingOffset="earliest")

@@ -1,0 +1,248 @@
+"""Frames are cut, gathered, bounded; slow takers end, and nobody waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from luxrelay.errors import FrameError
+from luxrelay.net.config import COALESCED_BYTES, NetConfig
+from luxrelay.net.streams import FrameDecoder, FrameReader, PeerWriter, WriterEnd, encode_frame
+
+CONFIG = NetConfig(frame_max=2000, queue_bytes_max=8000, queue_frames_max=10)
+
+
+def cut(data: bytes, *, frame_max: int = 2000) -> list[bytes]:
+    """All frames in the bytes."""
+    decoder = FrameDecoder(frame_max)
+    decoder.feed(data)
+    return decoder.take(1_000_000)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300)), st.data())
+def test_frames_survive_any_split(payloads: list[bytes], data: st.DataObject) -> None:
+    """Frames come out as they went in, however the bytes were cut on the way."""
+    wire = b"".join(map(encode_frame, payloads))
+    decoder = FrameDecoder(300)
+    found: list[bytes] = []
+
+    while wire:
+        size = data.draw(st.integers(1, len(wire)))
+        decoder.feed(wire[:size])
+        wire = wire[size:]
+        found += decoder.take(data.draw(st.integers(0, 5)))
+    found += decoder.take(1_000_000)
+
+    assert found == payloads
+    assert not decoder.unfinished
+
+
+@given(st.binary(max_size=400))
+def test_nothing_but_frame_errors(data: bytes) -> None:
+    """Any bytes are frames or a FrameError."""
+    try:
+        frames = cut(data)
+    except FrameError:
+        return
+    assert all(0 < len(frame) <= 2000 for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("size", "prefix"), [(1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (16384, "808001")]
+)
+def test_encode_length(size: int, prefix: str) -> None:
+    """The length is an unsigned varint, seven bits a byte, lowest first."""
+    frame = encode_frame(bytes(size))
+
+    assert frame[: len(prefix) // 2].hex() == prefix
+    assert len(frame) == size + len(prefix) // 2
+
+
+def test_take_frame_of_maximum_size() -> None:
+    """A frame of exactly the maximum is taken."""
+    assert cut(encode_frame(bytes(2000))) == [bytes(2000)]
+
+
+@pytest.mark.parametrize("wire", ["d10f", "8000", "ffffffff01", "8080808001"])
+def test_refuse_bad_length(wire: str) -> None:
+    """A length above the maximum, not in its shortest form, or without end is refused at once."""
+    with pytest.raises(FrameError):
+        cut(bytes.fromhex(wire))
+
+
+def test_leave_out_empty_frames() -> None:
+    """Empty frames say nothing and cost nothing further."""
+    assert cut(b"\x00" * 1000 + encode_frame(b"a") + b"\x00") == [b"a"]
+
+
+async def test_reader_hands_over_bounded_batches() -> None:
+    """A thousand frames in one read come in batches of `frame_batch_max`."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    reader = FrameReader(ours, replace(CONFIG, frame_batch_max=100))
+    await theirs.send_all(encode_frame(b"x") * 1000)
+    await theirs.send_eof()
+
+    sizes = []
+    while frames := await reader.receive():
+        sizes.append(len(frames))
+
+    assert sizes == [100] * 10
+
+
+async def test_reader_refuses_end_inside_frame() -> None:
+    """A stream that ends inside a frame is an error, not an end."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    reader = FrameReader(ours, CONFIG)
+    await theirs.send_all(encode_frame(b"whole") + encode_frame(b"broken")[:-1])
+    await theirs.send_eof()
+
+    assert await reader.receive() == [b"whole"]
+    with pytest.raises(FrameError, match="inside a frame"):
+        await reader.receive()
+
+
+async def test_writer_gathers_what_is_ready() -> None:
+    """Frames offered before the writer runs leave in one write."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+    payloads = [bytes([n]) * 100 for n in range(10)]
+    for payload in payloads:
+        assert writer.offer(payload)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        frames = await FrameReader(theirs, CONFIG).receive()
+        nursery.cancel_scope.cancel()
+
+    assert frames == payloads
+    assert (writer.writes, writer.frames_out, writer.queued_bytes) == (1, 10, 0)
+
+
+async def test_writer_cuts_large_frames() -> None:
+    """A frame above 64 KiB leaves in writes of 64 KiB, so that the stall limit sees progress."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    config = NetConfig()
+    writer = PeerWriter(ours, config)
+    payload = bytes(range(256)) * 1000
+    writer.offer(payload)
+    writer.offer(b"next")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        reader = FrameReader(theirs, config)
+        frames: list[bytes] = []
+        while len(frames) < 2:
+            frames += await reader.receive()
+        nursery.cancel_scope.cancel()
+
+    assert frames == [payload, b"next"]
+    assert writer.writes == len(payload) // COALESCED_BYTES + 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(11, 1), (9, 1000)])
+async def test_writer_ends_when_queue_overflows(count: int, size: int) -> None:
+    """One frame, or one byte, too many ends the writer (20-58)."""
+    ours, _theirs = trio.testing.memory_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+
+    accepted = [writer.offer(bytes(size)) for _ in range(count)]
+
+    assert accepted == [True] * (count - (1 if size == 1 else 2)) + [False] * (
+        1 if size == 1 else 2
+    )
+    assert await writer.run() is WriterEnd.OVERFLOWED
+
+
+async def test_overflow_interrupts_stalled_write() -> None:
+    """A writer that is stuck in a write ends at once when its queue overflows."""
+    ours, _theirs = trio.testing.lockstep_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+    ends: list[WriterEnd] = []
+
+    async def run() -> None:
+        ends.append(await writer.run())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        writer.offer(b"stuck")
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        while writer.offer(b"more"):
+            pass
+
+    assert ends == [WriterEnd.OVERFLOWED]
+    assert trio.current_time() == began
+
+
+async def test_writer_ends_when_peer_stalls() -> None:
+    """A write that takes longer than `write_stall_s` ends the writer (20-58)."""
+    ours, _theirs = trio.testing.lockstep_stream_pair()
+    writer = PeerWriter(ours, replace(CONFIG, write_stall_s=3.0))
+    writer.offer(b"nobody takes this")
+    began = trio.current_time()
+
+    end = await writer.run()
+
+    assert end is WriterEnd.STALLED
+    assert trio.current_time() - began == pytest.approx(3.0)
+
+
+async def test_writer_ends_when_stream_breaks() -> None:
+    """A stream that the peer has closed ends the writer."""
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+    writer.offer(b"too late")
+    await theirs.aclose()
+
+    assert await writer.run() is WriterEnd.LOST
+
+
+async def test_silence_is_no_stall() -> None:
+    """A writer with nothing to write waits as long as it takes."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.sleep(50)
+        writer.offer(b"at last")
+        frames = await FrameReader(theirs, CONFIG).receive()
+        nursery.cancel_scope.cancel()
+
+    assert frames == [b"at last"]
+
+
+async def test_pressed_for_a_while_only() -> None:
+    """A half full queue asks to be waited for, but not for longer than `patience_s`."""
+    ours, _theirs = trio.testing.lockstep_stream_pair()
+    writer = PeerWriter(ours, replace(CONFIG, patience_s=1.0))
+
+    for _ in range(5):
+        writer.offer(b"x")
+    assert not writer.pressed(trio.current_time())
+    writer.offer(b"x")
+
+    assert writer.pressed(trio.current_time())
+    assert writer.pressed(trio.current_time() + 0.9)
+    assert not writer.pressed(trio.current_time() + 1.0)
+
+
+async def test_not_pressed_after_writing() -> None:
+    """Once the queue is below half again, a later press counts anew."""
+    ours, _theirs = trio.testing.memory_stream_pair()
+    writer = PeerWriter(ours, CONFIG)
+    for _ in range(8):
+        writer.offer(b"x")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert not writer.pressed(trio.current_time())
+    assert writer.queued_frames == 0

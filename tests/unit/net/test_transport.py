@@ -1,0 +1,89 @@
+"""A TCP connection of ours, over a pair of sockets that never leave the machine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from libp2p.io.exceptions import ConnectionClosedError
+from multiaddr import Multiaddr
+
+from luxrelay.net.transport import RelayTcp, RelayTcpStream, SocketRegistry
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[RelayTcpStream, trio.SocketStream, SocketRegistry]]:
+    """Our end, the other end, and the registry."""
+    near, far = trio.socket.socketpair()
+    registry = SocketRegistry()
+    other = trio.SocketStream(far)
+    async with other:
+        stream = RelayTcpStream(trio.SocketStream(near), registry)
+        yield stream, other, registry
+        await stream.cut()
+
+
+async def test_small_reads_come_from_buffer() -> None:
+    """Reads of a few bytes get what one system call brought, in order."""
+    async with pair() as (stream, other, registry):
+        await other.send_all(b"abcdef")
+
+        assert await stream.read(2) == b"ab"
+        assert registry.traffic.bytes_in == 6
+        assert await stream.read(0) == b""
+        assert await stream.read(3) == b"cde"
+        assert await stream.read(None) == b"f"
+
+
+async def test_end_is_empty() -> None:
+    """The end of the peer's bytes, and our own closing, read as nothing."""
+    async with pair() as (stream, other, _registry):
+        await other.send_eof()
+
+        assert await stream.read(10) == b""
+        await stream.close()
+        assert await stream.read(10) == b""
+
+
+async def test_writing_to_closed_connection_fails() -> None:
+    """A write after closing raises instead of pretending."""
+    async with pair() as (stream, _other, registry):
+        await stream.write(b"abc")
+        await stream.close()
+
+        with pytest.raises(ConnectionClosedError):
+            await stream.write(b"lost")
+
+        assert registry.traffic.bytes_out == 3
+        assert not registry.open
+
+
+async def test_registry_cuts_all() -> None:
+    """Whatever is open is closed by the registry, even under cancellation."""
+    async with pair() as (stream, other, registry):
+        assert registry.open == {stream}
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await registry.cut_all()
+
+        assert not registry.open
+        assert await other.receive_some(10) == b""
+
+
+async def test_unnamed_socket_has_no_address() -> None:
+    """A socket without a host and port has no remote address."""
+    async with pair() as (stream, _other, _registry):
+        assert stream.get_remote_address() is None
+
+
+def test_serve_plain_tcp_only() -> None:
+    """Plain TCP is ours; everything else belongs to nobody here."""
+    tcp = RelayTcp(SocketRegistry())
+
+    assert tcp.protocols() == ["tcp"]
+    assert tcp.can_dial(Multiaddr("/dns4/a/tcp/1"))
+    assert tcp.can_listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
+    assert not tcp.can_dial(Multiaddr("/ip4/127.0.0.1/tcp/1/ws"))
+    assert not tcp.can_listen(Multiaddr("/ip4/127.0.0.1/udp/1/quic-v1"))

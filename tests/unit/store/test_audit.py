@@ -1,0 +1,114 @@
+"""The orphan scan finds every kind of damage and none in a sound store."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from luxrelay.store import RelayStore, layout
+
+Opener = Callable[..., RelayStore]
+LARGE = b"x" * 5000
+
+
+@pytest.fixture
+def store(forge: Any, open_store: Opener, now: int) -> RelayStore:
+    """A sound store with lanes, a contended slot, a hole, small and large blobs."""
+    opened = open_store()
+    messages = [forge.in_lane(seq, sender) for sender in (1, 2) for seq in (1, 2, 4)]
+    messages += [forge.message(1, sender=sender) for sender in range(5)]
+    messages += [forge.message(2, blob=LARGE), forge.message(3, blob=LARGE)]
+    opened.put_many(messages, now)
+    return opened
+
+
+def first(store: RelayStore, family: str) -> tuple[bytes, bytes]:
+    """Return the first row of a family."""
+    return next(store._database.scan(family, b"", b""))
+
+
+def put(store: RelayStore, family: str, key: bytes, value: bytes) -> None:
+    """Write a row behind the store's back."""
+    batch = store._database.batch()
+    batch.put(family, key, value)
+    store._database.write(batch)
+
+
+def test_a_sound_store_has_no_findings(store: RelayStore) -> None:
+    """Nothing is reported where nothing is wrong (21-09)."""
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    "family", [f for f in layout.FAMILIES if f not in {layout.META, layout.NAMESPACES}]
+)
+def test_find_a_missing_row(store: RelayStore, family: str) -> None:
+    """Whichever row is taken away, the scan notices (21-09, P9)."""
+    key, _ = first(store, family)
+    batch = store._database.batch()
+    batch.delete(family, key)
+    store._database.write(batch)
+
+    assert store.verify() != []
+
+
+@pytest.mark.parametrize(
+    "family", [f for f in layout.FAMILIES if f not in {layout.META, layout.NAMESPACES}]
+)
+def test_find_a_row_too_many(store: RelayStore, family: str) -> None:
+    """A row that belongs to nothing is named by its family (21-45)."""
+    key, value = first(store, family)
+    put(store, family, bytes(len(key) - 1) + b"\x01", value)
+
+    assert any(line.startswith(family) for line in store.verify())
+
+
+@pytest.mark.parametrize(
+    "family", [layout.HEADERS, layout.SLOTS, layout.CONTENTS, layout.REFERENCES, layout.BLOBS]
+)
+def test_find_a_changed_value(store: RelayStore, family: str) -> None:
+    """A value that is not what was written is reported."""
+    key, value = first(store, family)
+    put(store, family, key, value[:-1])
+
+    assert store.verify() != []
+
+
+def test_find_a_header_that_cannot_be_decoded(store: RelayStore) -> None:
+    """A row that holds no header is reported, not raised."""
+    key, value = first(store, layout.HEADERS)
+    row = layout.decode_row(value)
+    put(store, layout.HEADERS, key, layout.encode_row(row._replace(header=bytes(200))))
+
+    assert any("headers" in line for line in store.verify())
+
+
+@pytest.mark.parametrize("field", ["messages", "size_bytes", "earliest", "latest", "contiguous"])
+def test_find_a_wrong_sum(store: RelayStore, field: str) -> None:
+    """Counters and heads are compared with the rows (P44)."""
+    state = next(iter(store._ledger.states.values()))
+    setattr(state, field, 0)
+
+    assert any(line.startswith("namespaces") for line in store.verify())
+
+
+def test_find_a_namespace_without_state(store: RelayStore) -> None:
+    """Messages without a state, and a state that counts messages it has not."""
+    namespace, state = store._ledger.states.popitem()
+    assert any("no state" in line for line in store.verify())
+    ghost = type(namespace)(b"g" * 20)
+    store._ledger.states[ghost] = state
+
+    assert any("has none" in line for line in store.verify())
+
+
+def test_stop_at_findings_max(forge: Any, open_store: Opener, now: int) -> None:
+    """A ruined store gives findings_max lines, not all of them."""
+    store = open_store(findings_max=2)
+    store.put_many([forge.message(seq) for seq in range(1, 9)], now)
+    batch = store._database.batch()
+    for key in store._database.keys(layout.TIMES, b"", b""):
+        batch.delete(layout.TIMES, key)
+    store._database.write(batch)
+
+    assert len(store.verify()) == 2
