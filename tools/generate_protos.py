@@ -6,7 +6,7 @@
 The files are compiled with paths from ``src``, so generated imports are absolute
 (``luxrelay.sync.rpc...``). Services get a ``_pb2_grpc.py`` and its stub; a file without a service
 does not. The stubs (``.pyi``) come from mypy-protobuf.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def outputs(proto: str) -> tuple[str, ...]:
 
 def generate(src: Path, out: Path) -> list[str]:
     """Compile each file that exists under ``src`` into ``out``; return what was written."""
-    from grpc_tools import protoc  # noqa: PLC0415 - a development tool, absent at run time
+    from grpc_tools import protoc
 
     scripts = Path(sys.executable).parent  # the plugins are commands of this environment
     include = str(files("grpc_tools") / "_proto")
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     out: Path = parser.parse_args(argv).out
     out.mkdir(parents=True, exist_ok=True)
     for name in generate(SRC, out):
-        print(out / name)  # noqa: T201 - a command prints
+        print(out / name)
     return 0
 
 

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+from prometheus_client import Metric
+
+from luxrelay.archive.schema import RAW, TABLES
 from luxrelay.bus import structure
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
 from luxrelay.cli.main import build_parser
 from luxrelay.errors import CATALOGUE
+from luxrelay.gossip import GossipStats
+from luxrelay.net import DriverCounters, HostStats, NetStats
+from luxrelay.net.swarm import SwarmCounters
+from luxrelay.net.yamux import MuxCounters
+from luxrelay.node.catch_up import CatchUpTotals
 from luxrelay.node.config import KEYS
+from luxrelay.node.metrics import NodeCollector, Sources
+from luxrelay.node.stages.candidate import VerdictCounts
+from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.store import RelayStore, RelayStoreConfig
+from luxrelay.sync.rpc.stats import SyncCounters
+
+if TYPE_CHECKING:
+    from luxrelay.node.stages.doors import Doors
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 NOTE = "<!-- Made by tools/generate_reference.py from the code; do not edit. -->\n\n"
@@ -112,6 +131,65 @@ def _sentence(text: str | None) -> str:
     return words[:1].upper() + words[1:] + "."
 
 
+def metrics_page() -> str:
+    """Return metrics.md: every metric a node exports, read from a node that has done nothing."""
+    lines = ["# Metrics\n", "| name | type | labels | meaning |", "|---|---|---|---|"]
+    for metric in sorted(_idle_metrics(), key=lambda metric: metric.name):
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in getattr(metric, "_labelnames", ()))
+        lines.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |")
+    lines.append(
+        "\nNames that begin with `relay_` are those of LP-6420 and LP-6421, `luxda_` those of "
+        "LP-6491.\nLabels come from closed sets; `topic` is one of the configured namespaces' topics."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _idle_metrics() -> list[Metric]:
+    net = NetStats(
+        host=HostStats(
+            inbound=0,
+            outbound=0,
+            peers=0,
+            bytes_in=0,
+            bytes_out=0,
+            swarm=SwarmCounters(),
+            mux=MuxCounters(),
+        ),
+        router=GossipStats(),
+        driver=DriverCounters(),
+        peers={},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        now_ms = 1_704_067_200_000
+        store = RelayStore.open(Path(folder) / "store", RelayStoreConfig.small(), now_ms=now_ms)
+        held = store.stats()
+        store.close()
+    counted = SimpleNamespace(counts=VerdictCounts(), latency=LatencyHistogram())
+    sources = Sources(
+        net=lambda: net,
+        store=lambda: held,
+        sync=lambda: SyncCounters().snapshot(),
+        doors=cast("Doors", counted),
+        uptime_s=lambda: 0.0,
+        clock_ms=lambda: now_ms,
+        catch_up=lambda: dict.fromkeys(CatchUpTotals.__slots__, 0),
+    )
+    return list(NodeCollector(sources).collect())
+
+
+def tables_page() -> str:
+    """Return tables.md: the archive's tables and the source's rows."""
+    lines = ["# Tables of the archive\n"]
+    for table in (*TABLES, RAW):
+        lines += [f"\n## {table.name}\n", f"{table.meaning}\n"]
+        if table.partition_by:
+            lines.append(f"Partitioned by {', '.join(table.partition_by)}.\n")
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{c.name}` | {c.kind.ddl} | {c.meaning} |" for c in table.columns]
+    return "\n".join(lines) + "\n"
+
+
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -125,6 +203,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "verdicts.md": verdicts_page,
     "command.md": command_page,
+    "metrics.md": metrics_page,
+    "tables.md": tables_page,
 }
 
 

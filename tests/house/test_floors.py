@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,18 @@ def test_core_imports_without_extras(name: str) -> None:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_module_of_a_mixed_room_is_in_one_list() -> None:
+    """No module of store, sync or archive escapes the contract on cores, and none is in both."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    cores = next(c for c in settings["contracts"] if c["name"] == "Cores do no I/O")
+    pure, impure = set(cores["source_modules"]), set(cores["forbidden_modules"])
+    for room in ("store", "sync", "archive"):
+        folder = ROOT / "src" / "luxrelay" / room
+        modules = {f"luxrelay.{room}.{p.stem}" for p in folder.glob("*.py") if p.stem != "__init__"}
+        modules |= {
+            f"luxrelay.{room}.{p.name}" for p in folder.iterdir() if (p / "__init__.py").exists()
+        }
+        assert not modules - pure - impure
+        assert not modules & pure & impure

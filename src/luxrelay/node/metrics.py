@@ -45,18 +45,22 @@ class NodeMetrics:
     def __init__(self, sources: Sources) -> None:
         """Register one collector for all."""
         self._registry = CollectorRegistry()
-        self._registry.register(_NodeCollector(sources))
+        self._registry.register(NodeCollector(sources))
 
     def exposition(self) -> bytes:
         """Return the Prometheus text of this moment."""
         return generate_latest(self._registry)
 
 
-class _NodeCollector(Collector):
+class NodeCollector(Collector):
+    """Yields every metric from the rooms' snapshots."""
+
     def __init__(self, sources: Sources) -> None:
+        """Read from ``sources`` at every scrape."""
         self._sources = sources
 
     def collect(self) -> Iterable[Metric]:
+        """Yield every metric as it stands now."""
         yield _gauge(
             "luxrelay_uptime_seconds", "Since the node was ready.", self._sources.uptime_s()
         )

@@ -1,0 +1,88 @@
+"""Run the benchmarks, write bench/results.json and print it as a table.
+
+Each part is a program of its own that prints one JSON line a result. A ratio is ours over theirs,
+higher is better, both measured in the same run. Usage:
+
+    python bench/measure.py [part ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+PARTS = ("bus", "gossip", "store", "sync", "net", "archive")
+TIMEOUT_S = 300
+
+
+def measure(part: str) -> list[dict[str, Any]]:
+    """Return the results of one part.
+
+    Raises:
+        SystemExit: the part failed; says what it said.
+
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(FOLDER / f"{part}.py")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"benchmark {part} failed:\n{done.stderr[-2000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def commit() -> str:
+    """Return the commit that was measured, with a plus when the tree differs from it."""
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607  wherever git is
+            cwd=FOLDER,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain"],  # noqa: S607  wherever git is
+            cwd=FOLDER,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if dirty else "")
+
+
+def main() -> None:
+    """Measure the parts named on the command line, or all."""
+    parts = sys.argv[1:] or list(PARTS)
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    results = []
+    for part in parts:
+        print(f"measuring {part} …", file=sys.stderr)
+        results += measure(part)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    report = {"machine": machine, "commit": commit(), "results": results}
+    (FOLDER / "results.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{machine}, commit {report['commit']}\n")
+    for row in results:
+        value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:,.2f}"
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} of"
+        print(
+            f"{row['part']:8} {row['name']:44} {value:>10} {row['unit']:14} {ratio:8} {row['against']}"
+        )
+
+
+if __name__ == "__main__":
+    main()
