@@ -79,9 +79,8 @@ def main() -> None:
     for row in results:
         value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:,.2f}"
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} of"
-        print(
-            f"{row['part']:8} {row['name']:44} {value:>10} {row['unit']:14} {ratio:8} {row['against']}"
-        )
+        measured = f"{row['part']:8} {row['name']:44} {value:>10} {row['unit']:14}"
+        print(f"{measured} {ratio:8} {row['against']}")
 
 
 if __name__ == "__main__":

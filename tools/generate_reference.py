@@ -140,7 +140,7 @@ def metrics_page() -> str:
         lines.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |")
     lines.append(
         "\nNames that begin with `relay_` are those of LP-6420 and LP-6421, `luxda_` those of "
-        "LP-6491.\nLabels come from closed sets; `topic` is one of the configured namespaces' topics."
+        "LP-6491.\nLabels come from closed sets; `topic` is one of a configured namespace."
     )
     return "\n".join(lines) + "\n"
 

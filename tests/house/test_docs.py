@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from luxrelay.node.config import parse_config
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -29,3 +31,25 @@ def test_links_resolve(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_readme_snippets_work() -> None:
+    """The configuration and the library example of the README are what they claim to be."""
+    text = (ROOT / "README.md").read_text()
+    (config,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+    parsed = parse_config(config, source="README.md", base=ROOT)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102  our own documentation
+
+    assert len(parsed.namespaces) == 1
+
+
+def test_tutorial_configurations_parse() -> None:
+    """Every configuration of the tutorial passes `node check`."""
+    text = (ROOT / "docs" / "tutorial" / "three-relays.md").read_text()
+    configs = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+
+    assert len(configs) == 2
+    for config in configs:
+        parse_config(config, source="three-relays.md", base=ROOT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -24,6 +25,14 @@ from luxrelay.net import NetStats
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import StoreStats
 from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
+
+_CATCH_UP: Final = {
+    "runs": "Catch-ups that ran to their end.",
+    "received": "Messages that catch-ups received.",
+    "stored": "Of those, new to the store.",
+    "rejected": "Of those, invalid.",
+    "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +177,9 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages_sent)
     yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes_sent)
     yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
-    for name, value in sorted(sources.catch_up().items()):
-        yield _counter(f"luxrelay_catch_up_{name}", f"Catch-up: {name} so far.", value)
+    totals = sources.catch_up()
+    for name, help_text in _CATCH_UP.items():
+        yield _counter(f"luxrelay_catch_up_{name}", help_text, totals[name])
 
 
 def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import trio
@@ -78,6 +79,18 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What one relay is made of."""
+
+    store: RelayStore
+    doors: Doors
+    host: RelayHost
+    driver: GossipDriver
+    server: RelaySyncServer
+    catch_up: CatchUpLoop
+
+
 class Node:
     """The parts of one relay and their lives."""
 
@@ -105,7 +118,8 @@ class Node:
                 wall_ms,
             )
             stack.callback(judge.close)
-            await self._serve(folder, identity, store, judge, task_status)
+            parts = self._assemble(identity, store, judge)
+            await self._serve(folder, parts, task_status)
 
     def _store_config(self) -> RelayStoreConfig:
         return RelayStoreConfig(
@@ -114,14 +128,7 @@ class Node:
             durability=Durability(self._config.durability),
         )
 
-    async def _serve(
-        self,
-        folder: DataFolder,
-        identity: SigningKey,
-        store: RelayStore,
-        judge: Judge,
-        task_status: ReadyReport[Runtime],
-    ) -> None:
+    def _assemble(self, identity: SigningKey, store: RelayStore, judge: Judge) -> _Parts:
         config = self._config
         net_config = NetConfig(listen=config.gossip_listen, peers=config.gossip_peers)
         host = RelayHost(identity.seed, net_config)
@@ -131,6 +138,7 @@ class Node:
             pending_max=config.inbox_max,
         )
         router = GossipRouter(params, rng=self._rng, own_id=host.peer_id)
+        spread = _Spread()
         doors = Doors(
             store=store,
             judge=judge,
@@ -138,59 +146,60 @@ class Node:
             network=config.network,
             inline_blob_max=config.inline_blob_max,
             clock_ms=wall_ms,
-            spread=_Spread(lambda: driver),
+            spread=spread,
         )
         driver = GossipDriver(
             router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
         )
-        server = RelaySyncServer(
-            store,
-            _server_config(config),
-            clock_ms=wall_ms,
-            publisher=doors if config.allow_publish else None,
+        spread.driver = driver
+        publisher = doors if config.allow_publish else None
+        return _Parts(
+            store=store,
+            doors=doors,
+            host=host,
+            driver=driver,
+            server=RelaySyncServer(
+                store, _server_config(config), clock_ms=wall_ms, publisher=publisher
+            ),
+            catch_up=CatchUpLoop(
+                store,
+                doors,
+                parents=tuple(self._policies),
+                peers=config.sync_peers,
+                stopping=self._stopping,
+            ),
         )
-        catch_up = CatchUpLoop(
-            store,
-            doors,
-            parents=tuple(self._policies),
-            peers=config.sync_peers,
-            stopping=self._stopping,
-        )
+
+    async def _serve(
+        self, folder: DataFolder, parts: _Parts, task_status: ReadyReport[Runtime]
+    ) -> None:
+        config = self._config
         with ExitStack() as stack:
-            stack.callback(catch_up.close)
-            sync_address = f"{config.sync_listen.rpartition(':')[0]}:{server.start()}"
-            stack.callback(server.stop, 1.0)
-            views = self._views(driver, store, server, doors, catch_up)
-            observer = Observer(config.http_listen, views)
+            stack.callback(parts.catch_up.close)
+            port = parts.server.start()
+            stack.callback(parts.server.stop, 1.0)
+            observer = Observer(config.http_listen, self._views(parts))
             stack.callback(observer.stop)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._until_signal, nursery.cancel_scope)
-                addresses = await nursery.start(host.run)
-                await nursery.start(driver.run)
+                addresses = await nursery.start(parts.host.run)
+                await nursery.start(parts.driver.run)
                 for entry in config.namespaces:
-                    driver.subscribe(topic_for_namespace(config.network, entry.namespace_id))
-                nursery.start_soon(self._expire, store)
-                nursery.start_soon(self._keep_caught_up, catch_up)
+                    topic = topic_for_namespace(config.network, entry.namespace_id)
+                    parts.driver.subscribe(topic)
+                nursery.start_soon(self._expire, parts.store)
+                nursery.start_soon(self._keep_caught_up, parts.catch_up)
                 runtime = Runtime(
                     pid=os.getpid(),
-                    peer_id=host.peer_text,
+                    peer_id=parts.host.peer_text,
                     gossip=tuple(addresses),
-                    sync=sync_address,
+                    sync=f"{config.sync_listen.rpartition(':')[0]}:{port}",
                     http=observer.address,
                 )
                 folder.announce(runtime)
                 stack.callback(folder.withdraw)
                 self._ready_at = time.monotonic()
-                log(
-                    logging.INFO,
-                    "ready",
-                    version=__version__,
-                    peer_id=runtime.peer_id,
-                    gossip=",".join(addresses),
-                    sync=sync_address,
-                    http=observer.address,
-                    namespaces=len(config.namespaces),
-                )
+                log(logging.INFO, "ready", version=__version__, **asdict(runtime))
                 task_status.started(runtime)
         log(logging.INFO, "stopped")
 
@@ -219,27 +228,21 @@ class Node:
             await trio.to_thread.run_sync(catch_up.once)
             await trio.sleep(self._config.sync_interval_ms / 1000)
 
-    def _views(
-        self,
-        driver: GossipDriver,
-        store: RelayStore,
-        server: RelaySyncServer,
-        doors: Doors,
-        catch_up: CatchUpLoop,
-    ) -> Views:
+    def _views(self, parts: _Parts) -> Views:
+        read_net = _from_loop(parts.driver.stats)
+
         def uptime() -> float:
             return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
-        read_net = _from_loop(driver.stats)
         metrics = NodeMetrics(
             Sources(
                 net=read_net,
-                store=store.stats,
-                sync=server.stats,
-                doors=doors,
+                store=parts.store.stats,
+                sync=parts.server.stats,
+                doors=parts.doors,
                 uptime_s=uptime,
                 clock_ms=wall_ms,
-                catch_up=catch_up.totals,
+                catch_up=parts.catch_up.totals,
             )
         )
 
@@ -249,13 +252,13 @@ class Node:
                 "version": __version__,
                 "network": self._config.network,
                 "uptime_s": round(uptime(), 1),
-                "store": _store_view(store),
-                "catch_up": catch_up.view(),
+                "store": _store_view(parts.store),
+                "catch_up": parts.catch_up.view(),
                 **_net_view(read_net()),
             }
 
         def healthy() -> tuple[bool, dict[str, Any]]:
-            fault = doors.fault()
+            fault = parts.doors.fault()
             ready = self._ready_at is not None and not fault and not self._stopping.is_set()
             return ready, {"ready": ready, "fault": fault}
 
@@ -276,15 +279,15 @@ class _Known:
 class _Spread:
     """Hands messages from a publishing thread to the gossip loop."""
 
-    def __init__(self, driver: Callable[[], GossipDriver]) -> None:
-        self._driver = driver
+    def __init__(self) -> None:
+        self.driver: GossipDriver | None = None
         self._token = trio.lowlevel.current_trio_token()
 
     def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
-        if not items:
-            return []
+        if not items or self.driver is None:
+            return [0] * len(items)
         try:
-            return trio.from_thread.run(self._driver().publish, items, trio_token=self._token)
+            return trio.from_thread.run(self.driver.publish, items, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
             # The node is stopping: the messages are stored, and peers will ask for them.
             return [0] * len(items)
