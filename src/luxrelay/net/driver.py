@@ -64,7 +64,8 @@ class GossipDriver:
         config: Bounds, and the peers to stay connected with.
         rng: Jitter of re-dials.
         clock: Monotonic seconds, the router's ``now``.
-        deliver: Called with each accepted message, once per message id; must not block.
+        deliver: Called with each accepted message, once per message id; must neither block nor call
+            the driver.
 
     Raises:
         AddressError: An address in ``config.peers`` names no peer that can be dialled.

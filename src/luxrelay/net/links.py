@@ -139,7 +139,7 @@ class Link:
 
     def judged(self, count: int) -> None:
         """So many of its messages have their verdict."""
-        self.pending -= count
+        self.pending = max(0, self.pending - count)  # a peer that came back starts at zero
         self.notify()
 
     def detach(self) -> None:

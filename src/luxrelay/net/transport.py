@@ -125,7 +125,7 @@ def _remote_of(stream: trio.SocketStream) -> tuple[str, int] | None:
         name = stream.socket.getpeername()
     except OSError:
         return None
-    return str(name[0]), int(name[1])
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
 
 
 class RelayTcpListener(IListener):

@@ -12,7 +12,7 @@ from luxrelay.bus import VerdictKind
 from luxrelay.errors import AddressError, NetError, TopicError
 from luxrelay.gossip import Disconnect, RelayMessage, Validate
 from luxrelay.gossip.rpc_pb2 import RPC, Message
-from luxrelay.net import raw_pubsub_peer
+from luxrelay.net import RelayHost, raw_pubsub_peer
 from luxrelay.net.streams import encode_frame
 
 
@@ -33,6 +33,7 @@ async def publish(relay: Any, *envelopes: bytes) -> list[int]:
     return sent
 
 
+@pytest.mark.slow
 async def test_two_relays_exchange(world: Any) -> None:
     """What one relay publishes the other delivers once, and the other way round (20-49)."""
     async with trio.open_nursery() as nursery:
@@ -49,6 +50,7 @@ async def test_two_relays_exchange(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_message_crosses_three_relays(world: Any) -> None:
     """In a line of three the one in the middle passes on what it has validated (20-18)."""
     async with trio.open_nursery() as nursery:
@@ -67,6 +69,7 @@ async def test_message_crosses_three_relays(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_rejected_message_goes_no_further(world: Any) -> None:
     """A message judged REJECT is neither delivered nor forwarded, and its sender is told on."""
 
@@ -87,10 +90,11 @@ async def test_rejected_message_goes_no_further(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_burst_arrives_whole(world: Any) -> None:
     """Five thousand messages published at once all arrive, in far fewer writes (20-58)."""
     async with trio.open_nursery() as nursery:
-        one = await world.relay(nursery, "one")
+        one = await world.relay(nursery, "one", publish_batch_max=50)
         two = await world.relay(nursery, "two", peers=(one.address,))
         await world.meshed(one, two)
         envelopes = [world.envelope(seq) for seq in range(5000)]
@@ -105,6 +109,7 @@ async def test_burst_arrives_whole(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_answer_ignore_over_inbox(world: Any) -> None:
     """Messages beyond `inbox_max` are answered with IGNORE; the others get their verdict."""
     release = trio.Event()
@@ -127,6 +132,7 @@ async def test_answer_ignore_over_inbox(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_stop_reading_from_peer_with_pending_messages(world: Any) -> None:
     """While a peer's messages wait for verdicts no more is read from it, so none is lost."""
     release = trio.Event()
@@ -153,6 +159,7 @@ async def test_stop_reading_from_peer_with_pending_messages(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_failing_validation_is_ignore(world: Any) -> None:
     """When `validate` fails or miscounts the batch is answered with IGNORE and gossip goes on."""
     faults = 2
@@ -202,6 +209,42 @@ async def test_redial_vanished_peer(world: Any) -> None:
 
 
 @pytest.mark.slow
+async def test_peer_that_restarted_is_heard_at_once(world: Any) -> None:
+    """A peer that is back before its old connection is known to be dead gossips at once."""
+    async with trio.open_nursery() as nursery:
+        one = await world.relay(nursery, "one")
+        proxy = await world.proxy(nursery, one.address)
+        before = await world.relay(nursery, "two", peers=(proxy.address,))
+        await world.meshed(one, before)
+        proxy.freeze()
+
+        after = await world.relay(nursery, "two", peers=(one.address,))
+        await world.meshed(after, one)
+        await publish(one, world.envelope(1))
+        await publish(after, world.envelope(2))
+
+        await world.until(lambda: after.delivered == [world.envelope(1)])
+        await world.until(lambda: one.delivered == [world.envelope(2)])
+        nursery.cancel_scope.cancel()
+
+
+async def test_redial_at_growing_intervals(world: Any) -> None:
+    """A peer that stays away is dialled less and less often, and our own address never."""
+    async with trio.open_nursery() as nursery:
+        stranger = await world.host(nursery, "stranger")
+        gone = f"/ip4/127.0.0.1/tcp/1/p2p/{stranger.peer_text}"
+        own = f"/ip4/127.0.0.1/tcp/1/p2p/{RelayHost(world.seed('relay'), world.config()).peer_text}"
+
+        relay = await world.relay(
+            nursery, "relay", peers=(gone, own), redial_min_s=0.02, redial_max_s=0.04
+        )
+
+        await world.until(lambda: relay.driver.counters.dials_failed >= 4)
+        assert relay.driver.counters.dials == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
 async def test_drop_stalled_peer(world: Any) -> None:
     """A peer that takes nothing is dropped, and another one gets everything meanwhile (20-58)."""
     async with trio.open_nursery() as nursery:
@@ -236,7 +279,7 @@ async def test_drop_peer_with_full_queue(world: Any) -> None:
         )
         async with raw_pubsub_peer(
             relay.address, world.seed("deaf"), topics=[world.topic], deaf=True
-        ) as deaf:
+        ):
             await world.until(lambda: relay.router.stats().peers)
             big = [world.envelope(seq, size=8000) for seq in range(500)]
 
@@ -256,6 +299,7 @@ HOSTILE_FRAMES = {
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE_FRAMES))
+@pytest.mark.slow
 async def test_survive_hostile_frames(world: Any, name: str) -> None:
     """Bytes that are no frame reset the stream and are counted; gossip goes on."""
     async with trio.open_nursery() as nursery:
@@ -274,6 +318,7 @@ async def test_survive_hostile_frames(world: Any, name: str) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_survive_hostile_rpcs(world: Any) -> None:
     """Frames that are no RPC are counted against the peer and change nothing else."""
     async with trio.open_nursery() as nursery:
@@ -290,6 +335,7 @@ async def test_survive_hostile_rpcs(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_refuse_surplus_gossip_streams(world: Any) -> None:
     """A peer may open `gossip_streams_max` streams; one more is reset, the first go on."""
     async with trio.open_nursery() as nursery:
@@ -310,6 +356,7 @@ async def test_refuse_surplus_gossip_streams(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_second_connection_leaves_first_alone(world: Any) -> None:
     """Two relays that dialled each other keep gossiping when one of two connections ends."""
     async with trio.open_nursery() as nursery:
@@ -380,6 +427,7 @@ async def test_connect_errors(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_stats_count_bytes(world: Any) -> None:
     """The snapshot shows connections, bytes on the wire and the frames of each peer (20-43)."""
     async with trio.open_nursery() as nursery:

@@ -77,7 +77,7 @@ async def test_take_nothing_after_line() -> None:
     ],
 )
 async def test_refuse_bad_line(data: bytes) -> None:
-    """No line, an empty one, one above the maximum, a torn one, one without end, one that is no text."""
+    """No line, an empty, overlong or torn one, one without end or that is no text is refused."""
     with pytest.raises(MultiselectCommunicatorError):
         await line_from(data)
 
