@@ -34,7 +34,7 @@ never moves our head.
 
 *Deviations from the specification*: LP-6421 §2.3 asks one peer for one page and takes its last
 sequence as the new head. Here pages go on to the head (P24), the head moves contiguously (P25) and
-several peers take part (P26). Digests of ranges are not compared yet; heads are.
+several peers take part (P26). Heads are compared, digests of ranges are not.
 
 *What else to change when you change this*: ``rpc/catchup_driver.py`` (one branch an action),
 ``tests/property/test_catchup.py`` (the lies it must survive).

@@ -164,6 +164,13 @@ class Harbour:
     stores: list[RelayStore] = field(default_factory=list)
     servers: list[RelaySyncServer] = field(default_factory=list)
     clients: list[RelaySyncClient] = field(default_factory=list)
+    parent: NamespaceId = PARENT
+    base_ms: int = BASE_MS
+
+    author = staticmethod(author)
+    forged = staticmethod(forged)
+    eventually = staticmethod(eventually)
+    sink = staticmethod(Sink)
 
     def store(self, messages: Sequence[IncomingMessage] = ()) -> RelayStore:
         """Return a new store that holds ``messages``."""

@@ -19,7 +19,7 @@ from typing import Final, Protocol, Self, TypeVar
 import grpc
 
 from luxrelay.bus import constants as c
-from luxrelay.bus.header import MessageId, NamespaceId
+from luxrelay.bus.header import MessageId, NamespaceId, message_id
 from luxrelay.errors import SyncArgumentError, SyncRemoteError
 from luxrelay.sync.heads import Head
 from luxrelay.sync.messages import (
@@ -224,18 +224,18 @@ class RelaySyncClient:
             _check_id("id", each, c.HASH_BYTES)
         found: list[WireMessage] = []
         missing: list[MessageId] = []
-        wanted = list(ids)
+        wanted = list(dict.fromkeys(ids))
         while wanted:
             answer = self._get_messages(wanted)
-            asked = set(wanted)
-            if not asked.issuperset(answer.missing) or not asked.issuperset(answer.omitted):
-                raise self._bad("an id that was not asked for")
-            if len(answer.omitted) >= len(wanted):
-                raise self._bad("the answer leaves every id out")
             try:
-                found += [to_message(message) for message in answer.found]
+                messages = [to_message(message) for message in answer.found]
             except ValueError as error:
                 raise self._bad(str(error)) from None
+            slots = {message_id(message.namespace_id, message.seq) for message in messages}
+            told = slots.union(answer.missing, answer.omitted)
+            if told != set(wanted) or len(answer.omitted) >= len(wanted):
+                raise self._bad("the ids of the answer are not the ids asked for")
+            found += messages
             missing += [MessageId(each) for each in answer.missing]
             wanted = list(answer.omitted)
         return found, missing
@@ -305,7 +305,11 @@ class RelaySyncClient:
     def publish(self, items: Iterable[PublishItem]) -> list[PublishReceipt]:
         """Return one receipt an item, in order, after the node has dealt with all of them.
 
+        The deadline grows with what is sent: ``publish_s`` for each request it takes.
+
         Raises:
+            SyncArgumentError: an item is above the limits of LP-6411 §5, or its parent has not
+                20 bytes; nothing was sent.
             SyncUnreachableError: no answer in time; items may or may not have been taken, and
                 publishing them again is harmless.
             SyncRemoteError: the node takes no messages, or answered with something else.
@@ -313,11 +317,14 @@ class RelaySyncClient:
         Source: P37.
 
         """
-        frames = publish_frames(items, self.config.publish_items, self.config.publish_bytes)
+        config = self.config
+        checked = [_checked(item) for item in items]
+        size = sum(len(item.header) + len(item.blob) for item in checked)
+        rounds = 1 + len(checked) // config.publish_items + size // config.publish_bytes
         sent: list[int] = []
 
         def requests() -> Iterator[node_pb.PublishRequest]:
-            for frame in frames:
+            for frame in publish_frames(checked, config.publish_items, config.publish_bytes):
                 sent.append(len(frame.items))
                 yield frame
 
@@ -325,7 +332,7 @@ class RelaySyncClient:
         answered = 0
         for answer in self._stream(
             lambda channel: RelayNodeStub(channel).Publish(
-                requests(), timeout=self.config.publish_s
+                requests(), timeout=config.publish_s * rounds
             ),
             None,
         ):
@@ -373,10 +380,11 @@ class RelaySyncClient:
             return self._channel
 
     def _options(self) -> list[tuple[str, int]]:
+        # What gRPC calls the least time between two attempts is the most time for one.
         return [
             ("grpc.max_receive_message_length", self.config.frame_bytes_max),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", int(self.config.connect_s * 1000)),
             ("grpc.max_reconnect_backoff_ms", int(self.config.reconnect_s * 1000)),
             ("grpc.use_local_subchannel_pool", 1),  # two clients never share a connection's fate
             ("grpc.enable_http_proxy", 0),  # a relay is dialled, never fetched through a proxy
@@ -445,3 +453,11 @@ def _rebuild(address: str, config: SyncClientConfig) -> RelaySyncClient:
 def _check_id(name: str, value: object, length: int) -> None:
     if not isinstance(value, bytes) or len(value) != length:
         raise SyncArgumentError(f"{name} must be {length} bytes", where=name)
+
+
+def _checked(item: PublishItem) -> PublishItem:
+    require("len(header)", len(item.header), 0, c.MAX_HEADER_BYTES)
+    require("len(blob)", len(item.blob), 0, c.MAX_BLOB_BYTES)
+    if item.parent_id:
+        _check_id("parent_id", item.parent_id, c.NAMESPACE_BYTES)
+    return item

@@ -132,7 +132,9 @@ class SyncClientConfig:
     page_s: float = 30.0
     """Deadline of one SyncNamespace page, seconds."""
     publish_s: float = 60.0
-    """Deadline of one `publish` call, seconds."""
+    """Deadline of `publish` for each request it takes, seconds."""
+    connect_s: float = 5.0
+    """Longest time to set up a connection, seconds; a call's own deadline holds as well."""
     reconnect_s: float = 2.0
     """Longest pause before a lost connection is dialled again, seconds."""
     frame_messages: int = 256
@@ -155,6 +157,7 @@ class SyncClientConfig:
         require("call_s", self.call_s, 0.001, 3_600)
         require("page_s", self.page_s, 0.001, 3_600)
         require("publish_s", self.publish_s, 0.001, 86_400)
+        require("connect_s", self.connect_s, 0.1, 600)
         require("reconnect_s", self.reconnect_s, 0.1, 600)
         require("frame_messages", self.frame_messages, 1, PAGE_MESSAGES_MAX)
         require("frame_bytes_max", self.frame_bytes_max, 64 * 1024, 64 * 1024 * 1024)

@@ -29,6 +29,9 @@ IDLE_CONNECTION_MS = 300_000
 HANDSHAKE_MS = 10_000
 """A connection that has not become HTTP/2 by then is closed."""
 
+STOP_S = 5.0
+"""A call that a stuck store does not let go is left behind after this long, seconds."""
+
 
 class RelaySyncServer:
     """Serves one store, and takes messages for one publisher.
@@ -101,7 +104,7 @@ class RelaySyncServer:
         """
         server, self._server = self._server, None
         if server is not None:
-            server.stop(grace_s).wait()
+            server.stop(grace_s).wait(grace_s + STOP_S)
         self._streams.close()
         self._publishers.close()
         if self._pool is not None:
