@@ -32,7 +32,8 @@ class SeenSet:
         self._ttl_s = ttl_s
         self._entries_max = entries_max
         self._digests_max = digests_max
-        self._slots: dict[Slot, tuple[float, list[EnvelopeDigest]]] = {}
+        # Flat tuples of numbers and bytes: the garbage collector does not have to visit them.
+        self._slots: dict[Slot, tuple[float, tuple[EnvelopeDigest, ...]]] = {}
         self._digests: set[EnvelopeDigest] = set()
 
     def __len__(self) -> int:
@@ -59,10 +60,11 @@ class SeenSet:
         if entry is None:
             if len(self._slots) >= self._entries_max:
                 self._forget(next(iter(self._slots)))
-            entry = self._slots[slot] = (now + self._ttl_s, [])
+            self._slots[slot] = (now + self._ttl_s, (digest,))
         elif len(entry[1]) >= self._digests_max:
             return False
-        entry[1].append(digest)
+        else:
+            self._slots[slot] = (entry[0], (*entry[1], digest))
         self._digests.add(digest)
         return True
 
@@ -143,22 +145,34 @@ class FailureCache:
 class CachedMessage:
     """A message that can be sent again."""
 
-    __slots__ = ("_wires", "message_id", "sent", "size", "topic")
+    __slots__ = ("_alias", "_fragment", "_sent", "message_id", "size", "topic")
 
     def __init__(self, topic: str, message_id: MessageId, fragment: bytes) -> None:
         self.topic = topic
         self.message_id = message_id
-        self._wires = {topic: fragment}
         self.size = len(fragment)
-        self.sent: dict[PeerId, int] = {}
-        """How often it was sent to whom on request; lives ``history_length`` heartbeats."""
+        self._fragment = fragment
+        # Both are rare, and made when they are needed.
+        self._alias: bytes | None = None
+        self._sent: dict[PeerId, int] | None = None
 
     def wire(self, spelled: str) -> bytes:
         """Return it encoded under a spelling of its topic; a topic has at most two (G5)."""
-        fragment = self._wires.get(spelled)
-        if fragment is None:
-            fragment = self._wires[spelled] = respell_message(self._wires[self.topic], spelled)
-        return fragment
+        if spelled == self.topic:
+            return self._fragment
+        if self._alias is None:
+            self._alias = respell_message(self._fragment, spelled)
+        return self._alias
+
+    def sent_to(self, peer: PeerId) -> int:
+        """Return how often it was sent to ``peer`` on request."""
+        return 0 if self._sent is None else self._sent.get(peer, 0)
+
+    def count_sent(self, peer: PeerId) -> None:
+        """Count that it was sent on request; forgotten with the message itself."""
+        if self._sent is None:
+            self._sent = {}
+        self._sent[peer] = self._sent.get(peer, 0) + 1
 
 
 class MessageCache:

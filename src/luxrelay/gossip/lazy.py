@@ -62,7 +62,7 @@ class Want:
         self.asked: dict[PeerId, float] = {}
         """Who was asked, and when the promise is broken."""
         self.retry_at = retry_at
-        """When the next holder may be asked."""
+        """When a second holder may be asked; from then on one each heartbeat."""
 
 
 class Lazy:
@@ -131,11 +131,10 @@ class Lazy:
             for message in self._memory.cache.get(MessageId(raw)):
                 if message.topic not in state.topics:
                     continue
-                sent = message.sent.get(state.peer, 0)
-                if sent >= self._params.iwant_retransmit_max:
+                if message.sent_to(state.peer) >= self._params.iwant_retransmit_max:
                     self._stats.iwant_refused += 1
                 elif state.outbox.message(message.wire(state.spell(message.topic))):
-                    message.sent[state.peer] = sent + 1
+                    message.count_sent(state.peer)
                     self._stats.iwant_served += 1
 
     def arrived(self, slot: Slot) -> dict[PeerId, None]:
@@ -189,7 +188,6 @@ class Lazy:
         ids = asks.setdefault(peer, [])
         if self._asking_room(state) > 0 and len(ids) < state.outbox.ids_room():
             ids.append(slot[1])
-            want.retry_at = now + self._params.heartbeat_interval_s
             self._promise(want, state, now)
         else:
             self._stats.ihave_refused += 1

@@ -405,6 +405,16 @@ def test_what_we_published_is_known(kit: Kit) -> None:
     assert desk.router.stats().duplicates == 2
 
 
+def test_what_we_published_is_not_delivered_to_us(kit: Kit) -> None:
+    """Also when the same header comes back on its other topic (G2)."""
+    topic = kit.topic_of(1)
+    desk, peers = desk_on(kit, topic, GLOBAL)
+    desk.router.publish(topic, kit.envelope(topic), desk.now)
+    desk.drain()
+
+    assert desk.accept(peers[0], GLOBAL, kit.envelope(GLOBAL)).deliver == []
+
+
 def test_publishing_what_is_in_validation_spares_its_senders(kit: Kit) -> None:
     """The late verdict then finds it known (20-19)."""
     topic = kit.topic_of(1)

@@ -28,7 +28,16 @@ def test_a_signature_verifies_by_the_peer_alone() -> None:
     assert not verify_by_peer(peer, b"message", signature[:-1])
 
 
-@pytest.mark.parametrize("peer", [b"", b"x" * 38, bytes.fromhex("1220") + bytes(32), bytes(100)])
+@pytest.mark.parametrize(
+    "peer",
+    [
+        b"",
+        bytes.fromhex("002408021220") + KEY.public_field[1:],
+        bytes.fromhex("1220") + bytes(32),
+        bytes(100),
+    ],
+    ids=["nothing", "other key type", "hash", "too long"],
+)
 def test_a_peer_without_a_key_inside_verifies_nothing(peer: bytes) -> None:
     """A hashed or broken peer id says False and raises nothing (G7)."""
     assert not verify_by_peer(peer, b"message", KEY.sign(b"message"))

@@ -132,11 +132,12 @@ def test_one_holder_is_asked_at_a_time(kit: Kit) -> None:
     desk.router.subscribe(topic := kit.topic_of(1), desk.now)
     peers = desk.peers(3, topic)
     (wanted,) = ids(1)
+    desk.now += 0.3
     for peer in peers[:2]:
         drained = desk.receive(peer, kit.frame(ihave=[(topic, [wanted])]))
         assert (drained.rpc(peer).iwant == [wanted]) is (peer == peers[0])
 
-    desk.now += 0.7
+    assert desk.heartbeat().frames == {}
     second = desk.heartbeat()
     assert [peer for peer in peers if second.rpc(peer).iwant] == [peers[1]]
     desk.now += desk.params.iwant_followup_s
@@ -147,6 +148,19 @@ def test_one_holder_is_asked_at_a_time(kit: Kit) -> None:
     assert (stats.wanted, stats.promises_broken) == (0, 2)
     assert [stats.peers[peer].promises_broken for peer in peers] == [1, 1, 0]
     assert all(state.wanted == 0 for state in desk.router._peers)
+
+
+def test_who_was_asked_is_not_asked_again(kit: Kit) -> None:
+    """Announcing the same id once more makes nobody a further holder (G14)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    announcement = kit.frame(ihave=[(topic, ids(1))])
+    assert desk.receive(peer, announcement).rpc(peer).iwant == ids(1)
+
+    again = [desk.receive(peer, announcement), desk.heartbeat(), desk.heartbeat()]
+
+    assert [drained.rpc(peer).iwant for drained in again] == [[], [], []]
 
 
 def test_announcements_are_capped_per_heartbeat(kit: Kit) -> None:

@@ -147,9 +147,9 @@ def test_a_pruned_peer_is_refused_during_its_backoff(kit: Kit) -> None:
     assert refused.rpc(peer).prune == [(topic, 60)]
     stats = desk.router.stats()
     assert (stats.grafts_refused, stats.peers[peer].grafts_refused) == (1, 1)
-    desk.now += 59
+    desk.now += 60.1
     assert desk.heartbeat().rpc(peer).graft == []
-    desk.now += 2
+    desk.now += 0.7
     assert desk.heartbeat().rpc(peer).graft == [topic]
 
 
@@ -257,10 +257,12 @@ def test_a_fanout_ends_after_its_time(kit: Kit, flood: bool) -> None:
     fanouts = desk.router._mesh.fanouts
     assert len(fanouts[topic].peers) == desk.params.d
 
-    desk.now += 59.9
-    desk.heartbeat()
-    assert topic in fanouts
-    desk.now += 0.2
+    for seq in (2, 3):
+        desk.now += 59.9
+        desk.heartbeat()
+        assert topic in fanouts
+        desk.router.publish(topic, kit.envelope(topic, seq), desk.now)
+    desk.now += 60.1
     desk.heartbeat()
 
     assert topic not in fanouts
@@ -283,6 +285,20 @@ def test_a_fanout_is_kept_full_and_becomes_the_mesh(kit: Kit) -> None:
 
     assert set(desk.router._mesh.topics[topic]) == set(fanout)
     assert topic not in desk.router._mesh.fanouts
+
+
+def test_a_fanout_peer_in_backoff_does_not_join_the_mesh(kit: Kit) -> None:
+    """Who left a topic and publishes to it comes back without grafting too early (20-35)."""
+    desk = kit.Desk(GossipParams(flood_publish=False))
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    desk.router.unsubscribe(topic, desk.now)
+    desk.router.publish(topic, kit.envelope(topic), desk.now)
+    assert list(desk.router._mesh.fanouts[topic].peers) == [peer]
+
+    desk.router.subscribe(topic, desk.now)
+
+    assert desk.router.stats().mesh[topic] == 0
 
 
 def test_topics_and_fanouts_are_bounded(kit: Kit) -> None:

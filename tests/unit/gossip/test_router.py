@@ -282,6 +282,22 @@ def test_the_heartbeat_keeps_its_period(kit: Kit) -> None:
     assert desk.router.wake_at() == pytest.approx(desk.now + 0.7)
 
 
+def test_the_heartbeat_lets_memories_expire(kit: Kit) -> None:
+    """What was accepted and what failed is forgotten after its time (G1, G14)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    desk.accept(peer, topic, kit.envelope(topic, 1))
+    (validate,) = desk.message(peer, topic, kit.envelope(topic, 2)).validate
+    desk.verdict(validate, VerdictKind.REJECT)
+    assert (desk.router.stats().seen, desk.router.stats().failures) == (1, 1)
+
+    desk.now += desk.params.seen_ttl_s
+    desk.heartbeat()
+
+    assert (desk.router.stats().seen, desk.router.stats().failures) == (0, 0)
+
+
 def test_the_same_seed_gives_the_same_actions(kit: Kit) -> None:
     """Chance comes from rng alone, so a run can be repeated byte for byte."""
     runs = []

@@ -129,6 +129,22 @@ def test_a_frame_is_at_most_rpc_max_long() -> None:
     assert [one for rpc in rpcs for _, ids in rpc.ihave for one in ids] == IDS
 
 
+@pytest.mark.parametrize("room", range(20))
+def test_a_control_body_that_just_fits_or_does_not(room: int) -> None:
+    """The tag and the length of the control field count as well."""
+    body = encode_graft("/a")
+    fragment = encode_message("/a", bytes(1024 - 10 - len(body) - room))
+
+    frames = packed(fragments=[fragment], controls=[body])
+
+    assert max(map(len, frames)) <= 1024
+    assert len(frames) == (1 if len(fragment) + 6 + len(body) <= 1024 else 2)
+    packer = RpcPacker(1024)
+    packer.add_control(body)
+    packer.add_fragment(fragment)
+    assert list(map(len, packer.finish())) == list(map(len, frames))[::-1] or len(frames) == 1
+
+
 def test_a_longer_message_goes_alone() -> None:
     """A single message above rpc_max is not lost and not joined by others."""
     small, large = encode_message("/a", b"s"), encode_message("/a", bytes(5000))
