@@ -134,21 +134,10 @@ class SlowStore:
         slot = [held for held in self.held if held.slot == new.slot]
         for held in slot:
             if held.content == new.content:
-                if held.expires_at <= now_ms:
-                    return PutOutcome.EXPIRED
-                held.blob = held.blob if held.blob is not None else blob
-                self._adopt(message)
-                return PutOutcome.DUPLICATE
-        best: dict[bytes, Held] = {}
-        for held in [*slot, new]:
-            if held.expires_at > now_ms:
-                sender = held.message.header.sender_pub_key
-                if sender not in best or held.content < best[sender].content:
-                    best[sender] = held
-        kept = sorted(best.values(), key=lambda held: held.content)[:4]
+                return self._again(held, new, now_ms)
+        kept = self._kept([*slot, new], now_ms)
         if new not in kept:
-            if header.namespace_id in self.known:
-                self._adopt(message)
+            self._adopt(message)
             return PutOutcome.LOST_SLOT
         self.held = [held for held in self.held if held.slot != new.slot] + kept
         known = self.known.setdefault(header.namespace_id, Known(message.parent))
@@ -158,6 +147,24 @@ class SlowStore:
             first = kept[0].message.header
             known.crown = (header.seq, first.header_hash, first.timestamp)
         return PutOutcome.STORED
+
+    def _again(self, held: Held, new: Held, now_ms: int) -> PutOutcome:
+        if held.expires_at <= now_ms:
+            return PutOutcome.EXPIRED
+        held.blob = new.blob if held.blob is None else held.blob
+        self._adopt(new.message)
+        return PutOutcome.DUPLICATE
+
+    def _kept(self, slot: list[Held], now_ms: int) -> list[Held]:
+        """Return each sender's lowest content, the four lowest of them (J11)."""
+        best: dict[bytes, Held] = {}
+        for held in slot:
+            sender = held.message.header.sender_pub_key
+            if held.expires_at > now_ms and (
+                sender not in best or held.content < best[sender].content
+            ):
+                best[sender] = held
+        return sorted(best.values(), key=lambda held: held.content)[:4]
 
     def _adopt(self, message: IncomingMessage) -> None:
         known = self.known[message.header.namespace_id]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from luxrelay.bus import MsgHeader, NamespaceId
-from luxrelay.errors import HeaderError, StoreError
+from luxrelay.bus import MsgHeader, NamespaceId, message_id
+from luxrelay.errors import BusArgumentError, HeaderError, StoreError
 from luxrelay.store import layout
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.ledger import Ledger
@@ -108,7 +108,7 @@ def _index_rows(database: Database) -> Iterator[str]:
 def _belongs(family: str, index_key: bytes, value: bytes, key: bytes, stored: bytes) -> bool:
     try:
         return (family, index_key, value) in layout.index_rows(key, layout.decode_row(stored))
-    except StoreError:
+    except (StoreError, BusArgumentError):
         return False  # the message itself is reported
 
 
@@ -117,7 +117,9 @@ def _slots_and_contents(database: Database) -> Iterator[str]:
         if database.get(layout.HEADERS, slot + content) is None:
             yield f"contents {content.hex()}: belongs to no message"
     for message, slot in database.scan(layout.SLOTS, b"", b""):
-        if next(database.keys(layout.HEADERS, slot, layout.after(slot)), None) is None:
+        named = len(slot) == layout.SLOT_BYTES and message == message_id(*layout.split_slot(slot))
+        known = next(database.keys(layout.HEADERS, slot, layout.after(slot)), None)
+        if not named or known is None:
             yield f"slots {message.hex()}: belongs to no message"
 
 

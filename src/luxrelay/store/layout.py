@@ -94,6 +94,7 @@ class BlobPlace(IntEnum):
     """In a row of its own, shared by every message that refers to it."""
 
 
+_PLACES: Final = tuple(BlobPlace)
 _REFERENCE_VALUES: Final = {place: bytes([place]) for place in BlobPlace}
 
 
@@ -218,13 +219,13 @@ def decode_row(value: bytes) -> MessageRow:
             received,
             expires,
             finality,
-            BlobPlace(place),
+            _PLACES[place],
             blob_len,
             value[_ROW.size : source_end],
             value[source_end:header_end],
             value[header_end:],
         )
-    except (struct_error, ValueError) as error:
+    except (struct_error, IndexError) as error:
         raise _corrupt("a headers row", value) from error
     expected = blob_len if place == BlobPlace.INLINE else 0
     if len(row.inline_blob) != expected or header_len < c.MIN_HEADER_BYTES:

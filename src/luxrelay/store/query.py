@@ -173,6 +173,7 @@ def _scan(
     database: Database, query: NamespaceQuery, bounds: _Bounds, start: bytes, now_ms: int
 ) -> _Scan:
     scan = _Scan()
+    timed = bool(query.from_time or query.to_time)
     last = query.to_seq
     prefix = layout.slot_key(query.namespace_id, last) if last else query.namespace_id
     for key, value in database.scan(layout.HEADERS, start, layout.after(prefix)):
@@ -183,7 +184,7 @@ def _scan(
         row = layout.decode_row(value)
         if row.expires_at > now_ms:
             scan.first_served = scan.first_served or layout.split_slot(key)[1]
-            if query.admits(row.timestamp):
+            if not timed or query.admits(row.timestamp):
                 if bounds.skip:
                     bounds.skip -= 1
                 elif not _take(database, scan, bounds, row):

@@ -72,21 +72,17 @@ def test_a_late_copy_of_an_expired_message_is_refused(
 
 @pytest.mark.slow
 def test_five_writers_leave_the_same_four_in_every_order(
-    forge: Any, open_store: Opener, now: int, parent: Any
+    forge: Any, open_store: Opener, now: int
 ) -> None:
     """Of five senders in a slot the same four stay, whatever the order (21-31, J11)."""
-    messages = [forge.message(1, sender=sender, namespace=parent) for sender in range(1, 6)]
-    expected = [message.header.content_id for message in by_content(messages)[:4]]
     store = open_store()
 
     for seq, order in enumerate(permutations(range(5)), start=1):
-        lane = [
-            forge.message(seq, sender=sender, namespace=parent, nonce=seq) for sender in range(1, 6)
-        ]
-        expected = [message.header.content_id for message in by_content(lane)[:4]]
+        slot = [forge.message(seq, sender=sender, nonce=seq) for sender in range(1, 6)]
+        expected = [message.header.content_id for message in by_content(slot)[:4]]
         for index in order:
-            store.put_many([lane[index]], now)
-        assert contents(store, lane[0], now) == expected
+            store.put_many([slot[index]], now)
+        assert contents(store, slot[0], now) == expected
     assert store.verify() == []
 
 
@@ -148,20 +144,20 @@ def test_the_head_shows_the_lowest_content_of_the_latest_slot(
 
 
 def test_the_head_forgets_an_expired_crown(forge: Any, open_store: Opener, now: int) -> None:
-    """When the candidate the head showed has expired, the next one is shown."""
-    messages = by_content(
-        [forge.message(1, sender=s, at=now + 1000 * s) for s in range(1, 6)],
-    )
-    first, second, third = messages[:3]
-    order = sorted([first, second], key=lambda message: message.header.timestamp)
+    """When the candidate the head showed has expired, the lowest that lives is shown."""
+    early = by_content([forge.message(1, sender=sender, at=now) for sender in range(1, 9)])
+    late = by_content([forge.message(1, sender=sender, at=now + 5000) for sender in range(9, 17)])
+    crown, second, third = early[0], *late[-2:]
+    assert crown.header.content_id < second.header.content_id
     store = open_store()
-    store.put_many([first, second], now)
-    gone, kept = order
-    late = gone.received_at + 600_000
-    if third.received_at + 600_000 > late:
-        store.put_many([third], late)
-        best = by_content([kept, third])[0]
-        assert store.head(first.parent).latest_header_hash == best.header.header_hash
+    store.put_many([crown, second], now)
+    assert store.head(crown.parent).latest_header_hash == crown.header.header_hash
+
+    assert store.put_many([third], now + 600_000) == [STORED]
+
+    assert store.head(crown.parent).latest_header_hash == second.header.header_hash
+    assert store.head(crown.parent).latest_timestamp == second.header.timestamp
+    assert store.verify() == []
 
 
 def test_a_full_store_refuses_what_does_not_fit(forge: Any, open_store: Opener, now: int) -> None:

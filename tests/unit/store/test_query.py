@@ -134,6 +134,19 @@ def test_a_narrow_filter_cannot_hold_a_reader(
     assert pages == 3
 
 
+def test_expired_rows_count_as_rows(forge: Any, open_store: Opener, parent: Any, now: int) -> None:
+    """A page that ends among expired rows has a cursor that goes on behind them."""
+    store = open_store(page_rows_max=3)
+    store.put_many([forge.message(seq, at=now - 10) for seq in range(1, 6)], now - 10)
+    store.put_many([forge.message(6, at=now)], now)
+    later = now - 10 + 600_000
+    first = store.query(NamespaceQuery(namespace_id=parent), later)
+    second = store.query(NamespaceQuery(namespace_id=parent, cursor=first.next_cursor), later)
+
+    assert (first.messages, first.has_more, first.earliest_seq) == ([], True, 1)
+    assert (seqs(second), second.has_more) == ([6], False)
+
+
 def test_skip_the_first_matches(ask: Callable[..., QueryPage]) -> None:
     """An offset passes over matches of the first page only (21-32, P19)."""
     first = ask(from_seq=2, offset=3, limit=2)

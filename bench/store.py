@@ -1,0 +1,205 @@
+"""The store's ingest and reading, against RocksDB alone in the same run.
+
+The limit of ingest is a minimal loop that writes the very same rows through rocksdict: what no
+store on this database can exceed. The limit of reading is an iterator over the header rows that
+looks at nothing. Ours and theirs take turns, so that other load disturbs both alike; the best
+round of each counts.
+
+Prints one JSON line a result: part, name, value, unit, against, ratio, aim.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rocksdict import Options, Rdict, WriteBatch
+
+from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
+from luxrelay.store import (
+    Durability,
+    IncomingMessage,
+    NamespaceQuery,
+    PutOutcome,
+    RelayStore,
+    RelayStoreConfig,
+    layout,
+)
+from luxrelay.store.layout import BlobPlace, IndexRow, MessageRow
+
+MESSAGES = 20_000
+BATCH = 256
+ROUNDS = 3
+LANES = 8
+BLOB_BYTES = 200
+NOW = 1_764_000_000_000
+PARENT = NamespaceId(b"\x22" * 20)
+
+
+def made_messages() -> list[IncomingMessage]:
+    """Return messages of several lanes in turn, as they come from the verifying stage."""
+    keys = [SigningKey.generate() for _ in range(LANES)]
+    messages = []
+    for number in range(MESSAGES):
+        key = keys[number % LANES]
+        blob = number.to_bytes(8, "big") * (BLOB_BYTES // 8)
+        header = MsgHeader(
+            namespace_id=lane(PARENT, key.public_field),
+            seq=number // LANES + 1,
+            timestamp=NOW,
+            blob_commitment=sha3_commitment(blob),
+            blob_len=len(blob),
+            policy_hash=bytes(32),
+            sender_pub_key=key.public_field,
+            signature=bytes(64),
+        )
+        arrived = MsgHeader.decode(header.encode())
+        _ = arrived.content_id  # computed when the signature and the duplicate were checked
+        messages.append(IncomingMessage(header=arrived, blob=blob, parent=PARENT, received_at=NOW))
+    return messages
+
+
+def rows_of(message: IncomingMessage) -> list[IndexRow]:
+    """Return the rows the store writes for a message."""
+    header, blob = message.header, message.blob or b""
+    key = layout.slot_key(header.namespace_id, header.seq) + header.content_id
+    row = MessageRow(NOW, NOW, 0, BlobPlace.INLINE, len(blob), b"", header.encode(), blob)
+    return [(layout.HEADERS, key, layout.encode_row(row)), *layout.index_rows(key, row)]
+
+
+def put_all(folder: Path, messages: list[IncomingMessage], durability: Durability) -> float:
+    """Return messages a second through `RelayStore.put_many`."""
+    config = RelayStoreConfig(durability=durability)
+    with RelayStore.open(folder, config, now_ms=NOW) as store:
+        began = time.perf_counter()
+        for start in range(0, MESSAGES, BATCH):
+            outcomes = store.put_many(messages[start : start + BATCH], NOW)
+            assert outcomes.count(PutOutcome.STORED) == len(outcomes)
+        return MESSAGES / (time.perf_counter() - began)
+
+
+def put_raw(folder: Path, rows: list[list[IndexRow]], *, sync: bool) -> float:
+    """Return messages a second when nothing is done but writing their rows."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(create_if_missing=True)
+    options.create_missing_column_families(create_missing_cfs=True)
+    families = {name: Options(raw_mode=True) for name in layout.FAMILIES}
+    database = Rdict(str(folder), options, families)
+    handles = {name: database.get_column_family_handle(name) for name in families}
+    began = time.perf_counter()
+    for start in range(0, MESSAGES, BATCH):
+        batch = WriteBatch(raw_mode=True)
+        put = batch.put
+        for message in rows[start : start + BATCH]:
+            for family, key, value in message:
+                put(key, value, handles[family])
+        database.write(batch)
+        if sync:
+            database.flush_wal(sync=True)
+    spent = time.perf_counter() - began
+    handles.clear()
+    database.close()
+    return MESSAGES / spent
+
+
+def read_all(store: RelayStore, namespaces: list[NamespaceId]) -> float:
+    """Return messages a second through `RelayStore.query`, page by page."""
+    began, count = time.perf_counter(), 0
+    for namespace in namespaces:
+        cursor = b""
+        while True:
+            page = store.query(NamespaceQuery(namespace_id=namespace, cursor=cursor), NOW)
+            count += len(page.messages)
+            if not page.has_more:
+                break
+            cursor = page.next_cursor
+    assert count == MESSAGES
+    return count / (time.perf_counter() - began)
+
+
+def read_raw(folder: Path) -> float:
+    """Return header rows a second through a bare iterator."""
+    options = {name: Options(raw_mode=True) for name in layout.FAMILIES}
+    database = Rdict(str(folder), Options(raw_mode=True), options)
+    headers = database.get_column_family(layout.HEADERS)
+    began, count = time.perf_counter(), 0
+    for _ in headers.items():
+        count += 1
+    spent = time.perf_counter() - began
+    headers.close()
+    database.close()
+    assert count == MESSAGES
+    return count / spent
+
+
+def best(measure: Callable[[], list[Any]]) -> list[float]:
+    """Return the best of each figure over the rounds."""
+    return [max(figures) for figures in zip(*(measure() for _ in range(ROUNDS)), strict=True)]
+
+
+def result(name: str, ours: float, against: str, theirs: float, aim: float) -> dict[str, Any]:
+    """Return one result."""
+    return {
+        "part": "store",
+        "name": name,
+        "value": ours,
+        "unit": "messages/s",
+        "against": against,
+        "ratio": ours / theirs,
+        "aim": aim,
+    }
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure everything in a temporary folder."""
+    messages = made_messages()
+    rows = [rows_of(message) for message in messages]
+    namespaces = sorted({message.header.namespace_id for message in messages})
+    folder = Path(tempfile.mkdtemp(prefix="luxrelay-bench-"))
+
+    def ingest(durability: Durability) -> list[float]:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        sync = durability is Durability.FSYNC
+        theirs = put_raw(folder / "raw", rows, sync=sync)
+        return [put_all(folder / "ours", messages, durability), theirs]
+
+    def reading() -> list[float]:
+        with RelayStore.open(folder / "ours", now_ms=NOW) as store:
+            ours = read_all(store, namespaces)
+        return [ours, read_raw(folder / "raw")]
+
+    try:
+        durable, durable_raw = best(lambda: ingest(Durability.FSYNC))
+        plain, plain_raw = best(lambda: ingest(Durability.OS))
+        read, read_bare = best(reading)
+    finally:
+        shutil.rmtree(folder)
+    rows_count = len(rows[0])
+    return [
+        result(
+            f"put_many, {BATCH} at a time, fsync each",
+            durable,
+            f"rocksdict, the same {rows_count} rows and fsyncs",
+            durable_raw,
+            0.3,
+        ),
+        result(
+            f"put_many, {BATCH} at a time, durability os",
+            plain,
+            f"rocksdict, the same {rows_count} rows",
+            plain_raw,
+            0.3,
+        ),
+        result("query, pages of 1,000", read, "a bare iterator over the rows", read_bare, 0.1),
+    ]
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(json.dumps(row))
