@@ -42,6 +42,7 @@ from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.logs import log, start_logging
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.observe import Observer, Views
+from luxrelay.node.policies import load_registry
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig
@@ -99,13 +100,15 @@ class Node:
         self._config = config
         self._rng = rng or random.SystemRandom()
         self._policies = {
-            entry.namespace_id: frozenset({entry.policy_hash}) for entry in config.namespaces
+            entry.namespace_id: frozenset({entry.policy_hash} if entry.policy_hash else ())
+            for entry in config.namespaces
         }
         self._ready_at: float | None = None
         self._stopping = threading.Event()
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
+        registry = load_registry(self._config)
         folder = DataFolder(self._config.data_dir)
         identity = folder.identity()
         with ExitStack() as stack:
@@ -116,6 +119,7 @@ class Node:
                 self._policies,
                 JudgeConfig(ttl_ms=self._config.ttl_ms),
                 wall_ms,
+                registry=registry,
             )
             stack.callback(judge.close)
             parts = self._assemble(identity, store, judge)
@@ -270,6 +274,7 @@ class _Known:
 
     def __init__(self, store: RelayStore) -> None:
         self.has = store.has
+        self.get_blob = store.get_blob
         self._head = store.head
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:

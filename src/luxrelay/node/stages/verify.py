@@ -1,8 +1,9 @@
 """Stage two: candidates are judged, the cheap rules first, signatures last and in groups.
 
 Order for one candidate (G20, H29): the rules on context, what the store already holds, the
-blob, the announcer's signature, the sender's signature. Signatures of a large group are shared
-among threads, because libsodium releases the GIL.
+blob, the announcer's signature, the sender's signature, and then what may be asked of a proven
+sender only. Signatures of a large group are shared among threads, because libsodium releases the
+GIL.
 
 Source: LP-6411 §3.2; G8, G9, G20 and the verdict table.
 """
@@ -24,7 +25,9 @@ from luxrelay.bus import (
     check_blob,
     verify_header,
 )
-from luxrelay.bus.semantics import ContextRule, check_context, signature_verdict
+from luxrelay.bus.policy import NamespacePolicy
+from luxrelay.bus.registry import PolicySource
+from luxrelay.bus.semantics import PROVEN_RULES, ContextRule, check_context, signature_verdict
 from luxrelay.bus.verdict import ignore, reject
 from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.ingest import PolicyHashes
@@ -38,6 +41,9 @@ class KnownMessages(Protocol):
 
     def has(self, content_id: ContentId) -> bool:
         """Return True when the content is stored."""
+
+    def get_blob(self, commitment: bytes) -> bytes | None:
+        """Return a stored blob, or None."""
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
         """Return the contiguous head of a namespace."""
@@ -66,12 +72,24 @@ class Judge:
         policy_hashes: PolicyHashes,
         config: JudgeConfig,
         clock_ms: Callable[[], int],
+        *,
+        registry: PolicySource | None = None,
     ) -> None:
-        """Take the store to ask, the policies in force, the bounds and the wall clock."""
+        """Take the store to ask, the policies in force, the bounds and the wall clock.
+
+        Args:
+            known: The store.
+            policy_hashes: Namespaces of which the hash is all that is known.
+            config: Bounds.
+            clock_ms: The wall clock, Unix milliseconds.
+            registry: Full policies; a namespace it knows is checked by them.
+
+        """
         self._known = known
         self._policies = policy_hashes
         self._config = config
         self._clock_ms = clock_ms
+        self._registry = registry
         self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="verify")
 
     def close(self) -> None:
@@ -85,27 +103,48 @@ class Judge:
         """
         now_ms = self._clock_ms()
         ordered = tuple(rules)
-        verdicts = [self._cheap(candidate, ordered, now_ms) for candidate in candidates]
+        contexts = [self._context(candidate, now_ms) for candidate in candidates]
+        verdicts = [
+            self._cheap(candidate, context, ordered)
+            for candidate, context in zip(candidates, contexts, strict=True)
+        ]
         open_at = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
         checked = self._signatures([candidates[i] for i in open_at])
         for index, verdict in zip(open_at, checked, strict=True):
-            verdicts[index] = verdict
+            if verdict.accepted:
+                header, context = candidates[index].header, contexts[index]
+                verdicts[index] = check_context(header, context, PROVEN_RULES)
+            else:
+                verdicts[index] = verdict
         return verdicts
 
-    def _cheap(self, candidate: Candidate, rules: Sequence[ContextRule], now_ms: int) -> Verdict:
-        header = candidate.header
-        context = ValidationContext(
+    def _context(self, candidate: Candidate, now_ms: int) -> ValidationContext:
+        header, parent = candidate.header, candidate.parent
+        hashes = self._policies.get(parent, frozenset())
+        policies: dict[bytes, NamespacePolicy] = {}
+        if self._registry is not None:
+            seq = header.seq if header.namespace_id == parent else None  # a lane counts for itself
+            records = self._registry.in_force(parent, seq, header.timestamp)
+            policies = {record.policy_hash: record.policy for record in records}
+            hashes = hashes | policies.keys()
+        return ValidationContext(
             now_ms=now_ms,
-            parent=candidate.parent,
-            policy_hashes=self._policies.get(candidate.parent, frozenset()),
+            parent=parent,
+            policy_hashes=hashes,
+            policies=policies,
             contiguous_seq=self._known.contiguous_seq(header.namespace_id),
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
         )
+
+    def _cheap(
+        self, candidate: Candidate, context: ValidationContext, rules: Sequence[ContextRule]
+    ) -> Verdict:
+        header, now_ms = candidate.header, context.now_ms
         verdict = check_context(header, context, rules)
         if not verdict.accepted:
             return verdict
-        if self._known.has(header.content_id):
+        if self._known.has(header.content_id) and not self._completes(candidate):
             return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
         if candidate.announcement is not None:
             distance = abs(now_ms - candidate.announcement.timestamp_ms)
@@ -114,6 +153,11 @@ class Judge:
         if candidate.blob is not None:
             return check_blob(header, candidate.blob)
         return ACCEPTED
+
+    def _completes(self, candidate: Candidate) -> bool:
+        """Return True when it brings the blob that a stored header still lacks."""
+        header = candidate.header
+        return bool(candidate.blob) and self._known.get_blob(header.blob_commitment) is None
 
     def _signatures(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         if len(candidates) < _GROUP_MIN:

@@ -99,6 +99,7 @@ class Bench:
 class _Known:
     def __init__(self, store: RelayStore) -> None:
         self.has = store.has
+        self.get_blob = store.get_blob
         self._store = store
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:

@@ -287,3 +287,17 @@ def test_history_takes_a_header_whose_blob_is_gone(bench: Any) -> None:
         bench.parent, [WireMessage(header=bench.header(1).encode(), blob=b"")]
     )
     assert [v.kind for v in verdicts] == [ACCEPT]
+
+
+def test_a_missing_blob_is_added_later(bench: Any) -> None:
+    """A header that came alone gets its blob when another copy brings it."""
+    header = bench.header(1)
+    alone = bench.validate(bench.envelope(header.encode(), None))
+    whole = bench.validate(bench.envelope(header.encode()))
+
+    assert bench.doors.gossip([alone]) == [ACCEPT]
+    assert bench.doors.gossip([alone]) == [IGNORE]
+    assert bench.doors.gossip([whole]) == [IGNORE]
+
+    found, _ = bench.store.get_messages([header.message_id], bench.now)
+    assert found[0].blob == b"hello"
