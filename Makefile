@@ -41,7 +41,7 @@ types: $(STAMPS)/packages  ## mypy, strict
 
 .PHONY: unit
 unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no processes
-	$(BIN)/pytest tests/unit tests/property tests/house
+	$(BIN)/pytest tests/unit tests/property tests/house tests/fuzz
 
 .PHONY: integration
 integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
@@ -56,6 +56,16 @@ bench: setup  ## benchmarks, ratios against a limit of the same run; PART=store 
 chaos: setup  ## kill processes many times over
 	LUXRELAY_CHAOS_ROUNDS=40 $(BIN)/pytest tests/chaos
 
+.PHONY: fuzz
+fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
+	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done
+	$(BIN)/python tests/fuzz/million.py
+
+##@ Made from code
+.PHONY: vectors
+vectors: $(STAMPS)/packages  ## write the conformance vectors anew
+	$(BIN)/luxrelay vectors write
+
 .PHONY: protos
 protos: $(STAMPS)/packages  ## regenerate the protobuf modules
 	$(BIN)/python tools/generate_protos.py
@@ -64,6 +74,7 @@ protos: $(STAMPS)/packages  ## regenerate the protobuf modules
 docs: $(STAMPS)/packages  ## regenerate the reference pages that are made from code
 	$(BIN)/python tools/generate_reference.py
 
+##@ Cleaning up
 .PHONY: clean
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) $(STAMPS) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

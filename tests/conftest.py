@@ -1,5 +1,6 @@
 """What all tests share: hypothesis profiles, workload and vectors beside the checkout."""
 
+import gzip
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,12 +35,17 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 @pytest.fixture
-def wycheproof_ed25519() -> Path:
-    """The Ed25519 suite of Wycheproof, where it lies beside the checkout."""
-    path = SHARED / "vectors" / "wycheproof" / "ed25519.json.gz"
-    if not path.exists():
-        pytest.skip("the Wycheproof suite does not lie beside this checkout")
-    return path
+def wycheproof() -> Callable[[str], list[dict[str, Any]]]:
+    """A reader of Wycheproof suites by file name, where they lie beside the checkout."""
+
+    def groups(name: str) -> list[dict[str, Any]]:
+        path = SHARED / "vectors" / "wycheproof" / f"{name}.json.gz"
+        if not path.exists():
+            pytest.skip("the Wycheproof suite does not lie beside this checkout")
+        found: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))["testGroups"]
+        return found
+
+    return groups
 
 
 class NodeProcess:

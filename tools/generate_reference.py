@@ -14,7 +14,7 @@ from prometheus_client import Metric
 
 from luxrelay.archive.schema import RAW, TABLES
 from luxrelay.bus import structure
-from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
+from luxrelay.bus.semantics import LIVE_RULES, PROVEN_RULES, SYNC_RULES, VALIDATOR_RULES
 from luxrelay.cli.main import build_parser
 from luxrelay.errors import CATALOGUE
 from luxrelay.gossip import GossipStats
@@ -80,7 +80,12 @@ def verdicts_page() -> str:
     for code in order:
         section, reason = structure.REASONS[code]
         lines.append(f"| {code.value} `{code.name.lower()}` | {reason} | {section} |")
-    for title, rules in (("Live: gossip and publish", LIVE_RULES), ("History: sync", SYNC_RULES)):
+    for title, rules in (
+        ("Live: gossip and publish", LIVE_RULES),
+        ("History: sync", SYNC_RULES),
+        ("In order: a validator's view", VALIDATOR_RULES),
+        ("After the signature, everywhere", PROVEN_RULES),
+    ):
         lines += [
             f"\n## {title}\n",
             "| code | verdict | rule broken | source |",
@@ -90,7 +95,11 @@ def verdicts_page() -> str:
             f"| {r.code.value} `{r.code.name.lower()}` | {r.kind.name} | {r.reason} | {r.section} |"
             for r in rules
         ]
-    lines.append("\nThen come the blob, the announcement's signature and the sender's signature.")
+    lines.append(
+        "\nBetween the rules of a view and those after the signature stand the blob, the\n"
+        "announcement's signature and the sender's signature. Rules on policies, fees, finality,\n"
+        "slots and rates are asked where the node knows what they need."
+    )
     return "\n".join(lines) + "\n"
 
 

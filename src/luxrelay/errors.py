@@ -43,13 +43,38 @@ _ENTRIES: Final = (
     ),
     ErrorEntry(
         "bus.policy",
-        "The bytes are not a canonical PolicyV1.",
-        "Re-encode the policy; one policy has one encoding.",
+        "The bytes are not a canonical policy, or the document may not take effect.",
+        "Re-encode the policy; one policy has one encoding, and its version must rise.",
+    ),
+    ErrorEntry(
+        "bus.fee",
+        "The bytes are not a fee proof of a known kind and version.",
+        "Drop the message; docs/reference/fees-and-policies.md gives the layout.",
+    ),
+    ErrorEntry(
+        "bus.sidecar",
+        "The bytes are not a TFHESidecarV1 container.",
+        "Drop the sidecar and count it against the peer.",
+    ),
+    ErrorEntry(
+        "bus.finality",
+        "The bytes are not a finality statement of a signer we trust.",
+        "Check the file, its signer and its number.",
+    ),
+    ErrorEntry(
+        "bus.commitment",
+        "The bytes are no container of KZG commitments, or no polynomials of a payload.",
+        "Drop the message; its sender must build it again.",
     ),
     ErrorEntry(
         "bus.key",
         "The key bytes do not fit the signature scheme.",
         "Check the scheme byte and the key length.",
+    ),
+    ErrorEntry(
+        "bus.kzg",
+        "KZG commitments cannot be made or checked here.",
+        "Install the extra: pip install 'luxrelay[kzg]'.",
     ),
     ErrorEntry(
         "gossip.argument",
@@ -197,6 +222,11 @@ _ENTRIES: Final = (
         "Run it again: what was written stays and is not written twice.",
     ),
     ErrorEntry(
+        "testing.foreign",
+        "The program under test cannot be run, or does not speak the line protocol.",
+        "vectors/README.md describes it: one JSON object a line in, one a line out.",
+    ),
+    ErrorEntry(
         "cli.usage",
         "The command was called with values that do not fit.",
         "See --help of the command.",
@@ -281,15 +311,45 @@ class HeaderError(RemoteError):
 
 
 class PolicyError(RemoteError):
-    """Bytes that are no canonical policy."""
+    """Bytes that are no canonical policy, or a document that may not replace another."""
 
     default_code = "bus.policy"
+
+
+class FeeError(RemoteError):
+    """Bytes that are no fee proof."""
+
+    default_code = "bus.fee"
+
+
+class SidecarError(RemoteError):
+    """Bytes that are no TFHE sidecar."""
+
+    default_code = "bus.sidecar"
+
+
+class FinalityError(RemoteError):
+    """Bytes that are no finality statement, or one that may not be applied."""
+
+    default_code = "bus.finality"
+
+
+class CommitmentError(RemoteError):
+    """Bytes that are no KZG container and no polynomials."""
+
+    default_code = "bus.commitment"
 
 
 class KeyFormatError(RemoteError):
     """Key bytes that do not fit their scheme."""
 
     default_code = "bus.key"
+
+
+class KzgUnavailableError(ResourceError):
+    """The extra for KZG commitments is missing or its setup is not the ceremony's."""
+
+    default_code = "bus.kzg"
 
 
 class GossipArgumentError(LocalError):
@@ -392,6 +452,12 @@ class ArchiveError(ResourceError):
     """Spark, its jars or a table folder is in the way."""
 
     default_code = "archive.setup"
+
+
+class VectorError(ResourceError):
+    """A program under test that cannot be run or does not speak the line protocol."""
+
+    default_code = "testing.foreign"
 
 
 class UsageError(LocalError):

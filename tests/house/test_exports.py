@@ -26,6 +26,7 @@ PROMISED = {
     "luxrelay.net": {"RelayHost", "GossipDriver", "NetConfig"},
     "luxrelay.node": {"NodeConfig", "load_config"},
     "luxrelay.sim": {"ChatMessage", "generate_chat", "read_chat"},
+    "luxrelay.testing": {"message_line", "signing_key", "breakages"},
 }  # fmt: skip
 
 

@@ -4,44 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from luxrelay.bus import (
-    MsgHeader,
-    NamespaceId,
-    NamespacePolicy,
-    TFHESidecarRef,
-    validate_structure,
-)
-from luxrelay.bus.constants import FLAG_TFHE_SIDECAR, MAX_BLOB_BYTES, MAX_U64
-from luxrelay.bus.schemes import SCHEMES
+from luxrelay.bus import MsgHeader, NamespacePolicy, validate_structure
 from luxrelay.errors import HeaderError, PolicyError
-
-hashes = st.binary(min_size=32, max_size=32).filter(any)
-u64 = st.integers(1, MAX_U64)
-
-
-@st.composite
-def headers(draw: st.DrawFn) -> MsgHeader:
-    """Well-formed headers of all five schemes, with and without a sidecar."""
-    spec = SCHEMES[draw(st.sampled_from(sorted(SCHEMES)))]
-    sidecar = None
-    if draw(st.booleans()):
-        sidecar = TFHESidecarRef(commitment=draw(hashes), epoch=draw(u64))
-    filler = draw(st.binary(min_size=1, max_size=8))
-    key = (filler * spec.key_field_bytes)[: spec.key_field_bytes - 1]
-    blob_len = draw(st.integers(0, MAX_BLOB_BYTES))
-    return MsgHeader(
-        namespace_id=NamespaceId(draw(st.binary(min_size=20, max_size=20).filter(any))),
-        seq=draw(u64),
-        timestamp=draw(st.integers(0, MAX_U64)),
-        blob_commitment=draw(hashes) if blob_len else bytes(32),
-        blob_len=blob_len,
-        policy_hash=draw(hashes),
-        sender_pub_key=bytes([spec.scheme]) + key,
-        signature=(filler * spec.signature_bytes)[: spec.signature_bytes],
-        fee_proof=draw(st.sampled_from([b"\x00", b"\x01voucher", b"\x04" + bytes(800)])),
-        flags=spec.flags | (FLAG_TFHE_SIDECAR if sidecar else 0),
-        tfhe_sidecar=sidecar,
-    )
+from luxrelay.testing.strategies import headers, policies
 
 
 @given(headers())
@@ -98,6 +63,12 @@ def test_mutated_json_decodes_or_says_why(
         assert isinstance(MsgHeader.from_json(obj), MsgHeader)
     except HeaderError:
         return
+
+
+@given(policies())
+def test_policy_round_trip(policy: NamespacePolicy) -> None:
+    """decode(encode(p)) == p, and the hash is that of the bytes (11-23)."""
+    assert NamespacePolicy.decode(policy.encode()) == policy
 
 
 @given(st.binary(max_size=300))

@@ -2,17 +2,15 @@
 
 Theory of operation
 -------------------
-*Decides* which rows become messages, how copies of one message become one row, and what a batch
-that runs again may write.
-*Does not know* how relays are read (`source`) or bytes are checked (`decode`).
+*Decides* how far a run goes and what it leaves behind for the next one.
+*Does not know* how relays are read (`source`), bytes are checked (`decode`), rows are written
+(`batches`).
 One streaming query with ``Trigger.AvailableNow`` reads up to the heads of its start and ends. Each
 micro-batch goes once through Python on the executors (parse, hash, verify), is persisted, and is
 then counted, grouped by content id and written: one Delta commit for messages, and one for rejects
 when there are any.
-*Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a batch
-that runs again after a crash is refused there. Within one checkpoint a sequence is read once, so
-appending is enough. When a checkpoint was lost and the archive reads again from the relays, the
-batches are merged by content id instead.
+*Exactly once*: a stream's batch has a number, and its range of sequences is on disk before it is
+read; the tables remember the numbers they have (`batches`).
 *Bounds*: ``rows_per_batch`` raw rows in one micro-batch.
 *What else to change when you change this*: `schema`, `completeness`.
 
@@ -22,43 +20,27 @@ Source: decisions J8, J11, P42; 21-52.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from luxrelay.archive.batches import BatchReport, BatchWriter
 from luxrelay.archive.decode import check_batches
 from luxrelay.archive.folder import ArchiveFolder, writing
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
-from luxrelay.archive.schema import CHECKED, CODE_UNREAD, MESSAGES, REJECTS, TABLES, Table
+from luxrelay.archive.schema import CHECKED, TABLES, Table
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.transit import recover
 from luxrelay.errors import ArchiveError, LuxRelayError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
 _FAILED_HINT: Final = "run it again: what was written stays and is not written twice"
 _CAUSE_CHARS: Final = 400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """What one micro-batch did."""
-
-    batch: int
-    """Its number in the checkpoint, from 0."""
-    rows: int
-    """Raw rows read, all relays together."""
-    messages: int
-    """Messages in it, each counted once."""
-    rejected: int
-    """Rows that are no messages."""
-    seconds: float
-    """Time from reading to the last commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +126,7 @@ def ingest(
     began = time.monotonic()
     with writing(out) as folder:
         _create_tables(session.spark, folder)
-        writer = _BatchWriter(folder, progress)
+        writer = BatchWriter(folder, progress)
         _run(session.spark, options, folder, writer)
     return IngestReport(
         batches=tuple(writer.batches),
@@ -173,7 +155,7 @@ def table_name(folder: ArchiveFolder, table: Table) -> str:
 
 
 def _run(
-    spark: SparkSession, options: dict[str, str], folder: ArchiveFolder, writer: _BatchWriter
+    spark: SparkSession, options: dict[str, str], folder: ArchiveFolder, writer: BatchWriter
 ) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
@@ -207,136 +189,3 @@ def failure(error: Exception, what: str) -> LuxRelayError:
         hint=_FAILED_HINT,
         code="archive.failed",
     )
-
-
-@dataclass(slots=True)
-class _BatchWriter:
-    """Writes micro-batches; lives on the driver."""
-
-    folder: ArchiveFolder
-    progress: Callable[[BatchReport], None] | None
-    batches: list[BatchReport] = field(default_factory=list)
-    rows_by_relay: Counter[str] = field(default_factory=Counter)
-    rejected_by_code: Counter[int] = field(default_factory=Counter)
-    unread: Counter[str] = field(default_factory=Counter)
-
-    def write(self, checked: DataFrame, batch: int) -> None:
-        """Write one micro-batch; called by Spark, again after a crash with the same number."""
-        began = time.monotonic()
-        now_ms = int(time.time() * 1000)
-        checked = checked.persist()  # three actions follow, each would read the relays again
-        try:
-            rows, rejected = self._count(checked)
-            messages = _messages_of(checked, now_ms).persist()
-            count = messages.count()
-            if count:
-                self._write_messages(messages, batch)
-            messages.unpersist()
-            if rejected:
-                self._write_rejects(_rejects_of(checked, now_ms), batch)
-        finally:
-            checked.unpersist()
-        report = BatchReport(
-            batch=batch,
-            rows=rows,
-            messages=count,
-            rejected=rejected,
-            seconds=time.monotonic() - began,
-        )
-        self.batches.append(report)
-        if self.progress is not None:
-            self.progress(report)
-
-    def _count(self, checked: DataFrame) -> tuple[int, int]:
-        rows = rejected = 0
-        for relay, code, count in checked.groupBy("relay", "code").count().collect():
-            if code == CODE_UNREAD:
-                self.unread[relay] += count
-                continue
-            rows += count
-            self.rows_by_relay[relay] += count
-            if code:
-                rejected += count
-                self.rejected_by_code[code] += count
-        return rows, rejected
-
-    def _write_messages(self, messages: DataFrame, batch: int) -> None:
-        if self.folder.marker.checkpoints > 1:
-            self._merge(messages)
-        else:
-            self._append(messages, MESSAGES, batch)
-
-    def _write_rejects(self, rejects: DataFrame, batch: int) -> None:
-        self._append(rejects, REJECTS, batch)
-
-    def _append(self, frame: DataFrame, table: Table, batch: int) -> None:
-        writer = frame.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", self.folder.marker.checkpoint)
-        writer.option("txnVersion", batch).save(str(self.folder.table(table)))
-
-    def _merge(self, messages: DataFrame) -> None:
-        """Add what is new, and to what is known the relays that were not counted yet."""
-        from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
-
-        days = [str(day) for (day,) in messages.select("date").distinct().collect()]
-        within = ", ".join(f"DATE'{day}'" for day in days)
-        relays = "array_sort(array_union(t.relays, s.relays))"
-        (
-            DeltaTable.forPath(messages.sparkSession, str(self.folder.table(MESSAGES)))
-            .alias("t")
-            .merge(
-                messages.alias("s"),
-                f"t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id",
-            )
-            .whenMatchedUpdate(
-                condition="size(array_except(s.relays, t.relays)) > 0",
-                set={
-                    "relays": relays,
-                    "copies": f"size({relays})",
-                    "blob": "coalesce(t.blob, s.blob)",
-                    "received_at": "least(t.received_at, s.received_at)",
-                    "latency_ms": "least(t.latency_ms, s.latency_ms)",
-                    "expires_at": "greatest(t.expires_at, s.expires_at)",
-                },
-            )
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
-
-
-def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
-    """Return one row a content id: the copy that came first, and who had one.
-
-    Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is
-    preferred, because a relay may hold the header alone.
-    """
-    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
-
-    own = {"content_id", "received_at", "expires_at", "latency_ms", "copies", "relays"}
-    carried = [name for name in MESSAGES.names if name not in own and name != "ingested_at"]
-    order = f.struct(f.col("blob").isNull(), f.col("received_at"), f.col("digest"))
-    grouped = (
-        checked.where(f.col("code") == 0)
-        .groupBy("content_id")
-        .agg(
-            f.min_by(f.struct(*carried), order).alias("first"),
-            f.min("received_at").alias("received_at"),
-            f.max("expires_at").alias("expires_at"),
-            f.array_sort(f.collect_set("relay")).alias("relays"),
-        )
-    )
-    made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
-    made |= {name: f.col(name) for name in ("content_id", "received_at", "expires_at", "relays")}
-    made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
-    made["copies"] = f.size("relays")
-    made["ingested_at"] = f.lit(now_ms).cast("bigint")
-    columns = [made[name].alias(name) for name in MESSAGES.names]
-    return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
-
-
-def _rejects_of(checked: DataFrame, now_ms: int) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
-
-    rejected = checked.where(f.col("code").isNotNull() & ~f.col("code").isin(0, CODE_UNREAD))
-    named = rejected.withColumnRenamed("namespace_id", "namespace")
-    return named.withColumn("ingested_at", f.lit(now_ms).cast("bigint")).select(*REJECTS.names)

@@ -35,6 +35,8 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss} %p %c{1} %m%n%throwable{short.message}
 """
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ARROW_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of one batch that Spark hands to Python."""
 _END_S: Final = 30
 """Longest wait for the JVM to end, seconds."""
 _LOG_TAIL: Final = 600
@@ -210,8 +212,9 @@ def spark_settings(config: SessionConfig, work: Path) -> list[tuple[str, str]]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # The default of 50 tasks to read a table's log costs more than the log of a small table.
         "spark.databricks.delta.snapshotPartitions": "2",
-        # A batch handed to Python is bounded by rows; a row is at most 2 MiB and a header.
+        # What Python is handed at once is bounded by rows and by bytes: payloads reach 2 MiB.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
     }
     if config.master.startswith("local"):
         settings["spark.driver.bindAddress"] = "127.0.0.1"

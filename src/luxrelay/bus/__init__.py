@@ -1,6 +1,10 @@
 """What a message is: headers, keys, commitments, namespaces, verdicts. Pure."""
 
+from luxrelay.bus.authorization import Access, authorize_write
 from luxrelay.bus.commitment import check_blob, sha3_commitment
+from luxrelay.bus.fee import FeeKind, FeeProof
+from luxrelay.bus.fee_verifiers import FeeVerifiers
+from luxrelay.bus.finality import FinalityOracle, FinalityState
 from luxrelay.bus.header import (
     ContentId,
     Digest,
@@ -13,42 +17,77 @@ from luxrelay.bus.header import (
 )
 from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
 from luxrelay.bus.keys import SigningKey, VerifyKey, verify_header, verify_headers
+from luxrelay.bus.kzg import KzgCommitment, kzg_available, kzg_commit, verify_kzg
+from luxrelay.bus.limits import LimitConfig, RateLimiter
 from luxrelay.bus.namespace import (
+    Naming,
+    create_namespace,
     derived_namespace,
+    direct_namespace,
+    dkg_namespace,
+    group_namespace,
     is_reserved,
     lane,
     namespace_id,
     topic_namespace,
 )
-from luxrelay.bus.policy import Identity, IdentityType, NamespacePolicy, WritersMode
+from luxrelay.bus.policy import Identity, IdentityType, NamespacePolicy, TokenGate, WritersMode
+from luxrelay.bus.quota import QuotaLedger
+from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
 from luxrelay.bus.schemes import SignatureScheme
 from luxrelay.bus.semantics import ValidationContext, validate
+from luxrelay.bus.sidecar import TFHESidecar, check_sidecar
+from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.bus.structure import validate_structure
 from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
 
 __all__ = [
     "ACCEPTED",
+    "Access",
     "Code",
     "ContentId",
     "Digest",
+    "FeeKind",
+    "FeeProof",
+    "FeeVerifiers",
+    "FinalityOracle",
+    "FinalityState",
     "HybridClock",
     "Identity",
     "IdentityType",
+    "KzgCommitment",
+    "LimitConfig",
     "MessageId",
     "MsgHeader",
     "NamespaceId",
     "NamespacePolicy",
+    "Naming",
+    "PolicyRegistry",
+    "QuotaLedger",
+    "RateLimiter",
+    "RegistryConfig",
     "SignatureScheme",
+    "SignedPolicy",
     "SigningKey",
+    "TFHESidecar",
     "TFHESidecarRef",
+    "TokenGate",
     "ValidationContext",
     "Verdict",
     "VerdictKind",
     "VerifyKey",
     "WritersMode",
+    "authorize_write",
     "check_blob",
+    "check_sidecar",
+    "create_namespace",
     "derived_namespace",
+    "direct_namespace",
+    "dkg_namespace",
+    "group_namespace",
     "is_reserved",
+    "kzg_available",
+    "kzg_commit",
     "lane",
     "message_id",
     "namespace_id",
@@ -61,4 +100,5 @@ __all__ = [
     "validate_structure",
     "verify_header",
     "verify_headers",
+    "verify_kzg",
 ]

@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 from Crypto.Hash import keccak
 
 from luxrelay.bus import constants as c
+from luxrelay.bus.algorithms import parse_secp256k1
 from luxrelay.bus.schemes import SignatureScheme
-from luxrelay.bus.structure import KEY_START, Spans, check_structure, structure_verdict
+from luxrelay.bus.structure import Fields, first_broken_rule, read_fields, structure_verdict
 from luxrelay.bus.verdict import Code
-from luxrelay.errors import BusArgumentError, HeaderError
+from luxrelay.errors import BusArgumentError, HeaderError, KeyFormatError
 
 NamespaceId = NewType("NamespaceId", bytes)
 """20 bytes (LP-6410)."""
@@ -32,7 +33,6 @@ Digest = NewType("Digest", bytes)
 ContentId = NewType("ContentId", bytes)
 """SHA3-256(headerHash ‖ senderPubKey), 32 bytes: what is signed and who signed it (J11)."""
 
-_FIXED: Final = Struct(">BB20sQQ32sI32sH")
 _PREIMAGE: Final = Struct(">BB20sQQ32sI32s")
 _U16: Final = Struct(">H")
 _SIDECAR: Final = Struct(">32sQ")
@@ -159,39 +159,13 @@ class MsgHeader:
         Source: LP-6411 §1.2, §3.1.
 
         """
-        raw = bytes(data)
-        spans = check_structure(raw)
-        if isinstance(spans, Code):
-            raise _header_error(spans, raw)
-        return cls._from_spans(raw, spans)
-
-    @classmethod
-    def _from_spans(cls, raw: bytes, spans: Spans) -> MsgHeader:
-        version, flags, namespace, seq, timestamp, commitment, blob_len, policy, _ = (
-            _FIXED.unpack_from(raw)
-        )
-        header = object.__new__(cls)
-        put = object.__setattr__  # the structural rules are stricter than __post_init__
-        put(header, "version", version)
-        put(header, "flags", flags)
-        put(header, "namespace_id", NamespaceId(namespace))
-        put(header, "seq", seq)
-        put(header, "timestamp", timestamp)
-        put(header, "blob_commitment", commitment)
-        put(header, "blob_len", blob_len)
-        put(header, "policy_hash", policy)
-        put(header, "sender_pub_key", raw[KEY_START : spans.key_end])
-        put(header, "signature", raw[spans.signature_start : spans.signature_end])
-        put(header, "fee_proof", raw[spans.fee_start : spans.fee_end])
-        sidecar = None
-        if flags & c.FLAG_TFHE_SIDECAR:
-            reference, epoch = _SIDECAR.unpack_from(raw, spans.fee_end)
-            sidecar = TFHESidecarRef(commitment=reference, epoch=epoch)
-        put(header, "tfhe_sidecar", sidecar)
-        put(header, "_raw", raw)
-        put(header, "_hash", None)
-        put(header, "_digest", None)
-        put(header, "_content", None)
+        raw = data if type(data) is bytes else bytes(data)
+        fields = read_fields(raw)
+        if fields is None:
+            raise _header_error(first_broken_rule(raw), raw)
+        draft: Any = _Draft(raw, fields)
+        draft.__class__ = cls
+        header: MsgHeader = draft
         return header
 
     @property
@@ -305,6 +279,41 @@ class MsgHeader:
         return cls.decode(header.encode())
 
 
+class _Draft:
+    """A header that is still being filled: the slots of `MsgHeader`, not yet frozen.
+
+    Filled like this and then turned into a MsgHeader by its class, a header is decoded twice as
+    fast as through ``object.__setattr__``, which a frozen class demands for each field. The rules
+    of structure, stricter than ``__post_init__``, have been applied before.
+    """
+
+    __slots__ = MsgHeader.__slots__
+
+    def __init__(self, raw: bytes, fields: Fields) -> None:
+        (
+            self.version,
+            self.flags,
+            self.namespace_id,
+            self.seq,
+            self.timestamp,
+            self.blob_commitment,
+            self.blob_len,
+            self.policy_hash,
+            self.sender_pub_key,
+            self.signature,
+            self.fee_proof,
+            has_sidecar,
+        ) = fields
+        self.tfhe_sidecar = _sidecar_at_the_end(raw) if has_sidecar else None
+        self._raw = raw
+        self._hash = self._digest = self._content = None
+
+
+def _sidecar_at_the_end(raw: bytes) -> TFHESidecarRef:
+    reference, epoch = _SIDECAR.unpack_from(raw, len(raw) - c.SIDECAR_BYTES)
+    return TFHESidecarRef(commitment=reference, epoch=epoch)
+
+
 def message_id(namespace_id: NamespaceId, seq: int) -> MessageId:
     """Return SHA3-256(namespaceId ‖ seq big-endian), 32 bytes.
 
@@ -317,15 +326,22 @@ def message_id(namespace_id: NamespaceId, seq: int) -> MessageId:
 def sender_address(key_field: bytes) -> bytes:
     """Return the 20-byte address of a senderPubKey field.
 
-    The last 20 bytes of Keccak-256 over the key without its scheme byte (LP-6460, H27).
-    secp256k1 keys follow the Ethereum rule on the uncompressed point and are not derived here.
+    The last 20 bytes of Keccak-256 over the key without its scheme byte; of secp256k1, as
+    Ethereum does, over the 64 bytes X ‖ Y of the point (LP-6460, H27).
 
     Raises:
-        BusArgumentError: the field is empty or of a scheme without a rule here.
+        BusArgumentError: the field is empty, or of secp256k1 and no compressed point.
 
     """
-    if not key_field or key_field[0] == SignatureScheme.SECP256K1:
-        raise BusArgumentError("no address rule for this key", where="senderPubKey")
+    if not key_field:
+        raise BusArgumentError("an empty key has no address", where="senderPubKey")
+    if key_field[0] == SignatureScheme.SECP256K1:
+        try:
+            point = parse_secp256k1(key_field[1:])
+        except KeyFormatError as error:
+            raise BusArgumentError(error.what, where=error.where) from error
+        uncompressed = point.format(compressed=False)[1:]
+        return keccak.new(digest_bits=256, data=uncompressed).digest()[-c.ADDRESS_BYTES :]
     return keccak.new(digest_bits=256, data=key_field[1:]).digest()[-c.ADDRESS_BYTES :]
 
 

@@ -5,7 +5,7 @@ Source: decisions J1; the retention document's packed stamps.
 
 from typing import Final
 
-from luxrelay.bus.constants import HLC_COUNTER_BITS, MAX_U64
+from luxrelay.bus.constants import HLC_COUNTER_BITS, LIVE_TOLERANCE_MS, MAX_U64
 from luxrelay.errors import BusArgumentError
 
 _COUNTER_MASK: Final = (1 << HLC_COUNTER_BITS) - 1
@@ -36,11 +36,20 @@ class HybridClock:
     physical part, so that timestamps in a namespace never go back (J1).
     """
 
-    __slots__ = ("_stamp",)
+    __slots__ = ("_ahead_max_ms", "_stamp")
 
-    def __init__(self, stamp: int = 0) -> None:
-        """Start at a persisted stamp, or at zero."""
+    def __init__(self, stamp: int = 0, *, ahead_max_ms: int = LIVE_TOLERANCE_MS) -> None:
+        """Start at a persisted stamp, or at zero.
+
+        Args:
+            stamp: The packed stamp to stay above.
+            ahead_max_ms: How far ahead of our wall clock a remote stamp may be, milliseconds.
+                A message beyond the live tolerance is ignored anyway (H14); taking its stamp
+                would carry ours out of everybody's tolerance.
+
+        """
         self._stamp = stamp
+        self._ahead_max_ms = ahead_max_ms
 
     def now(self, wall_ms: int) -> int:
         """Return a stamp later than every one before, at ``wall_ms`` or after it."""
@@ -48,6 +57,8 @@ class HybridClock:
         return self._stamp
 
     def observe(self, remote_stamp: int, wall_ms: int) -> int:
-        """Return a stamp later than ``remote_stamp`` and than every one of ours."""
+        """Return a stamp later than every one of ours, and than a remote one within bounds."""
+        if remote_stamp > pack_stamp(wall_ms + self._ahead_max_ms, _COUNTER_MASK):
+            return self.now(wall_ms)
         self._stamp = max(pack_stamp(wall_ms, 0), self._stamp + 1, remote_stamp + 1)
         return self._stamp

@@ -1,35 +1,49 @@
-"""`NamespacePolicy` and its canonical PolicyV1 bytes: one policy, one encoding, one hash.
+"""`NamespacePolicy` and its canonical bytes, PolicyV1/1: one policy, one encoding, one hash.
 
-PolicyV1 := version u16 ‖ owner Identity ‖ writersMode u8 ‖ u32 length ‖ writersData ‖
-messagesPerSecond u32 ‖ bytesPerSecond u64 ‖ burstMessages u32 ‖ encryptionMode u8 ‖ tfheOrch u8 ‖
-retentionClass u8 ‖ pqMode u8 ‖ customLen u16 ‖ customData; all big-endian.
-Identity := type u8 ‖ u16 length ‖ bytes.
+    PolicyV1    := version u16 ‖ owner Identity ‖ writersMode u8 ‖ u32 length ‖ writersData
+                   ‖ messagesPerSecond u32 ‖ bytesPerSecond u64 ‖ burstMessages u32
+                   ‖ encryptionMode u8 ‖ tfheOrch u8 ‖ retentionClass u8 ‖ pqMode u8
+                   ‖ customLen u16 ‖ customData
+    Identity    := type u8 ‖ u16 length ‖ bytes
+    writersData := nothing (Open, OwnerOnly) | count u16 ‖ Identity… (Allowlist)
+                   | kind u8 ‖ chainId u64 ‖ contract 20 ‖ minBalance 32 ‖ flag u8 ‖ tokenId 32
 
-This build encodes the writer modes Open, OwnerOnly and Allowlist; custom data is carried as bytes.
+All big-endian. Identities stand in ascending byte order, once each. A tokenId that is not there is
+flag 0 and 32 zero bytes. customData is a CBOR map (`luxrelay.bus.cbor`), or no bytes when there
+are no parameters: an empty map would be a second encoding of the same policy.
 
-Source: LP-6410 §3; lux-family facts on the canonical encoding; S1, H33.
+Source: LP-6410 §3; lux-family facts on the canonical encoding; S1, S21, H33.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from luxrelay.bus.cbor import CborValue, decode_cbor, encode_cbor
 from luxrelay.bus.constants import ADDRESS_BYTES, MAX_U32, MAX_U64
+from luxrelay.bus.reader import ByteReader
+from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import BusArgumentError, PolicyError
 
 _RATES: Final = Struct(">IQI")
 _TAIL: Final = Struct(">BBBBH")
+_GATE: Final = Struct(">BQ20s")
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
-MAX_IDENTITY_BYTES: Final = 2048
-"""Longest identity; a raw ML-DSA-65 key fits."""
+MAX_U256: Final = 2**256 - 1
+MAX_IDENTITY_BYTES: Final = 4096
+"""Longest identity; a raw ML-DSA-87 key fits."""
 MAX_WRITERS: Final = 10_000
+"""Most writers of an allowlist; ``MAX_POLICY_BYTES`` holds about 2,800 wallets."""
 MAX_CUSTOM_BYTES: Final = 4096
+"""Longest customData."""
 MAX_POLICY_BYTES: Final = 64 * 1024
+"""Longest policy."""
 
 
 class IdentityType(IntEnum):
@@ -49,7 +63,21 @@ class WritersMode(IntEnum):
 
     OPEN = 0
     ALLOWLIST = 1
+    TOKEN_GATED = 2
     OWNER_ONLY = 3
+
+
+class TokenKind(IntEnum):
+    """What a token gate counts."""
+
+    NATIVE = 0
+    """The chain's own coin: no contract, no token id."""
+    FUNGIBLE = 1
+    """A balance of a contract, no token id (ERC-20)."""
+    NON_FUNGIBLE = 2
+    """Tokens of a contract, or the one with the token id (ERC-721)."""
+    MULTI = 3
+    """A balance of one token id of a contract (ERC-1155)."""
 
 
 class EncryptionMode(IntEnum):
@@ -85,7 +113,7 @@ class Identity:
     type: IdentityType
     """Which kind of identity."""
     value: bytes
-    """Its bytes; a wallet address has 20."""
+    """Its bytes: a wallet address of 20, a key field of its scheme's length, else 1 or more."""
 
     def __post_init__(self) -> None:
         """Refuse lengths the encoding cannot hold."""
@@ -95,10 +123,73 @@ class Identity:
             )
         if self.type is IdentityType.WALLET and len(self.value) != ADDRESS_BYTES:
             raise BusArgumentError("a wallet address has 20 bytes", where="Identity.value")
+        if self.type is IdentityType.RAW_KEY:
+            spec = SCHEMES.get(self.value[0])
+            if spec is None or len(self.value) != spec.key_field_bytes:
+                raise BusArgumentError(
+                    "a raw key is a senderPubKey field of exact length", where="Identity.value"
+                )
 
     def encode(self) -> bytes:
         """Return type ‖ u16 length ‖ bytes."""
         return bytes([self.type]) + _U16.pack(len(self.value)) + self.value
+
+    @classmethod
+    def read(cls, reader: ByteReader) -> Identity:
+        """Return the identity that ``reader`` stands at.
+
+        Raises:
+            RemoteError: the reader's own error, for bytes that are no identity.
+
+        """
+        kind, value = reader.u8(), reader.take(reader.u16())
+        try:
+            return cls(IdentityType(kind), value)
+        except BusArgumentError as error:
+            raise reader.fail(error.what) from error
+        except ValueError as error:
+            raise reader.fail(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenGate:
+    """Writers are who holds enough of a token (LP-6410)."""
+
+    kind: TokenKind
+    """What is counted."""
+    chain_id: int
+    """The chain the balance stands on, u64."""
+    contract: bytes
+    """The token's contract, 20 bytes; zero for the native coin."""
+    min_balance: int
+    """Least balance that may write, u256 from 1, in the token's smallest unit."""
+    token_id: int | None = None
+    """The one token that counts, u256; MULTI needs it, NON_FUNGIBLE may have it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing or has no encoding."""
+        _require(0 <= self.chain_id <= MAX_U64, "chain_id", "a u64")
+        _require(len(self.contract) == ADDRESS_BYTES, "contract", f"{ADDRESS_BYTES} bytes")
+        _require(1 <= self.min_balance <= MAX_U256, "min_balance", "a u256 from 1")
+        native = self.kind is TokenKind.NATIVE
+        _require(any(self.contract) != native, "contract", "zero for NATIVE and only for it")
+        if self.token_id is None:
+            _require(self.kind is not TokenKind.MULTI, "token_id", "given for MULTI")
+        else:
+            _require(0 <= self.token_id <= MAX_U256, "token_id", "a u256")
+            single = self.kind in {TokenKind.NON_FUNGIBLE, TokenKind.MULTI}
+            _require(single, "token_id", "absent for NATIVE and FUNGIBLE")
+
+    def encode(self) -> bytes:
+        """Return the 94 bytes of writersData."""
+        return b"".join(
+            (
+                _GATE.pack(self.kind, self.chain_id, self.contract),
+                self.min_balance.to_bytes(32, "big"),
+                bytes([self.token_id is not None]),
+                (self.token_id or 0).to_bytes(32, "big"),
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +224,9 @@ class NamespacePolicy:
     pq_mode: PqMode = PqMode.CLASSICAL
     """Which schemes may sign."""
     custom: bytes = b""
-    """customData as it stands on the wire."""
+    """customData as it stands on the wire: a deterministic CBOR map, or nothing."""
+    token_gate: TokenGate | None = None
+    """Present exactly in the mode TOKEN_GATED."""
 
     def __post_init__(self) -> None:
         """Refuse what has no canonical encoding."""
@@ -141,14 +234,16 @@ class NamespacePolicy:
         _require(0 <= self.messages_per_second <= MAX_U32, "messages_per_second", "a u32")
         _require(0 <= self.bytes_per_second <= MAX_U64, "bytes_per_second", "a u64")
         _require(0 <= self.burst_messages <= MAX_U32, "burst_messages", "a u32")
-        _require(len(self.custom) <= MAX_CUSTOM_BYTES, "custom", f"≤ {MAX_CUSTOM_BYTES} bytes")
         _require(len(self.writers) <= MAX_WRITERS, "writers", f"≤ {MAX_WRITERS} identities")
         listed = self.writers_mode is WritersMode.ALLOWLIST
         _require(listed or not self.writers, "writers", "empty unless writers_mode is ALLOWLIST")
         encoded = [identity.encode() for identity in self.writers]
         _require(encoded == sorted(set(encoded)), "writers", "sorted by bytes and unique")
+        gated = self.writers_mode is WritersMode.TOKEN_GATED
+        _require((self.token_gate is not None) == gated, "token_gate", "given for TOKEN_GATED")
         tfhe = self.encryption_mode is EncryptionMode.TFHE
         _require(tfhe or not self.tfhe_orch, "tfhe_orch", "False unless encryption_mode is TFHE")
+        _check_custom(self.custom)
         _require(len(self.encode()) <= MAX_POLICY_BYTES, "policy", f"≤ {MAX_POLICY_BYTES} bytes")
 
     def encode(self) -> bytes:
@@ -156,6 +251,8 @@ class NamespacePolicy:
         data = b""
         if self.writers_mode is WritersMode.ALLOWLIST:
             data = _U16.pack(len(self.writers)) + b"".join(i.encode() for i in self.writers)
+        elif self.token_gate is not None:
+            data = self.token_gate.encode()
         return b"".join(
             (
                 _U16.pack(self.version),
@@ -180,6 +277,13 @@ class NamespacePolicy:
         """SHA3-256 of the canonical bytes: what headers bind to (LP-6411 §2.6)."""
         return hashlib.sha3_256(self.encode()).digest()
 
+    @property
+    def custom_params(self) -> Mapping[str, CborValue]:
+        """The parameters in ``custom``; empty without any."""
+        value = decode_cbor(self.custom) if self.custom else {}
+        assert isinstance(value, Mapping)  # __post_init__ admits nothing else
+        return value
+
     @classmethod
     def decode(cls, data: bytes) -> NamespacePolicy:
         """Return the policy that ``data`` is the one encoding of.
@@ -191,51 +295,42 @@ class NamespacePolicy:
         """
         if len(data) > MAX_POLICY_BYTES:
             raise PolicyError(f"a policy has at most {MAX_POLICY_BYTES} bytes", where="policy")
-        reader = _Reader(bytes(data))
+        reader = ByteReader(bytes(data), PolicyError, "policy")
         try:
             policy = _read_policy(cls, reader)
-        except (ValueError, BusArgumentError) as error:
-            raise PolicyError(str(error), where=f"policy byte {reader.offset}") from error
-        if reader.offset != len(data) or policy.encode() != data:
-            raise PolicyError("the encoding is not canonical", where=f"policy byte {reader.offset}")
+        except BusArgumentError as error:
+            raise reader.fail(error.what) from error
+        except ValueError as error:
+            raise reader.fail(str(error)) from error
+        reader.end()
+        if policy.encode() != data:
+            raise reader.fail("the encoding is not canonical")
         return policy
 
 
-class _Reader:
-    """Takes bytes from the front and says where they ran out."""
+def encode_custom(params: Mapping[str, CborValue]) -> bytes:
+    """Return the customData bytes of parameters: no bytes for none.
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.offset = 0
+    Raises:
+        BusArgumentError: a value has no place in the profile, or the map is too long.
 
-    def take(self, count: int) -> bytes:
-        if self.offset + count > len(self.data):
-            raise PolicyError("the policy is cut", where=f"policy byte {self.offset}")
-        self.offset += count
-        return self.data[self.offset - count : self.offset]
-
-    def u8(self) -> int:
-        return self.take(1)[0]
-
-    def u16(self) -> int:
-        return int(_U16.unpack(self.take(2))[0])
-
-    def u32(self) -> int:
-        return int(_U32.unpack(self.take(4))[0])
-
-    def identity(self) -> Identity:
-        kind = IdentityType(self.u8())
-        return Identity(kind, self.take(self.u16()))
+    """
+    data = encode_cbor(params) if params else b""
+    _check_custom(data)
+    return data
 
 
-def _read_policy(cls: type[NamespacePolicy], reader: _Reader) -> NamespacePolicy:
-    version, owner, mode = reader.u16(), reader.identity(), WritersMode(reader.u8())
+def _read_policy(cls: type[NamespacePolicy], reader: ByteReader) -> NamespacePolicy:
+    version, owner, mode = reader.u16(), Identity.read(reader), WritersMode(reader.u8())
     length, start = reader.u32(), reader.offset
     writers: tuple[Identity, ...] = ()
+    gate = None
     if mode is WritersMode.ALLOWLIST:
-        writers = tuple(reader.identity() for _ in range(reader.u16()))
+        writers = tuple(Identity.read(reader) for _ in range(reader.u16()))
+    elif mode is WritersMode.TOKEN_GATED:
+        gate = _read_gate(reader)
     if reader.offset - start != length:
-        raise PolicyError("writersData has another length than it says", where="writersData")
+        raise reader.fail("writersData has another length than it says")
     per_second, byte_rate, burst = _RATES.unpack(reader.take(_RATES.size))
     encryption, tfhe, retention, pq, custom = _TAIL.unpack(reader.take(_TAIL.size))
     return cls(
@@ -243,6 +338,7 @@ def _read_policy(cls: type[NamespacePolicy], reader: _Reader) -> NamespacePolicy
         owner=owner,
         writers_mode=mode,
         writers=writers,
+        token_gate=gate,
         messages_per_second=per_second,
         bytes_per_second=byte_rate,
         burst_messages=burst,
@@ -252,6 +348,31 @@ def _read_policy(cls: type[NamespacePolicy], reader: _Reader) -> NamespacePolicy
         pq_mode=PqMode(pq),
         custom=reader.take(custom),
     )
+
+
+def _read_gate(reader: ByteReader) -> TokenGate:
+    kind, chain_id, contract = _GATE.unpack(reader.take(_GATE.size))
+    balance, flag, token_id = reader.u256(), reader.u8(), reader.u256()
+    return TokenGate(
+        kind=TokenKind(kind),
+        chain_id=chain_id,
+        contract=contract,
+        min_balance=balance,
+        token_id=token_id if flag else None,
+    )
+
+
+def _check_custom(data: bytes) -> None:
+    _require(len(data) <= MAX_CUSTOM_BYTES, "custom", f"≤ {MAX_CUSTOM_BYTES} bytes")
+    if not data:
+        return
+    try:
+        value = decode_cbor(data)
+    except PolicyError as error:
+        raise BusArgumentError(
+            f"custom is no deterministic CBOR: {error.what}", where="NamespacePolicy.custom"
+        ) from error
+    _require(isinstance(value, dict) and bool(value), "custom", "a map that is not empty, or b''")
 
 
 def _require(holds: bool, name: str, demand: str) -> None:

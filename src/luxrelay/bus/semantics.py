@@ -1,30 +1,60 @@
-"""The rules that need context, as one ordered table per profile, cheapest first.
+"""The rules that need context, as ordered tables, cheapest first.
 
 Theory of operation
 -------------------
-*Decides* whether a well-formed header is acceptable here and now: for gossip (`LIVE_RULES`) and
-for history that another relay serves (`SYNC_RULES`). *Does not know* clocks, stores or sockets:
-everything comes in a `ValidationContext`. Each row is one condition with one code; the signature
-is the last row, because it costs a thousand times what the others do (H29), and a caller with
-many messages asks for the cheap rows only and verifies signatures in groups.
-*Deviations from the specification*: ±30 s holds for live messages only (H14); a gap is accepted
-up to ``ahead_max`` and parked by the store (H16); an unknown policy is ignored, not rejected (H19).
+*Decides* whether a well-formed header is acceptable here and now: for gossip (`LIVE_RULES`), for
+history that another relay serves (`SYNC_RULES`), and for a validator that keeps a namespace in
+order (`VALIDATOR_RULES`). *Does not know* clocks, stores or sockets: everything comes in a
+`ValidationContext`, and what it leaves out is not asked. Each row is one condition with one code.
+*Order*: rows without a hash, then rows with a hash or a look-up, then the signature, which costs a
+thousand times as much (H29), then `PROVEN_RULES`: what may be asked only of a proven sender,
+because it costs signatures or asks the outside (fee proofs, token balances). A denied writer is
+rejected before the signature, since the key it claims is the one refused; an allowed one is
+nothing until the signature holds. A caller with many messages asks for the first rows, verifies
+signatures in groups, then asks for the last.
+*Profiles*: a relay takes messages out of order, parks up to ``ahead_max`` and ignores what may be
+right elsewhere; a validator takes the next one only and rejects the rest (H16, H18).
+*Deviations from the specification*: ±30 s holds for live messages only (H14); an unknown policy is
+ignored by relays, not rejected (H19).
 *What else to change when you change this*: the verdict table in docs/reference/verdicts.md.
 
-Source: LP-6411 §3.2; decisions H14–H29, G28, J6 and the verdict table.
+Source: LP-6411 §3.2; decisions H14–H29, G20, G28, J6, J11 and the verdict table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from luxrelay.bus import constants as c
-from luxrelay.bus.header import MsgHeader, NamespaceId
+from luxrelay.bus.authorization import (
+    Access,
+    BalanceCheck,
+    IdentityCheck,
+    allowed_scheme,
+    authorize_write,
+    sidecar_fits,
+)
+from luxrelay.bus.fee_verifiers import FeeVerifiers
+from luxrelay.bus.header import ContentId, MsgHeader, NamespaceId
 from luxrelay.bus.keys import SIGNING_SCHEMES, verify_header
 from luxrelay.bus.namespace import lane
+from luxrelay.bus.policy import NamespacePolicy, WritersMode
 from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
+
+SLOT_SENDERS_MAX: Final = 4
+"""Senders a slot keeps (H17, J11)."""
+_FREE_ONLY: Final = FeeVerifiers("none")
+
+
+class SlotRival(NamedTuple):
+    """A message that holds a place in the header's slot already."""
+
+    content_id: ContentId
+    """What is signed and who signed it."""
+    sender: bytes
+    """The senderPubKey field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +62,7 @@ class ValidationContext:
     """All that a verdict depends on besides the header."""
 
     now_ms: int
-    """The reference clock, Unix milliseconds."""
+    """The reference clock, Unix milliseconds; a validator gives the median of its peers'."""
     parent: NamespaceId
     """Namespace of the topic, or the parent that a sync request named."""
     policy_hashes: frozenset[bytes]
@@ -45,28 +75,117 @@ class ValidationContext:
     """Live clock tolerance, milliseconds (LP-6411 §2.3)."""
     ttl_ms: int = 600_000
     """Time to live of the store, milliseconds; history older than this is not wanted (H14)."""
+    policies: Mapping[bytes, NamespacePolicy] = field(default_factory=dict)
+    """Full policies by hash; a hash in force without one is checked as a hash only (H20)."""
+    balances: BalanceCheck | None = None
+    """Answers token gates; without it they are not for this node to tell."""
+    identities: IdentityCheck | None = None
+    """Resolves writers that are neither key nor address."""
+    predecessor_ms: int | None = None
+    """Timestamp of the nearest message before this one in its namespace; None when unknown."""
+    predecessor_final: bool = False
+    """Whether that message is finalized."""
+    finalized_seq: int = 0
+    """Finalized head of the header's namespace; 0 without an oracle (J9)."""
+    duplicate: bool = False
+    """Whether the content is stored already."""
+    slot: tuple[SlotRival, ...] = ()
+    """What holds places in the header's slot (J11)."""
+    over_limit: Callable[[MsgHeader], bool] | None = None
+    """Peeks at the rate limits without taking anything (G20); charge after the signature."""
+    fees: FeeVerifiers = _FREE_ONLY
+    """Checks fee proofs; the default takes kind 0 and ignores the rest."""
+    kzg: bool = False
+    """Whether this node checks KZG commitments (H2)."""
+    schemes: frozenset[int] = frozenset(SIGNING_SCHEMES)
+    """Signature schemes this node verifies."""
 
 
 class ContextRule(NamedTuple):
-    """One condition with one answer."""
+    """One condition with one answer; ``answer`` replaces it where the reason depends on more."""
 
     code: Code
     kind: VerdictKind
     section: str
     reason: str
     broken: Callable[[MsgHeader, ValidationContext], bool]
+    answer: Callable[[MsgHeader, ValidationContext], Verdict] | None = None
 
+    def verdict(self, header: MsgHeader, context: ValidationContext) -> Verdict:
+        """Return what a header that breaks the rule gets."""
+        if self.answer is not None:
+            return self.answer(header, context)
+        return Verdict(self.kind, self.code, f"{self.reason} ({self.section})")
+
+
+def equivocates(header: MsgHeader, slot: Iterable[SlotRival]) -> bool:
+    """Return True when the sender has another content in the same slot: evidence (H17)."""
+    return any(
+        rival.sender == header.sender_pub_key and rival.content_id != header.content_id
+        for rival in slot
+    )
+
+
+def _policy(header: MsgHeader, context: ValidationContext) -> NamespacePolicy | None:
+    return context.policies.get(header.policy_hash)
+
+
+def _pq_broken(header: MsgHeader, context: ValidationContext) -> bool:
+    policy = _policy(header, context)
+    return policy is not None and not allowed_scheme(policy, header.sender_pub_key)
+
+
+def _sidecar_broken(header: MsgHeader, context: ValidationContext) -> bool:
+    policy = _policy(header, context)
+    return policy is not None and not sidecar_fits(policy, header)
+
+
+def _access(header: MsgHeader, context: ValidationContext) -> Access:
+    """Return what can be said of the writer without asking a chain."""
+    policy = _policy(header, context)
+    if policy is None or policy.writers_mode is WritersMode.TOKEN_GATED:
+        return Access.ALLOWED
+    return authorize_write(header, policy, None, context.identities)
+
+
+def _gate_access(header: MsgHeader, context: ValidationContext) -> Access:
+    policy = _policy(header, context)
+    if policy is None or policy.writers_mode is not WritersMode.TOKEN_GATED:
+        return Access.ALLOWED
+    return authorize_write(header, policy, context.balances, context.identities)
+
+
+def _regresses(header: MsgHeader, context: ValidationContext) -> bool:
+    return context.predecessor_ms is not None and header.timestamp < context.predecessor_ms
+
+
+def _loses_slot(header: MsgHeader, context: ValidationContext) -> bool:
+    """Return True when the slot keeps others: the store's own order, the content id (J11)."""
+    if not context.slot:
+        return False
+    best: dict[bytes, bytes] = {}
+    for content, sender in sorted(context.slot):
+        best.setdefault(sender, content)
+    own = best.get(header.sender_pub_key)
+    if own is not None:
+        return own <= header.content_id
+    smaller = sum(content < header.content_id for content in best.values())
+    return smaller >= SLOT_SENDERS_MAX
+
+
+_IGNORE: Final = VerdictKind.IGNORE
+_REJECT: Final = VerdictKind.REJECT
 
 _UNKNOWN_NAMESPACE: Final = ContextRule(
     Code.INVALID_NAMESPACE,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.1",
     "the namespace is not one this node knows",
     lambda _, context: not context.policy_hashes,
 )
 _WRONG_TOPIC: Final = ContextRule(
     Code.WRONG_TOPIC,
-    VerdictKind.REJECT,
+    _REJECT,
     "G28, J6",
     "the header's namespace is neither the topic's nor the sender's lane of it",
     lambda header, context: (
@@ -76,75 +195,226 @@ _WRONG_TOPIC: Final = ContextRule(
 )
 _KZG: Final = ContextRule(
     Code.UNSUPPORTED_COMMITMENT,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.4, H2",
     "KZG commitments need luxrelay[kzg]",
-    lambda header, _: header.flags & c.FLAG_KZG_COMMITMENT != 0,
+    lambda header, context: header.flags & c.FLAG_KZG_COMMITMENT != 0 and not context.kzg,
 )
 _SCHEME: Final = ContextRule(
     Code.UNSUPPORTED_SCHEME,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.7",
-    "this build cannot verify the signature scheme",
-    lambda header, _: header.sender_pub_key[0] not in SIGNING_SCHEMES,
+    "this node does not verify the signature scheme",
+    lambda header, context: header.sender_pub_key[0] not in context.schemes,
 )
-_FEE_KIND: Final = ContextRule(
+_FEE_FORM: Final = ContextRule(
     Code.FEE_TOO_LOW,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.9",
-    "this node has no verifier for the fee proof's kind",
-    lambda header, _: header.fee_proof[0] != 0,
+    "this node has no verifier for the fee proof's kind; what is wrong for everybody is a REJECT",
+    lambda header, context: (
+        (
+            header.fee_proof != c.FEE_NONE
+            or context.fees is not _FREE_ONLY  # a node may have no free tier
+        )
+        and not context.fees.form(header, context.parent).accepted
+    ),
+    lambda header, context: context.fees.form(header, context.parent),
 )
 _POLICY: Final = ContextRule(
     Code.POLICY_VIOLATION,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.6, H19",
     "policyHash is none that is in force here",
     lambda header, context: header.policy_hash not in context.policy_hashes,
 )
+_PQ_MODE: Final = ContextRule(
+    Code.POLICY_VIOLATION,
+    _REJECT,
+    "LP-6410 §4, H28",
+    "the policy's pqMode does not allow the signature scheme",
+    _pq_broken,
+)
+_SIDECAR: Final = ContextRule(
+    Code.POLICY_VIOLATION,
+    _REJECT,
+    "LP-6411 §2.10, H22",
+    "the policy demands a TFHE sidecar that is missing, or forbids the one that is there",
+    _sidecar_broken,
+)
 _LIVE_CLOCK: Final = ContextRule(
     Code.TIMESTAMP_INVALID,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "LP-6411 §2.3, H14",
     "the timestamp is further from our clock than the tolerance",
     lambda header, context: abs(header.timestamp - context.now_ms) > context.tolerance_ms,
 )
 _AHEAD: Final = ContextRule(
     Code.SEQUENCE_GAP,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "H16",
     "the sequence is further ahead of our head than we park",
     lambda header, context: header.seq > context.contiguous_seq + context.ahead_max,
 )
 _FUTURE: Final = ContextRule(
     Code.TIMESTAMP_INVALID,
-    VerdictKind.REJECT,
+    _REJECT,
     "H14",
     "history from the future: the timestamp is ahead of our clock by more than the tolerance",
     lambda header, context: header.timestamp > context.now_ms + context.tolerance_ms,
 )
 _PAST: Final = ContextRule(
     Code.EXPIRED,
-    VerdictKind.IGNORE,
+    _IGNORE,
     "H14, P14",
     "the message is older than this store keeps",
     lambda header, context: (
         header.timestamp + context.ttl_ms + context.tolerance_ms < context.now_ms
     ),
 )
+_FINALIZED: Final = ContextRule(
+    Code.DUPLICATE,
+    _IGNORE,
+    "LP-6413, J9",
+    "the sequence is not above the finalized head",
+    lambda header, context: header.seq <= context.finalized_seq,
+)
+_REGRESSION: Final = ContextRule(
+    Code.TIMESTAMP_INVALID,
+    _REJECT,
+    "LP-6411 §2.3, H13",
+    "the timestamp is before that of the finalized predecessor",
+    lambda header, context: context.predecessor_final and _regresses(header, context),
+)
+_PENDING_REGRESSION: Final = ContextRule(
+    Code.TIMESTAMP_INVALID,
+    _IGNORE,
+    "LP-6411 §2.3, H13",
+    "the timestamp is before that of the predecessor",
+    _regresses,
+)
+_DUPLICATE: Final = ContextRule(
+    Code.DUPLICATE,
+    _IGNORE,
+    "LP-6421 §3.2",
+    "the message is stored already",
+    lambda _, context: context.duplicate,
+)
+_CONTENTION: Final = ContextRule(
+    Code.CONTENTION,
+    _IGNORE,
+    "H17, J11",
+    "other candidates keep the slot",
+    _loses_slot,
+)
+_RATE: Final = ContextRule(
+    Code.RATE_LIMITED,
+    _IGNORE,
+    "LP-6422, G20",
+    "a rate or quota is used up",
+    lambda header, context: context.over_limit is not None and context.over_limit(header),
+)
+_WRITER: Final = ContextRule(
+    Code.POLICY_VIOLATION,
+    _REJECT,
+    "LP-6410 §4, H27",
+    "the policy does not let this sender write",
+    lambda header, context: _access(header, context) is Access.DENIED,
+)
+_WRITER_UNKNOWN: Final = ContextRule(
+    Code.UNCHECKABLE,
+    _IGNORE,
+    "LP-6410 §4",
+    "this node cannot resolve the identities of the policy's writers",
+    lambda header, context: _access(header, context) is Access.UNKNOWN,
+)
 _SIGNATURE: Final = ContextRule(
     Code.INVALID_SIGNATURE,
-    VerdictKind.REJECT,
+    _REJECT,
     "LP-6411 §2.8",
     "the signature does not verify",
     lambda header, _: not verify_header(header),
 )
+_GATE: Final = ContextRule(
+    Code.POLICY_VIOLATION,
+    _REJECT,
+    "LP-6410 §4",
+    "the sender does not hold what the token gate asks",
+    lambda header, context: _gate_access(header, context) is Access.DENIED,
+)
+_GATE_UNKNOWN: Final = ContextRule(
+    Code.UNCHECKABLE,
+    _IGNORE,
+    "LP-6410 §4",
+    "this node cannot tell what the sender holds",
+    lambda header, context: _gate_access(header, context) is Access.UNKNOWN,
+)
+_FEE_PROOF: Final = ContextRule(
+    Code.FEE_TOO_LOW,
+    _REJECT,
+    "LP-6411 §2.9, H3",
+    "the fee proof's signatures do not hold; what this node cannot check is an IGNORE",
+    lambda header, context: (
+        header.fee_proof != c.FEE_NONE and not context.fees.prove(header).accepted
+    ),
+    lambda header, context: context.fees.prove(header),
+)
+_NOT_NEXT: Final = ContextRule(
+    Code.SEQUENCE_GAP,
+    _REJECT,
+    "LP-6411 §2.2, H18",
+    "the sequence is not the one after the head",
+    lambda header, context: header.seq != context.contiguous_seq + 1,
+)
 
-_COMMON: Final = (_UNKNOWN_NAMESPACE, _WRONG_TOPIC, _KZG, _SCHEME, _FEE_KIND, _POLICY)
-LIVE_RULES: Final = (*_COMMON, _LIVE_CLOCK, _AHEAD)
-"""Gossip and publish, without the signature."""
-SYNC_RULES: Final = (*_COMMON, _FUTURE, _PAST)
-"""History served by a relay, without the signature."""
+
+def _stricter(rule: ContextRule) -> ContextRule:
+    """Return the rule as a validator has it: what a relay ignores, it rejects."""
+    return rule._replace(kind=_REJECT)
+
+
+_COMMON: Final = (_UNKNOWN_NAMESPACE, _WRONG_TOPIC, _KZG, _SCHEME, _FEE_FORM, _POLICY)
+_BY_POLICY: Final = (_PQ_MODE, _SIDECAR)
+_KNOWN_ALREADY: Final = (_DUPLICATE, _CONTENTION, _RATE, _WRITER, _WRITER_UNKNOWN)
+LIVE_RULES: Final = (
+    *_COMMON,
+    _LIVE_CLOCK,
+    _AHEAD,
+    _FINALIZED,
+    *_BY_POLICY,
+    _REGRESSION,
+    _PENDING_REGRESSION,
+    *_KNOWN_ALREADY,
+)
+"""Gossip and publish, before the signature."""
+SYNC_RULES: Final = (
+    *_COMMON,
+    _FUTURE,
+    _PAST,
+    *_BY_POLICY,
+    _PENDING_REGRESSION,
+    *_KNOWN_ALREADY,
+)
+"""History served by a relay, before the signature."""
+VALIDATOR_RULES: Final = (
+    _stricter(_UNKNOWN_NAMESPACE),
+    _WRONG_TOPIC,
+    _KZG,
+    _SCHEME,
+    _FEE_FORM,
+    _stricter(_POLICY),
+    _stricter(_DUPLICATE),
+    _NOT_NEXT,
+    _stricter(_LIVE_CLOCK),
+    *_BY_POLICY,
+    _stricter(_PENDING_REGRESSION),
+    _RATE,
+    _WRITER,
+    _WRITER_UNKNOWN,
+)
+"""The ordered view of a namespace, before the signature (LP-6411 §3.2, H16)."""
+PROVEN_RULES: Final = (_GATE, _GATE_UNKNOWN, _FEE_PROOF)
+"""After the signature, in every profile."""
 
 
 def check_context(
@@ -153,18 +423,18 @@ def check_context(
     """Return the verdict of the first broken rule, or ACCEPT; the signature is not checked."""
     for rule in rules:
         if rule.broken(header, context):
-            return Verdict(rule.kind, rule.code, f"{rule.reason} ({rule.section})")
+            return rule.verdict(header, context)
     return ACCEPTED
 
 
 def validate(
     header: MsgHeader, context: ValidationContext, rules: Iterable[ContextRule] = LIVE_RULES
 ) -> Verdict:
-    """Return the full verdict on one header: the context's rules, then the signature.
+    """Return the full verdict on one header: the context's rules, the signature, the proven ones.
 
     Source: LP-6411 §3.2; 11-38.
     """
-    return check_context(header, context, (*rules, _SIGNATURE))
+    return check_context(header, context, (*rules, _SIGNATURE, *PROVEN_RULES))
 
 
 def signature_verdict(*, holds: bool) -> Verdict:

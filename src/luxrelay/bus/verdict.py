@@ -78,6 +78,10 @@ class Code(IntEnum):
     STORE_FULL = 1211
     LOCAL_FAULT = 1212
     """Our own disk or queue; never the peer's fault."""
+    SIDECAR_INVALID = 1213
+    """The sidecar's container is not the one the header refers to (LP-6411 §2.10)."""
+    UNCHECKABLE = 1214
+    """The policy asks what this node cannot find out: a balance, an identity (LP-6410 §4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,44 +1,111 @@
-"""keys new, keys show: message keys in PKCS #8 files."""
+"""keys new, keys show, keys export-public: message keys in key files."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
-from luxrelay.bus import SigningKey
+from luxrelay.bus import SignatureScheme, SigningKey, sender_address
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json
-from luxrelay.node.keyfile import create_key_file, read_key_file
+from luxrelay.cli.passphrase import (
+    add_passphrase_file,
+    ask_new_passphrase,
+    open_key,
+    read_passphrase,
+)
+from luxrelay.errors import UsageError
+from luxrelay.node.keyfile import create_key_file
+
+SCHEMES: Final = {
+    "ed25519": SignatureScheme.ED25519,
+    "secp256k1": SignatureScheme.SECP256K1,
+    "ml-dsa-65": SignatureScheme.ML_DSA_65,
+    "ml-dsa-87": SignatureScheme.ML_DSA_87,
+    "hybrid": SignatureScheme.HYBRID_ED25519_ML_DSA_65,
+}
+"""What people call the signature schemes."""
+_NAMES: Final = {scheme: name for name, scheme in SCHEMES.items()}
 
 
 def register(commands: SubParsers) -> None:
     """Add the command."""
     keys = commands.add_parser("keys", help="make and show message keys")
     actions = keys.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, summary, run in (
-        ("new", "write a new Ed25519 key to FILE; an existing file is never replaced", _new),
-        ("show", "show the public half of the key in FILE", _show),
-    ):
-        parser = add_command(actions, name, summary, f"luxrelay keys {name} alice.pem", run)
-        parser.add_argument("file", type=Path, metavar="FILE", help="the PKCS #8 PEM file")
+    summary = "write a new key to FILE; an existing file is never replaced"
+    new = add_command(actions, "new", summary, "luxrelay keys new alice.pem --passphrase", _new)
+    new.add_argument(
+        "--scheme", choices=list(SCHEMES), default="ed25519", help="default %(default)s"
+    )
+    group = new.add_mutually_exclusive_group()
+    group.add_argument(
+        "--passphrase", action="store_true", help="encrypt the key; asks on the terminal"
+    )
+    group.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help="encrypt the key; first line of FILE is the passphrase",
+    )
+    summary = "show the public half of the key in FILE"
+    show = add_command(actions, "show", summary, "luxrelay keys show alice.pem", _show)
+    add_passphrase_file(show)
+    export = add_command(
+        actions,
+        "export-public",
+        "print the senderPubKey field of the key in FILE as hex",
+        "luxrelay keys export-public alice.pem --out alice.pub",
+        _export,
+    )
+    add_passphrase_file(export)
+    export.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write it to a new file instead; an existing file is never replaced",
+    )
+    for parser in (new, show, export):
+        parser.add_argument("file", type=Path, metavar="FILE", help="the key file")
+    for parser in (new, show):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    key = SigningKey.generate()
-    create_key_file(arguments.file, key)
+    passphrase = None
+    if arguments.passphrase_file is not None:
+        passphrase = read_passphrase(arguments.passphrase_file)
+    elif arguments.passphrase:
+        passphrase = ask_new_passphrase()
+    key = SigningKey.generate(SCHEMES[arguments.scheme])
+    create_key_file(arguments.file, key, passphrase)
     return _print(key, arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    return _print(read_key_file(arguments.file), arguments)
+    return _print(open_key(arguments.file, arguments.passphrase_file), arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    key = open_key(arguments.file, arguments.passphrase_file)
+    line = f"0x{key.public_field.hex()}\n"
+    if arguments.out is None:
+        print(line, end="")
+        return 0
+    try:
+        with arguments.out.open("x") as file:
+            file.write(line)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", where=str(arguments.out)) from error
+    return 0
 
 
 def _print(key: SigningKey, arguments: argparse.Namespace) -> int:
     shown = {
         "file": str(arguments.file),
-        "scheme": key.scheme.name.lower(),
+        "scheme": _NAMES[key.scheme],
         "senderPubKey": "0x" + key.public_field.hex(),
+        "address": "0x" + sender_address(key.public_field).hex(),
     }
     if arguments.json:
         print_json(shown)

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from luxrelay import __version__
-from luxrelay.cli import demo, doctor, header, keys, node, publish, query
+from luxrelay.cli import demo, doctor, header, keys, node, policy, publish, query, vectors
 from luxrelay.errors import LuxRelayError
 
-_COMMANDS = (demo, node, keys, header, publish, query, doctor)
+_COMMANDS = (demo, node, keys, header, policy, publish, query, vectors, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.node.config import load_config
+from luxrelay.node.policies import load_registry
 
 
 def register(commands: SubParsers) -> None:
@@ -33,5 +34,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config)
+    load_registry(config)
     print(f"{arguments.config}: well-formed; {len(config.namespaces)} namespaces")
     return 0

@@ -29,8 +29,8 @@ from luxrelay.cli.arguments import (
     hex_bytes,
 )
 from luxrelay.cli.output import print_json, table
+from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import InputError
-from luxrelay.node.keyfile import read_key_file
 from luxrelay.sync import PublishItem, PublishReceipt, RelaySyncClient
 
 _BATCH: Final = 256
@@ -50,6 +50,7 @@ def register(commands: SubParsers) -> None:
     add_relay(parser)
     add_namespace(parser)
     parser.add_argument("--key", type=Path, required=True, help="key file of the sender")
+    add_passphrase_file(parser)
     parser.add_argument(
         "--policy-hash",
         metavar="HEX",
@@ -68,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.policy_hash
         else default_policy(parent).policy_hash
     )
-    publisher = LanePublisher(read_key_file(arguments.key), parent, policy)
+    publisher = LanePublisher(open_key(arguments.key, arguments.passphrase_file), parent, policy)
     blobs = (text.encode() for text in arguments.text) if arguments.text else _lines()
     refused, shown = 0, []
     with RelaySyncClient(arguments.relay) as relay:

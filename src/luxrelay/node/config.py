@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +27,8 @@ Check = Callable[[Any], str | None]
 
 def _text(minimum: int = 1, maximum: int = 4096) -> Check:
     def check(value: Any) -> str | None:
-        fits = isinstance(value, str) and minimum <= len(value) <= maximum
-        return None if fits else f"text of {minimum} to {maximum} characters"
+        fits = isinstance(value, str) and minimum <= len(value) <= maximum and "\0" not in value
+        return None if fits else f"text of {minimum} to {maximum} characters, none of them NUL"
 
     return check
 
@@ -69,18 +70,57 @@ def _list_of(inner: Check, maximum: int) -> Check:
             expected = inner(entry)
             if expected is not None:
                 return f"a list whose entries are {expected}"
+        return None if len(set(value)) == len(value) else "a list that names each entry once"
+
+    return check
+
+
+def _multiaddress(pattern: str, ports: range, words: str) -> Check:
+    """Check a multiaddress as far as it can be told without loading libp2p."""
+    compiled = re.compile(pattern)
+
+    def check(value: Any) -> str | None:
+        found = compiled.fullmatch(value) if isinstance(value, str) else None
+        if found is None or int(found["port"]) not in ports or not _host_fits(found):
+            return words
         return None
 
     return check
 
 
-_MULTIADDRESS: Final = _match(
-    r"/(ip4|ip6|dns4|dns6)/[^/]+/tcp/[0-9]{1,5}(/p2p/[1-9A-HJ-NP-Za-km-z]{16,128})?",
+def _host_fits(found: re.Match[str]) -> bool:
+    try:
+        match found["kind"]:
+            case "ip4":
+                IPv4Address(found["host"])
+            case "ip6":
+                IPv6Address(found["host"])
+    except ValueError:
+        return False
+    return True
+
+
+def _host_port(value: Any) -> str | None:
+    found = _HOST_PORT_TEXT.fullmatch(value) if isinstance(value, str) else None
+    fits = found is not None and int(found["port"]) in _ANY_PORT
+    return None if fits else "an address such as 127.0.0.1:9641"
+
+
+_ANY_PORT: Final = range(65_536)
+_HOST_PORT_TEXT: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_LISTEN_ADDRESS: Final = _multiaddress(
+    r"/(?P<kind>ip4|ip6)/(?P<host>[^/]+)/tcp/(?P<port>[0-9]{1,5})",
+    _ANY_PORT,
     "a multiaddress such as /ip4/127.0.0.1/tcp/9640",
 )
-_HOST_PORT: Final = _match(
-    r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", "an address such as 127.0.0.1:9641"
+_PEER_ADDRESS: Final = _multiaddress(
+    r"/(?P<kind>ip4|ip6|dns4|dns6)/(?P<host>[^/]+)/tcp/(?P<port>[0-9]{1,5})"
+    r"/p2p/[1-9A-HJ-NP-Za-km-z]{16,128}",
+    _ANY_PORT[1:],
+    "a multiaddress with the peer's id, such as /ip4/127.0.0.1/tcp/9640/p2p/12D3KooW…",
 )
+SYNC_PEERS_MAX: Final = 32
+"""Most relays one catch-up may ask; each is a bit in the history of a hole."""
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
 _MIB: Final = 1024 * 1024
@@ -138,7 +178,7 @@ KEYS: Final = (
         "listen",
         ["/ip4/127.0.0.1/tcp/9640"],
         "multiaddress",
-        _list_of(_MULTIADDRESS, 8),
+        _list_of(_LISTEN_ADDRESS, 8),
         "Where libp2p listens; port 0 takes a free one.",
     ),
     Key(
@@ -146,7 +186,7 @@ KEYS: Final = (
         "peers",
         [],
         "multiaddress",
-        _list_of(_MULTIADDRESS, 64),
+        _list_of(_PEER_ADDRESS, 64),
         "Peers kept connected; each address ends in /p2p/ and the peer id.",
     ),
     Key(
@@ -218,7 +258,7 @@ KEYS: Final = (
         "listen",
         "127.0.0.1:9641",
         "host:port",
-        _HOST_PORT,
+        _host_port,
         "Where the RelaySync service listens; port 0 takes a free one (P37).",
     ),
     Key(
@@ -226,7 +266,7 @@ KEYS: Final = (
         "peers",
         [],
         "host:port",
-        _list_of(_HOST_PORT, 64),
+        _list_of(_host_port, SYNC_PEERS_MAX),
         "Relays whose history this node catches up from.",
     ),
     Key(
@@ -250,7 +290,7 @@ KEYS: Final = (
         "listen",
         "127.0.0.1:9642",
         "host:port",
-        _HOST_PORT,
+        _host_port,
         "Where /metrics, /healthz and /status answer; port 0 takes a free one.",
     ),
     Key(
@@ -277,6 +317,15 @@ KEYS: Final = (
         _match(r"|(0x)?[0-9a-fA-F]{64}", "64 hex digits"),
         "Hash of the policy in force; the default open policy of the namespace when absent.",
     ),
+    Key(
+        "namespace",
+        "policy_file",
+        "",
+        "path",
+        _text(0, 4096),
+        "File of signed policy documents; with it the node also checks writers, signature schemes "
+        "and sidecars. A relative path starts at the file's folder.",
+    ),
 )
 """Every key, in the order of the documentation."""
 
@@ -293,9 +342,11 @@ class NamespaceEntry:
     namespace_id: NamespaceId
     """The parent namespace; its lanes are carried with it."""
     policy_hash: bytes
-    """Hash of the policy in force, 32 bytes."""
+    """Hash of the policy in force, 32 bytes; empty when ``policy_file`` says it."""
     content_topic: str
     """The content topic it was derived from, or an empty text."""
+    policy_file: Path | None = None
+    """Signed policy documents, or None when only the hash is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,9 +383,11 @@ def load_config(path: Path) -> NodeConfig:
 
     """
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
+        with path.open("rb") as file:  # a device has no size, so what is read is bounded
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
             raise ConfigError(f"the file is larger than {FILE_BYTES_MAX} bytes", where=str(path))
-        text = path.read_bytes().decode()
+        text = data.decode()
     except OSError as error:
         raise ConfigError(
             f"cannot read the configuration: {error.strerror}",
@@ -362,6 +415,8 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}", where=source) from error
+    except RecursionError as error:
+        raise ConfigError("not TOML of ours: nested too deeply", where=source) from error
     lines = _Lines(text, source)
     _refuse_unknown(document, lines)
     values = {
@@ -391,7 +446,7 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         sync_interval_ms=sync["interval_ms"],
         allow_publish=sync["allow_publish"],
         http_listen=http["listen"],
-        namespaces=_namespaces(document, lines),
+        namespaces=_namespaces(document, lines, base),
     )
 
 
@@ -473,7 +528,9 @@ def _section_values(
     return values
 
 
-def _namespaces(document: Mapping[str, Any], lines: _Lines) -> tuple[NamespaceEntry, ...]:
+def _namespaces(
+    document: Mapping[str, Any], lines: _Lines, base: Path
+) -> tuple[NamespaceEntry, ...]:
     tables = document.get("namespace", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise ConfigError(
@@ -486,7 +543,7 @@ def _namespaces(document: Mapping[str, Any], lines: _Lines) -> tuple[NamespaceEn
     entries: dict[NamespaceId, NamespaceEntry] = {}
     for index, table in enumerate(tables):
         values = _section_values("namespace", table, lines, index)
-        entry = _namespace_entry(values, lines.where("namespace", occurrence=index))
+        entry = _namespace_entry(values, lines.where("namespace", occurrence=index), base)
         if entry.namespace_id in entries:
             raise ConfigError(
                 f"namespace {entry.namespace_id.hex()} is listed twice",
@@ -497,7 +554,7 @@ def _namespaces(document: Mapping[str, Any], lines: _Lines) -> tuple[NamespaceEn
     return tuple(entries.values())
 
 
-def _namespace_entry(values: Mapping[str, str], where: str) -> NamespaceEntry:
+def _namespace_entry(values: Mapping[str, str], where: str, base: Path) -> NamespaceEntry:
     topic, text = values["content_topic"], values["id"].removeprefix("0x")
     if bool(topic) == bool(text):
         raise ConfigError(
@@ -507,5 +564,13 @@ def _namespace_entry(values: Mapping[str, str], where: str) -> NamespaceEntry:
     if not any(namespace):
         raise ConfigError("the all-zero namespace is invalid", where=where, hint="see S6")
     declared = values["policy_hash"].removeprefix("0x")
+    if values["policy_file"]:
+        if declared:
+            raise ConfigError(
+                "policy_file and policy_hash are two ways to say one thing",
+                where=where,
+                hint="give one of the two",
+            )
+        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"])
     policy = bytes.fromhex(declared) if declared else default_policy(namespace).policy_hash
     return NamespaceEntry(namespace, policy, topic)

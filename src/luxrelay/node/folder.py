@@ -52,6 +52,8 @@ class DataFolder:
             if path.exists() and not path.is_dir():
                 raise NodeError("the data folder is a file", where=str(path), code="store.foreign")
             names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+            # A first start that was killed leaves the unfinished identity behind, and nothing else.
+            names -= {name for name in names if name.startswith(f".{IDENTITY_FILE}.")}
             if names and IDENTITY_FILE not in names:
                 raise NodeError(
                     f"the data folder holds {min(names)!r} and no identity of a node",

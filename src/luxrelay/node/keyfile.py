@@ -1,4 +1,4 @@
-"""Key files: PKCS #8 PEM in seed form, mode 0600, created whole or not at all.
+"""Key files: PKCS #8 PEM or a keystore, mode 0600, created whole or not at all.
 
 Source: crypto-notes on keys; LP-6411 §2.7.
 """
@@ -6,47 +6,52 @@ Source: crypto-notes on keys; LP-6411 §2.7.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from luxrelay.bus import SignatureScheme, SigningKey
 from luxrelay.errors import KeyFileError
+from luxrelay.node.keypem import decode_pem, encode_pem
+from luxrelay.node.keystore import COST_DEFAULT, is_keystore, open_keystore, seal_key
 
 FILE_BYTES_MAX: Final = 16 * 1024
 """Largest key file that is read."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-def create_key_file(path: Path, key: SigningKey) -> None:
+def create_key_file(
+    path: Path, key: SigningKey, passphrase: bytes | None = None, *, cost: int = COST_DEFAULT
+) -> None:
     """Write ``key`` to a new file that only its owner can read.
 
     The bytes are complete and on disk before the name appears; an existing file is never touched.
 
+    Args:
+        path: The new file.
+        key: A key of any scheme.
+        passphrase: Makes it a keystore; without one it is PKCS #8 PEM.
+        cost: Binary logarithm of the keystore's scrypt work.
+
     Raises:
-        KeyFileError: the file exists or the folder cannot be written.
+        KeyFileError: the file exists, the folder cannot be written, or the passphrase or the cost
+            is out of bounds.
 
     """
-    pem = Ed25519PrivateKey.from_private_bytes(key.seed).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
+    text = encode_pem(key) if passphrase is None else seal_key(key, passphrase, cost=cost)
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
         try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(scratch, path)  # unlike rename, link refuses to replace a key
         finally:
             scratch.unlink()
+        _sync_folder(path.parent)
     except FileExistsError as error:
         raise KeyFileError(
             "a file is there already", where=str(path), hint="choose another name or remove it"
@@ -55,39 +60,87 @@ def create_key_file(path: Path, key: SigningKey) -> None:
         raise KeyFileError(f"cannot write the key: {error.strerror}", where=str(path)) from error
 
 
-def read_key_file(path: Path) -> SigningKey:
-    """Return the key of a PKCS #8 PEM file.
+def read_key_file(path: Path, passphrase: bytes | None = None) -> SigningKey:
+    """Return the key of a PEM file or a keystore.
 
     Raises:
-        KeyFileError: the file is missing, readable by others, or holds no Ed25519 key.
+        KeyFileError: the file is missing, no regular file, readable by others, no key of a scheme
+            of ours; or a keystore without its passphrase; or a passphrase without a keystore.
 
     """
-    try:
-        status = path.stat()
-        if status.st_mode & _OTHERS:
+    text, where = _read(path), str(path)
+    if is_keystore(text):
+        if passphrase is None:
             raise KeyFileError(
-                f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
-                where=str(path),
-                hint=f"chmod 600 {path}",
+                "the key needs its passphrase", where=where, hint="give --passphrase-file FILE"
             )
-        if status.st_size > FILE_BYTES_MAX:
-            raise KeyFileError("too large for a key file", where=str(path))
-        pem = path.read_bytes()
-    except OSError as error:
-        raise KeyFileError(f"cannot read the key: {error.strerror}", where=str(path)) from error
-    try:
-        loaded = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise KeyFileError("no unencrypted PKCS #8 PEM key", where=str(path)) from error
-    if not isinstance(loaded, Ed25519PrivateKey):
-        raise KeyFileError("the key is not Ed25519", where=str(path))
-    return SigningKey.from_seed(SignatureScheme.ED25519, loaded.private_bytes_raw())
+        return open_keystore(text, passphrase, where)
+    if passphrase is not None:
+        raise KeyFileError(
+            "a passphrase for a key that is not encrypted", where=where, hint="leave it out"
+        )
+    return decode_pem(text, where)
+
+
+def needs_passphrase(path: Path) -> bool:
+    """Return True when ``path`` holds a keystore.
+
+    Raises:
+        KeyFileError: the file is missing, no regular file, too large or readable by others.
+
+    """
+    return is_keystore(_read(path))
 
 
 def read_or_create(path: Path) -> SigningKey:
-    """Return the key of ``path``, made on first use."""
+    """Return the Ed25519 key of ``path``, made on first use: a node's identity (G7).
+
+    Raises:
+        KeyFileError: see `read_key_file`; or the key is not Ed25519.
+
+    """
     if path.exists():
-        return read_key_file(path)
+        key = read_key_file(path)
+        if key.scheme is not SignatureScheme.ED25519:
+            raise KeyFileError("a node's identity key is not Ed25519", where=str(path))
+        return key
     key = SigningKey.generate()
     create_key_file(path, key)
     return key
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that nobody else may read; what is checked is what is read."""
+    try:
+        # without O_NONBLOCK, opening a pipe nobody writes to would wait for ever
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _check_private(descriptor, path)
+            text = os.read(descriptor, FILE_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise KeyFileError(f"cannot read the key: {error.strerror}", where=str(path)) from error
+    if len(text) > FILE_BYTES_MAX:
+        raise KeyFileError("too large for a key file", where=str(path))
+    return text
+
+
+def _check_private(descriptor: int, path: Path) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyFileError("no regular file", where=str(path))
+    if status.st_mode & _OTHERS:
+        raise KeyFileError(
+            f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=str(path),
+            hint=f"chmod 600 {path}",
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

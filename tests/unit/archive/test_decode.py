@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -101,6 +102,17 @@ def test_reject_signature(forge: Forge) -> None:
     assert row["digest"] is not None
     assert row["namespace_id"] == NS
     assert row["seq"] is row["content_id"] is None
+
+
+def test_reject_key_that_is_no_point(forge: Forge) -> None:
+    """A secp256k1 key of the right length that no curve has stops no batch (11-26)."""
+    message = forge()
+    header = MsgHeader.decode(message.header)
+    no_point = replace(header, sender_pub_key=b"\x02\x02" + b"\xff" * 32).encode()
+
+    rows = _checked(_row(message, header=no_point), _row(message))
+
+    assert [row["code"] for row in rows] == [Code.INVALID_SIGNATURE, 0]
 
 
 def test_reject_structure(forge: Forge) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from luxrelay.archive.batches import BatchReport
 from luxrelay.archive.folder import ArchiveFolder, Marker
-from luxrelay.archive.pipeline import BatchReport, IngestReport, failure, ingest, table_name
+from luxrelay.archive.pipeline import IngestReport, failure, ingest, table_name
 from luxrelay.archive.schema import MESSAGES
 from luxrelay.archive.session import ArchiveSession, SessionConfig
 from luxrelay.archive.transit import carry

@@ -19,6 +19,7 @@ def test_settings_keep_spark_at_home(tmp_path: Path) -> None:
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert settings["spark.ui.enabled"] == "false"
     assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert settings["spark.sql.execution.arrow.maxBytesPerBatch"] == str(module.ARROW_BYTES_MAX)
     assert settings["spark.sql.shuffle.partitions"] == "3"
     assert settings["spark.local.dir"].startswith(str(tmp_path))
     assert "log4j2.properties" in settings["spark.driver.extraJavaOptions"]

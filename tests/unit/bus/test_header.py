@@ -1,6 +1,7 @@
 """The header codec against vector V1 and its own laws."""
 
-from dataclasses import replace
+import pickle
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -96,6 +97,38 @@ def test_variable_fields_are_outside_the_hash(signed: MsgHeader) -> None:
     assert replace(signed, sender_pub_key=b"\x01" * 33).content_id != signed.content_id
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fee_proof": b"\x01another"},
+        {"signature": bytes(64)},
+        {"tfhe_sidecar": TFHESidecarRef(commitment=b"\x08" * 32, epoch=2)},
+    ],
+)
+def test_unsigned_fields_cannot_be_swapped_unnoticed(
+    unsigned: MsgHeader, key: SigningKey, change: dict[str, object]
+) -> None:
+    """What headerHash leaves out changes the digest; slot and content stay (11-32, H3, H38)."""
+    sidecar = TFHESidecarRef(commitment=b"\x07" * 32, epoch=1)
+    header = key.sign_header(replace(unsigned, flags=FLAG_TFHE_SIDECAR, tfhe_sidecar=sidecar))
+
+    swapped = MsgHeader.decode(replace(header, **change).encode())
+
+    assert swapped.digest != header.digest
+    assert (swapped.message_id, swapped.content_id) == (header.message_id, header.content_id)
+
+
+def test_decoded_header_is_frozen_and_whole(signed: MsgHeader) -> None:
+    """A decoded header is a MsgHeader like one that was built: frozen, hashable, picklable."""
+    decoded = MsgHeader.decode(bytearray(signed.encode()))
+
+    assert type(decoded) is MsgHeader
+    assert hash(decoded) == hash(signed)
+    assert pickle.loads(pickle.dumps(decoded)) == signed  # noqa: S301  our own bytes
+    with pytest.raises(FrozenInstanceError):
+        decoded.seq = 2  # type: ignore[misc]  # that is the point
+
+
 def test_json_form(signed: MsgHeader) -> None:
     """JSON has the names of LP-6411 §4.2, lower-case 0x hex and null for no sidecar (11-42)."""
     obj = signed.to_json()
@@ -183,7 +216,7 @@ def test_address_is_20_bytes_of_keccak(key: SigningKey) -> None:
 
 @pytest.mark.parametrize("field", [b"", b"\x02" + bytes(33)])
 def test_reject_address_without_rule(field: bytes) -> None:
-    """An empty key and a secp256k1 key have no address rule in this build."""
+    """An empty key and a secp256k1 key that is no compressed point have no address (H27)."""
     with pytest.raises(BusArgumentError):
         sender_address(field)
 

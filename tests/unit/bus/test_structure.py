@@ -1,5 +1,6 @@
 """Every structural rule, one test a rule."""
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -115,6 +116,33 @@ def test_reject_zero_commitment_of_a_blob(unsigned: MsgHeader, key: SigningKey) 
 def test_reject_length_above_its_limit(signed: MsgHeader, offset: int, code: Code) -> None:
     """A length of 65,535 is refused by its own limit before anything is sliced (11-44, H10)."""
     assert check(changed(signed, offset, b"\xff\xff")).code is code
+
+
+def test_no_length_allocates_before_its_check(signed: MsgHeader) -> None:
+    """Lengths of 65,535 in 120 bytes cost no more memory than the bytes themselves (11-44)."""
+    liar = changed(signed, 106, b"\xff\xff")[:120]
+    check(liar)
+
+    tracemalloc.start()
+    for _ in range(100):
+        check(liar)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 16 * 1024
+
+
+def test_field_limits_are_inclusive(signed: MsgHeader) -> None:
+    """At its limit a field is refused for its scheme's sake or not at all, above it for the limit.
+
+    The limits of LP-6411 §5: key 4,096, signature 8,192, fee 1,024, total 8,192 (11-43, H8).
+    """
+    assert check(replace(signed, sender_pub_key=b"\x01" * 4096).encode()).code is Code.KEY_LENGTH
+    assert check(changed(signed, 106, b"\x10\x01")).code is Code.KEY_TOO_LONG
+    assert check(changed(signed, 141, b"\x20\x00")).code is Code.TRUNCATED
+    assert check(changed(signed, 141, b"\x20\x01")).code is Code.SIGNATURE_TOO_LONG
+    assert check(replace(signed, fee_proof=b"\x01" * 1024).encode()).accepted
+    assert check(changed(signed, 207, b"\x04\x01")).code is Code.FEE_TOO_LONG
 
 
 def test_reject_unknown_scheme(signed: MsgHeader) -> None:

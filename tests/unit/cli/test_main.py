@@ -13,9 +13,14 @@ SUBCOMMANDS = [
     ["header", "encode"],
     ["header", "decode"],
     ["header", "verify"],
+    ["policy", "encode"],
+    ["policy", "decode"],
+    ["policy", "sign"],
     ["publish"],
     ["query"],
     ["head"],
+    ["vectors", "write"],
+    ["vectors", "check"],
     ["doctor"],
 ]
 

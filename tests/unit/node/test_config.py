@@ -7,9 +7,18 @@ import pytest
 from luxrelay.bus import topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
-from luxrelay.node.config import KEYS, NAMESPACES_MAX, NodeConfig, load_config, parse_config
+from luxrelay.node.config import (
+    KEYS,
+    NAMESPACES_MAX,
+    SYNC_PEERS_MAX,
+    NodeConfig,
+    load_config,
+    parse_config,
+)
+from luxrelay.sync import CatchUpConfig
 
 MINIMAL = '[node]\ndata_dir = "data"\n'
+PEER = "12D3KooWGGZge4cnNezVKmNfyTU6QKrdSJiTtRqEZwAo5xGfYwa9"
 
 
 def parse(text: str) -> NodeConfig:
@@ -84,6 +93,46 @@ def test_namespace_by_topic_and_by_id() -> None:
         (f'[node]\ndata_dir = "d"\n[[namespace]]\nid = "{"00" * 20}"\n', ":3", "all-zero"),
         ('[node\ndata_dir = "d"\n', "", "not TOML"),
         ('[node]\ndata_dir = "d"\n[gossip]\npeers = "x"\n', ":4", "a list"),
+        ('[node]\ndata_dir = "d\\u0000"\n', ":2", "NUL"),
+        ('[node]\ndata_dir = "d"\n[sync]\nlisten = "127.0.0.1:65536"\n', ":4", "127.0.0.1:9641"),
+        ('[node]\ndata_dir = "d"\n[http]\nlisten = "127.0.0.1:99999"\n', ":4", "does not fit"),
+        ('[node]\ndata_dir = "d"\n[sync]\npeers = ["h:1", "h:1"]\n', ":4", "each entry once"),
+        (
+            f'[node]\ndata_dir = "d"\n[sync]\npeers = {[f"h:{i}" for i in range(33)]}\n',
+            ":4",
+            "at most 32",
+        ),
+        (
+            '[node]\ndata_dir = "d"\n[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/65536"]\n',
+            ":4",
+            "multiaddress",
+        ),
+        (
+            '[node]\ndata_dir = "d"\n[gossip]\nlisten = ["/ip4/127.0.0.256/tcp/0"]\n',
+            ":4",
+            "multiaddress",
+        ),
+        (
+            '[node]\ndata_dir = "d"\n[gossip]\nlisten = ["/ip6/127.0.0.1/tcp/0"]\n',
+            ":4",
+            "multiaddress",
+        ),
+        (
+            f'[node]\ndata_dir = "d"\n[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/0/p2p/{PEER}"]\n',
+            ":4",
+            "multiaddress",
+        ),
+        (
+            '[node]\ndata_dir = "d"\n[gossip]\npeers = ["/ip4/127.0.0.1/tcp/9640"]\n',
+            ":4",
+            "with the peer's id",
+        ),
+        (
+            f'[node]\ndata_dir = "d"\n[gossip]\npeers = ["/ip4/127.0.0.1/tcp/0/p2p/{PEER}"]\n',
+            ":4",
+            "with the peer's id",
+        ),
+        (f"a = {'[' * 5000}{']' * 5000}\n", "", "nested too deeply"),
     ],
 )
 def test_reject_mistake_with_its_line(text: str, line: str, word: str) -> None:
@@ -117,6 +166,31 @@ def test_load_reports_files_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=word):
             load_config(path)
+
+
+def test_accept_every_kind_of_address() -> None:
+    """What can be listened on and what can be dialled is taken as it stands."""
+    config = parse(
+        MINIMAL
+        + '[gossip]\nlisten = ["/ip4/0.0.0.0/tcp/0", "/ip6/::1/tcp/65535"]\n'
+        + f'peers = ["/dns4/relay.example/tcp/1/p2p/{PEER}"]\n'
+        + '[sync]\nlisten = "[::1]:65535"\npeers = ["relay.example:1"]\n'
+    )
+
+    assert config.gossip_listen == ("/ip4/0.0.0.0/tcp/0", "/ip6/::1/tcp/65535")
+    assert config.gossip_peers == (f"/dns4/relay.example/tcp/1/p2p/{PEER}",)
+    assert (config.sync_listen, config.sync_peers) == ("[::1]:65535", ("relay.example:1",))
+
+
+def test_sync_peers_are_as_many_as_a_catch_up_asks() -> None:
+    """No list that the configuration takes is refused by the catch-up."""
+    assert SYNC_PEERS_MAX == CatchUpConfig().peers_max
+
+
+def test_load_stops_reading_at_the_bound() -> None:
+    """A device that never ends is refused, not read."""
+    with pytest.raises(ConfigError, match="larger"):
+        load_config(Path("/dev/zero"))
 
 
 def test_load_reads_a_file(tmp_path: Path) -> None:

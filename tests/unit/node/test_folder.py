@@ -26,6 +26,13 @@ def test_refuse_foreign_folder_unchanged(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_takes_a_folder_whose_first_start_was_killed(tmp_path: Path) -> None:
+    """An identity that was never finished does not lock its owner out."""
+    (tmp_path / ".identity.pem.123.new").write_bytes(b"")
+
+    assert DataFolder(tmp_path).identity().seed == DataFolder(tmp_path).identity().seed
+
+
 def test_refuse_file_and_impossible_place(tmp_path: Path) -> None:
     """A file is no folder, and a folder below a file cannot be made."""
     file = tmp_path / "file"

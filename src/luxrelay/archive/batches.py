@@ -1,0 +1,181 @@
+"""One micro-batch of checked rows into the tables; each batch once.
+
+Theory of operation
+-------------------
+*Decides* which rows become messages, how copies of one message become one row, and what a batch
+that runs again may write.
+*Does not know* where rows come from and how far a run goes (`pipeline`).
+A batch is persisted, counted, grouped by content id and written: one Delta commit for messages,
+and one for rejects when there are any.
+*Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a batch
+that runs again after a crash is refused there. Within one checkpoint a sequence is read once, so
+appending is enough. When a checkpoint was lost and the archive reads again from the relays, the
+batches are merged by content id instead.
+*Bounds*: none of its own; a batch is as large as the source's limit.
+*What else to change when you change this*: `schema`, `completeness`.
+
+Source: decisions J8, J11, P42; 21-52.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What one micro-batch did."""
+
+    batch: int
+    """Its number in the checkpoint, from 0."""
+    rows: int
+    """Raw rows read, all relays together."""
+    messages: int
+    """Messages in it, each counted once."""
+    rejected: int
+    """Rows that are no messages."""
+    seconds: float
+    """Time from reading to the last commit."""
+
+
+@dataclass(slots=True)
+class BatchWriter:
+    """Writes micro-batches; lives on the driver."""
+
+    folder: ArchiveFolder
+    progress: Callable[[BatchReport], None] | None
+    batches: list[BatchReport] = field(default_factory=list)
+    rows_by_relay: Counter[str] = field(default_factory=Counter)
+    rejected_by_code: Counter[int] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def write(self, checked: DataFrame, batch: int) -> None:
+        """Write one micro-batch; called by Spark, again after a crash with the same number."""
+        began = time.monotonic()
+        now_ms = int(time.time() * 1000)
+        checked = checked.persist()  # three actions follow, each would read the relays again
+        try:
+            rows, rejected = self._count(checked)
+            messages = _messages_of(checked, now_ms).persist()
+            count = messages.count()
+            if count:
+                self._write_messages(messages, batch)
+            messages.unpersist()
+            if rejected:
+                self._write_rejects(_rejects_of(checked, now_ms), batch)
+        finally:
+            checked.unpersist()
+        report = BatchReport(
+            batch=batch,
+            rows=rows,
+            messages=count,
+            rejected=rejected,
+            seconds=time.monotonic() - began,
+        )
+        self.batches.append(report)
+        if self.progress is not None:
+            self.progress(report)
+
+    def _count(self, checked: DataFrame) -> tuple[int, int]:
+        rows = rejected = 0
+        for relay, code, count in checked.groupBy("relay", "code").count().collect():
+            if code == CODE_UNREAD:
+                self.unread[relay] += count
+                continue
+            rows += count
+            self.rows_by_relay[relay] += count
+            if code:
+                rejected += count
+                self.rejected_by_code[code] += count
+        return rows, rejected
+
+    def _write_messages(self, messages: DataFrame, batch: int) -> None:
+        if self.folder.marker.checkpoints > 1:
+            self._merge(messages)
+        else:
+            self._append(messages, MESSAGES, batch)
+
+    def _write_rejects(self, rejects: DataFrame, batch: int) -> None:
+        self._append(rejects, REJECTS, batch)
+
+    def _append(self, frame: DataFrame, table: Table, batch: int) -> None:
+        writer = frame.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", self.folder.marker.checkpoint)
+        writer.option("txnVersion", batch).save(str(self.folder.table(table)))
+
+    def _merge(self, messages: DataFrame) -> None:
+        """Add what is new, and to what is known the relays that were not counted yet."""
+        from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
+
+        days = [str(day) for (day,) in messages.select("date").distinct().collect()]
+        within = ", ".join(f"DATE'{day}'" for day in days)
+        relays = "array_sort(array_union(t.relays, s.relays))"
+        (
+            DeltaTable.forPath(messages.sparkSession, str(self.folder.table(MESSAGES)))
+            .alias("t")
+            .merge(
+                messages.alias("s"),
+                f"t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id",
+            )
+            .whenMatchedUpdate(
+                condition="size(array_except(s.relays, t.relays)) > 0",
+                set={
+                    "relays": relays,
+                    "copies": f"size({relays})",
+                    "blob": "coalesce(t.blob, s.blob)",
+                    "received_at": "least(t.received_at, s.received_at)",
+                    "latency_ms": "least(t.latency_ms, s.latency_ms)",
+                    "expires_at": "greatest(t.expires_at, s.expires_at)",
+                },
+            )
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+
+def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
+    """Return one row a content id: the copy that came first, and who had one.
+
+    Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is
+    preferred, because a relay may hold the header alone.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    own = {"content_id", "received_at", "expires_at", "latency_ms", "copies", "relays"}
+    carried = [name for name in MESSAGES.names if name not in own and name != "ingested_at"]
+    order = f.struct(f.col("blob").isNull(), f.col("received_at"), f.col("digest"))
+    grouped = (
+        checked.where(f.col("code") == 0)
+        .groupBy("content_id")
+        .agg(
+            f.min_by(f.struct(*carried), order).alias("first"),
+            f.min("received_at").alias("received_at"),
+            f.max("expires_at").alias("expires_at"),
+            f.array_sort(f.collect_set("relay")).alias("relays"),
+        )
+    )
+    made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
+    made |= {name: f.col(name) for name in ("content_id", "received_at", "expires_at", "relays")}
+    made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
+    made["copies"] = f.size("relays")
+    made["ingested_at"] = f.lit(now_ms).cast("bigint")
+    columns = [made[name].alias(name) for name in MESSAGES.names]
+    return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
+
+
+def _rejects_of(checked: DataFrame, now_ms: int) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    rejected = checked.where(f.col("code").isNotNull() & ~f.col("code").isin(0, CODE_UNREAD))
+    named = rejected.withColumnRenamed("namespace_id", "namespace")
+    return named.withColumn("ingested_at", f.lit(now_ms).cast("bigint")).select(*REJECTS.names)

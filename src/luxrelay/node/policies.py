@@ -1,0 +1,94 @@
+"""Policy files: signed policy documents as text, and the registry a node makes of them.
+
+A file holds one document a line, in hex with or without 0x, the first version first; empty lines
+and lines that begin with # are skipped. `luxrelay policy sign` appends to such a file.
+
+Source: LP-6410 §2; H19, H20, H21.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from luxrelay.bus import NamespaceId
+from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
+from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
+from luxrelay.errors import ConfigError, PolicyError
+from luxrelay.node.config import NodeConfig
+
+DOCUMENTS_MAX: Final = 64
+"""Most documents in one file: as many as a registry keeps of one namespace."""
+FILE_BYTES_MAX: Final = DOCUMENTS_MAX * (2 * MAX_DOCUMENT_BYTES + 4)
+"""Largest policy file that is read, bytes."""
+
+
+def read_policy_file(path: Path) -> list[SignedPolicy]:
+    """Return the documents of a policy file, in its order; signatures are not checked.
+
+    Raises:
+        ConfigError: the file cannot be read or a line is no document; says which line.
+
+    """
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes", where=str(path))
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the policy file: {error.strerror}",
+            where=str(path),
+            hint="give the path of a file that `luxrelay policy sign` made",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("the policy file is not ASCII", where=str(path)) from error
+    documents = []
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            documents.append(SignedPolicy.decode(bytes.fromhex(text.removeprefix("0x"))))
+        except ValueError as error:
+            raise ConfigError("not hex digits in pairs", where=f"{path}:{number}") from error
+        except PolicyError as error:
+            raise ConfigError(error.what, where=f"{path}:{number}", hint=error.where) from error
+        if len(documents) > DOCUMENTS_MAX:
+            raise ConfigError(f"more than {DOCUMENTS_MAX} documents", where=f"{path}:{number}")
+    if not documents:
+        raise ConfigError("the policy file holds no document", where=str(path))
+    return documents
+
+
+def load_registry(config: NodeConfig) -> PolicyRegistry:
+    """Return a registry with the policies of every namespace that names a policy file.
+
+    Raises:
+        ConfigError: a file cannot be read, or a document in it does not check.
+
+    """
+    registry = PolicyRegistry(RegistryConfig(network=config.network))
+    for entry in config.namespaces:
+        if entry.policy_file is None:
+            continue
+        for index, document in enumerate(read_policy_file(entry.policy_file)):
+            where = f"{entry.policy_file}, document {index + 1}"
+            _check_namespace(document, entry.namespace_id, where)
+            try:
+                if index:
+                    registry.update(document)
+                else:
+                    # The operator lists the namespace by hand: its range is the operator's choice.
+                    registry.register(document, reserved=True)
+            except PolicyError as error:
+                raise ConfigError(error.what, where=where, hint=error.hint) from error
+    return registry
+
+
+def _check_namespace(document: SignedPolicy, expected: NamespaceId, where: str) -> None:
+    if document.namespace_id != expected:
+        raise ConfigError(
+            f"the document is for namespace {document.namespace_id.hex()}",
+            where=where,
+            hint=f"this table is for {expected.hex()}",
+        )

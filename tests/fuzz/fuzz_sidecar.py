@@ -1,0 +1,6 @@
+"""The sidecar decoder under atheris: `python tests/fuzz/fuzz_sidecar.py -runs=20000`."""
+
+from coverage_guided import fuzz
+
+if __name__ == "__main__":
+    fuzz("sidecar")

@@ -1,0 +1,96 @@
+"""What every decoder promises, as functions of bytes: one documented error, or the bytes again.
+
+A function returns True when the bytes decoded. Anything else that is raised is our bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from luxrelay.bus import MsgHeader, NamespacePolicy, validate_structure
+from luxrelay.bus.fee import FeeProof
+from luxrelay.bus.policy_json import policy_from_json, policy_to_json
+from luxrelay.bus.sidecar import TFHESidecar
+from luxrelay.bus.structure import Spans, check_structure
+from luxrelay.errors import EnvelopeError, FeeError, HeaderError, PolicyError, SidecarError
+from luxrelay.gossip import (
+    BlobAvailabilityHint,
+    BlockAnnouncement,
+    HeaderAnnouncement,
+    RelayMessage,
+    relay_message_id,
+)
+
+
+def header(data: bytes) -> bool:
+    """A header comes back from bytes and from JSON; both readers of structure agree."""
+    found = check_structure(data)
+    assert validate_structure(data).accepted == isinstance(found, Spans)
+    try:
+        decoded = MsgHeader.decode(data)
+    except HeaderError as error:
+        if error.verdict_code != found:
+            raise AssertionError(f"{error.verdict_code} is not {found}") from error
+        return False
+    assert decoded.encode() == data
+    assert MsgHeader.from_json(decoded.to_json()) == decoded
+    return True
+
+
+def policy(data: bytes) -> bool:
+    """A policy is its one encoding, and comes back from JSON."""
+    try:
+        decoded = NamespacePolicy.decode(data)
+    except PolicyError:
+        return False
+    assert decoded.encode() == data
+    assert policy_from_json(policy_to_json(decoded)) == decoded
+    return True
+
+
+def fee(data: bytes) -> bool:
+    """A fee proof is its one encoding."""
+    try:
+        decoded = FeeProof.decode(data)
+    except FeeError:
+        return False
+    assert decoded.encode() == data
+    return True
+
+
+def sidecar(data: bytes) -> bool:
+    """A sidecar is its one encoding."""
+    try:
+        decoded = TFHESidecar.decode(data)
+    except SidecarError:
+        return False
+    assert decoded.encode() == data
+    return True
+
+
+def envelope(data: bytes) -> bool:
+    """An envelope and each payload are their one encoding."""
+    for kind in (HeaderAnnouncement, BlobAvailabilityHint, BlockAnnouncement):
+        try:
+            assert kind.decode(data).encode() == data
+        except EnvelopeError:
+            continue
+    try:
+        decoded = RelayMessage.decode(data)
+    except EnvelopeError:
+        return False
+    assert decoded.encode() == data
+    with suppress(EnvelopeError):
+        relay_message_id(decoded)
+    return True
+
+
+TARGETS: dict[str, Callable[[bytes], bool]] = {
+    "envelope": envelope,
+    "fee": fee,
+    "header": header,
+    "policy": policy,
+    "sidecar": sidecar,
+}
+"""By name; ``corpus/`` has a folder of each name."""
