@@ -194,7 +194,7 @@ _ENTRIES: Final = (
     ErrorEntry(
         "archive.argument",
         "An option of the archive is missing or out of range.",
-        "See docs/reference/archive.md.",
+        "See docs/how-to/archive.md.",
     ),
     ErrorEntry(
         "archive.setup",

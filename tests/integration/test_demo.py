@@ -1,14 +1,20 @@
 """The demonstration, as a user runs it."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from luxrelay.cli.demo.relays import STOP_S
 from luxrelay.cli.main import main
+from luxrelay.node.folder import read_runtime
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -46,6 +52,70 @@ def test_demo_from_signer_to_archive(tmp_path: Path) -> None:
     assert page.count("<svg") >= 3
     assert "relay-3 is down" in page
     assert not re.search(r'(src|href)="https?:', page)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"  # nobody may have waited for it yet
+
+
+@pytest.fixture
+def running_demo(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """A demonstration that publishes, and the processes of its two relays."""
+    out = tmp_path / "out"
+    demo = subprocess.Popen(
+        [
+            sys.executable, "-m", "luxrelay", "demo", "--messages", "4000", "--relays", "2",
+            "--corrupt", "0", "--rate", "100", "--out", str(out),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    relays: list[int] = []
+    try:
+        for name in ("relay-1", "relay-2"):
+            folder = out / "relays" / name / "data"
+            relays.append(eventually(lambda folder=folder: read_runtime(folder)).pid)
+        yield demo, relays
+    finally:
+        demo.kill()
+        demo.wait()
+        for pid in filter(is_running, relays):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_demo_that_is_terminated_leaves_no_relay(
+    running_demo: tuple[subprocess.Popen[bytes], list[int]],
+) -> None:
+    """SIGTERM stops the relays, as Ctrl-C does."""
+    demo, relays = running_demo
+
+    demo.terminate()
+
+    assert demo.wait(30) in {130, -signal.SIGINT}
+    assert not any(map(is_running, relays))
+
+
+def test_impatient_interrupts_leave_no_relay(
+    running_demo: tuple[subprocess.Popen[bytes], list[int]], eventually: Callable[..., Any]
+) -> None:
+    """A second Ctrl-C ends a relay that does not stop, and the others have ended before."""
+    demo, relays = running_demo
+    os.kill(relays[0], signal.SIGSTOP)  # it takes no SIGTERM now
+
+    demo.send_signal(signal.SIGINT)
+    eventually(lambda: not is_running(relays[1]), STOP_S / 2)
+    demo.send_signal(signal.SIGINT)
+
+    assert demo.wait(STOP_S / 2) in {130, -signal.SIGINT}
+    assert not any(map(is_running, relays))
 
 
 def test_demo_refuses_a_foreign_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

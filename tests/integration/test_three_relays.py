@@ -1,6 +1,8 @@
 """Three relays as processes: gossip, an outage, catching up."""
 
+import json
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from luxrelay.bus import MsgHeader, SigningKey, lane, sha3_commitment, topic_namespace
 from luxrelay.bus.policy import default_policy
+from luxrelay.cli.main import main
 from luxrelay.sync import PublishItem, RelaySyncClient
 
 pytestmark = pytest.mark.slow
@@ -23,10 +26,10 @@ class Lane:
         self.namespace_id = lane(PARENT, self.key.public_field)
         self.seq = 0
 
-    def next(self) -> PublishItem:
+    def next(self, blob: bytes = b"") -> PublishItem:
         """Return the next signed message."""
         self.seq += 1
-        blob = f"message {self.seq}".encode()
+        blob = blob or f"message {self.seq}".encode()
         header = MsgHeader(
             namespace_id=self.namespace_id,
             seq=self.seq,
@@ -37,6 +40,12 @@ class Lane:
         )
         signed = self.key.sign_header(header).encode()
         return PublishItem(header=signed, blob=blob, parent_id=PARENT)
+
+
+def mesh_size(address: str) -> int:
+    """Return how many mesh peers a relay has."""
+    with urllib.request.urlopen(f"http://{address}/status", timeout=10) as answer:
+        return sum(json.load(answer)["mesh"].values())
 
 
 def held(address: str) -> dict[bytes, tuple[int, int]]:
@@ -72,3 +81,46 @@ def test_gossip_outage_and_catch_up(
     expected = {each.namespace_id: (60, 60) for each in lanes}
     for runtime in runtimes:
         eventually(lambda runtime=runtime: held(runtime.sync) == expected)
+
+
+def test_large_blob_reaches_relays_that_heard_of_its_header(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """A blob too large for an announcement is fetched by those that gossip told of it (J7)."""
+    first, second = new_node("relay-1"), new_node("relay-2")
+    entry = first.start()
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    second.sections["sync"]["peers"] = [entry.sync]
+    other = second.start()
+    eventually(lambda: mesh_size(entry.http))
+    author, blob = Lane(), b"x" * 100_000
+
+    with RelaySyncClient(entry.sync) as relay, RelaySyncClient(other.sync) as reader:
+        (receipt,) = relay.publish([author.next(blob)])
+        assert receipt.peers_sent == 1
+
+        def served() -> bool:
+            found, _ = reader.get_messages([receipt.message_id])
+            return [message.blob for message in found] == [blob]
+
+        eventually(served)
+
+
+def test_query_says_when_only_the_header_is_there(
+    new_node: Callable[[str], Any],
+    eventually: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A blob that a relay does not hold does not look like an empty one."""
+    first, second = new_node("relay-1"), new_node("relay-2")
+    entry = first.start()
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    other = second.start()
+    eventually(lambda: mesh_size(entry.http))
+    with RelaySyncClient(entry.sync) as relay:
+        relay.publish([Lane().next(b"x" * 100_000)])
+    eventually(lambda: held(other.sync))
+
+    assert main(["query", "--relay", other.sync, "--topic", "/chat/1/room", "--lanes"]) == 0
+
+    assert "holds the header only" in capsys.readouterr().out

@@ -56,11 +56,14 @@ def chosen_namespace(arguments: argparse.Namespace) -> NamespaceId:
     """Return the namespace that --topic or --namespace names.
 
     Raises:
-        UsageError: the id is not 40 hex digits.
+        UsageError: the id is not 40 hex digits, or the topic is not UTF-8.
 
     """
     if arguments.topic is not None:
-        return topic_namespace(arguments.topic)
+        try:
+            return topic_namespace(arguments.topic)
+        except UnicodeEncodeError as error:
+            raise UsageError("the topic is not UTF-8", where="--topic") from error
     return NamespaceId(hex_bytes(arguments.namespace, 20, "--namespace"))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from luxrelay import __version__
 from luxrelay.cli import demo, doctor, header, keys, node, policy, publish, query, vectors
+from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 
 _COMMANDS = (demo, node, keys, header, policy, publish, query, vectors, doctor)
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LuxRelayError as error:
-        print(f"luxrelay: {error}", file=sys.stderr)
+        print(f"luxrelay: {printable(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("luxrelay: interrupted", file=sys.stderr)

@@ -86,6 +86,11 @@ class Progress:
             self._open = False
 
 
+def printable(text: str) -> str:
+    """Return the text with a dot for whatever would steer a terminal; peers choose such text."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+
+
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -93,7 +98,7 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.1f}"
-    return str(value)
+    return printable(str(value))
 
 
 def _is_number(value: object) -> bool:

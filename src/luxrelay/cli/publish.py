@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -70,23 +71,31 @@ def _run(arguments: argparse.Namespace) -> int:
         else default_policy(parent).policy_hash
     )
     publisher = LanePublisher(open_key(arguments.key, arguments.passphrase_file), parent, policy)
-    blobs = (text.encode() for text in arguments.text) if arguments.text else _lines()
-    refused, shown = 0, []
-    with RelaySyncClient(arguments.relay) as relay:
-        publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
-        for batch in _batches(blobs):
-            for header, receipt in publisher.publish(relay, batch):
-                refused += not receipt.stored
-                shown.append((header, receipt))
+    # The bytes of the command line as they were typed, whether they are UTF-8 or not.
+    blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
+    shown: list[tuple[MsgHeader, PublishReceipt]] = []
+    try:
+        with RelaySyncClient(arguments.relay) as relay:
+            publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
+            for batch in _batches(blobs):
+                shown.extend(publisher.publish(relay, batch))
+    except BaseException:
+        if shown:  # what is stored stays stored, so it is told although the rest failed
+            _show(shown, arguments)
+        raise
+    _show(shown, arguments)
+    return 0 if all(receipt.stored for _, receipt in shown) else 1
+
+
+def _show(shown: Iterable[tuple[MsgHeader, PublishReceipt]], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json([_as_json(header, receipt) for header, receipt in shown])
-    else:
-        rows = [
-            (h.seq, VerdictKind(r.verdict).name.lower(), r.stored, r.peers_sent, r.reason)
-            for h, r in shown
-        ]
-        print(table(("seq", "verdict", "stored", "peers", "reason"), rows))
-    return 1 if refused else 0
+        return
+    rows = [
+        (h.seq, VerdictKind(r.verdict).name.lower(), r.stored, r.peers_sent, r.reason)
+        for h, r in shown
+    ]
+    print(table(("seq", "verdict", "stored", "peers", "reason"), rows))
 
 
 class LanePublisher:

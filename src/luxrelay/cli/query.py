@@ -15,7 +15,7 @@ from luxrelay.cli.arguments import (
     chosen_namespace,
     whole_number,
 )
-from luxrelay.cli.output import print_json, table
+from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import HeaderError, SyncRemoteError
 from luxrelay.sync import Head, RelaySyncClient, WireMessage
 
@@ -78,7 +78,7 @@ def _query(arguments: argparse.Namespace) -> int:
         print_json({"messages": [_as_json(h, m) for h, m in shown], "hasMore": more})
         return 0
     rows = [
-        (h.namespace_id.hex()[:12], h.seq, _moment(h.timestamp), h.blob_len, _preview(m.blob))
+        (h.namespace_id.hex()[:12], h.seq, _moment(h.timestamp), h.blob_len, _payload(h, m))
         for h, m in shown
     ]
     print(table(("namespace", "seq", "timestamp", "bytes", "payload"), rows))
@@ -151,7 +151,13 @@ def _moment(ms: int) -> str:
         return f"{ms} ms"  # a header may carry any u64
 
 
+def _payload(header: MsgHeader, message: WireMessage) -> str:
+    if header.blob_len and not message.blob:
+        return "(the relay holds the header only)"
+    return _preview(message.blob)
+
+
 def _preview(blob: bytes) -> str:
     text = blob[:120].decode(errors="replace")
-    shown = "".join(c if c.isprintable() else "·" for c in text)
+    shown = printable(text)
     return shown[:60] + ("…" if len(shown) > 60 or len(blob) > 120 else "")

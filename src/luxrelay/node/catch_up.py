@@ -1,28 +1,34 @@
 """Catches up from the configured relays, again and again: at the start, after an outage, for holes.
 
-Runs in a worker thread; what arrives passes through the sync door like every other message.
+Runs in a worker thread; what arrives passes through the sync door like every other message. After
+the sequences come the blobs that stored headers still lack.
 
-Source: LP-6421 §2.3; P24, P25, P26, P39.
+Source: LP-6421 §2.2, §2.3; J7, P24, P25, P26, P39.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
+from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind, message_id
 from luxrelay.errors import LuxRelayError
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
+from luxrelay.node.wanted import WantedBlob, WantedBlobs
 from luxrelay.store import NamespaceHead, RelayStore
 from luxrelay.sync import Head, RelaySyncClient, WireMessage
 from luxrelay.sync.report import AcceptResult, CatchUpReport, Outcome
 from luxrelay.sync.rpc.catchup_driver import run_catchup
 
 _HEADS_READ: Final = 1_000
+BLOBS_ROUND_MAX: Final = 256
+"""Missing blobs that one round asks each peer for."""
+BLOBS_CALL_MAX: Final = 8
+"""Missing blobs in one call: 16 MiB of the largest ones."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
 
 
@@ -69,6 +75,8 @@ class CatchUpTotals:
     """Of those, invalid."""
     failures: int = 0
     """Calls that failed: a relay was away, busy or too slow."""
+    blobs: int = 0
+    """Blobs that arrived for headers stored without them."""
 
 
 class CatchUpLoop:
@@ -82,8 +90,15 @@ class CatchUpLoop:
         parents: Sequence[NamespaceId],
         peers: Sequence[str],
         stopping: threading.Event,
+        wanted: WantedBlobs,
+        clock_ms: Callable[[], int],
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set."""
+        self._store = store
+        self._doors = doors
+        self._wanted = wanted
+        self._clock_ms = clock_ms
+        self._away: set[str] = set()
         self._sink = StoreSink(store, doors)
         self._parents = parents
         self._peers = peers
@@ -111,6 +126,10 @@ class CatchUpLoop:
                 continue
             complete &= report.complete
             self._note(parent, report)
+        try:
+            self._fetch_blobs()
+        except LuxRelayError as error:
+            log(logging.ERROR, "cannot look for blobs", error=str(error))
         with self._lock:
             self._totals.runs += 1
             self._complete = complete
@@ -131,7 +150,48 @@ class CatchUpLoop:
             complete = self._complete
         return {"complete": complete, **self.totals()}
 
+    def _fetch_blobs(self) -> None:
+        """Ask the peers in turn for blobs that stored headers still lack."""
+        self._settle_blobs()
+        for client in self._clients:
+            if client.address in self._away:
+                continue
+            wanted = self._wanted.take(BLOBS_ROUND_MAX)
+            try:
+                for start in range(0, len(wanted), BLOBS_CALL_MAX):
+                    if self._stopping.is_set():
+                        return
+                    self._ask_blobs(client, wanted[start : start + BLOBS_CALL_MAX])
+            except LuxRelayError as error:
+                with self._lock:
+                    self._totals.failures += 1
+                log(logging.DEBUG, "no blobs", peer=client.address, error=str(error))
+            arrived = self._settle_blobs()
+            if arrived:
+                with self._lock:
+                    self._totals.blobs += arrived
+                log(logging.INFO, "fetched blobs", peer=client.address, blobs=arrived)
+
+    def _ask_blobs(self, client: RelaySyncClient, wanted: Sequence[WantedBlob]) -> None:
+        parents = {each.message_id: each.parent for each in wanted}
+        found, _ = client.get_messages(list(parents))
+        for parent in set(parents.values()):
+            served = [
+                message
+                for message in found
+                if message.blob and parents[message_id(message.namespace_id, message.seq)] == parent
+            ]
+            if served:
+                self._doors.history(parent, served)
+
+    def _settle_blobs(self) -> int:
+        def held(commitment: bytes) -> bool:
+            return self._store.get_blob(commitment) is not None
+
+        return self._wanted.settle(held, self._clock_ms())
+
     def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
+        self._note_peers(report)
         with self._lock:
             self._totals.received += report.received
             self._totals.stored += report.stored
@@ -148,6 +208,21 @@ class CatchUpLoop:
                 complete=report.complete,
                 seconds=round(report.seconds, 3),
             )
+
+    def _note_peers(self, report: CatchUpReport) -> None:
+        """Say once that a peer does not serve us, and once that it does again."""
+        for peer in report.peers:
+            if peer.given_up and peer.peer not in self._away:
+                self._away.add(peer.peer)
+                log(
+                    logging.WARNING,
+                    "a sync peer does not serve us",
+                    peer=peer.peer,
+                    why=peer.given_up,
+                )
+            elif not peer.given_up and peer.peer in self._away and not report.cancelled:
+                self._away.discard(peer.peer)
+                log(logging.INFO, "a sync peer serves us again", peer=peer.peer)
 
 
 def _as_head(head: NamespaceHead) -> Head:

@@ -100,10 +100,13 @@ def _host_fits(found: re.Match[str]) -> bool:
     return True
 
 
-def _host_port(value: Any) -> str | None:
-    found = _HOST_PORT_TEXT.fullmatch(value) if isinstance(value, str) else None
-    fits = found is not None and int(found["port"]) in _ANY_PORT
-    return None if fits else "an address such as 127.0.0.1:9641"
+def _host_port(ports: range) -> Check:
+    def check(value: Any) -> str | None:
+        found = _HOST_PORT_TEXT.fullmatch(value) if isinstance(value, str) else None
+        fits = found is not None and int(found["port"]) in ports
+        return None if fits else "an address such as 127.0.0.1:9641"
+
+    return check
 
 
 _ANY_PORT: Final = range(65_536)
@@ -194,8 +197,8 @@ KEYS: Final = (
         "connections_max",
         50,
         "connections",
-        _whole(1, 1000),
-        "Most connections at once, in and out (LP-6420 §1.2).",
+        _whole(2, 1000),
+        "Most connections at once, in and out; above the number of peers (LP-6420 §1.2).",
     ),
     Key(
         "gossip",
@@ -258,7 +261,7 @@ KEYS: Final = (
         "listen",
         "127.0.0.1:9641",
         "host:port",
-        _host_port,
+        _host_port(_ANY_PORT),
         "Where the RelaySync service listens; port 0 takes a free one (P37).",
     ),
     Key(
@@ -266,7 +269,7 @@ KEYS: Final = (
         "peers",
         [],
         "host:port",
-        _list_of(_host_port, SYNC_PEERS_MAX),
+        _list_of(_host_port(_ANY_PORT[1:]), SYNC_PEERS_MAX),
         "Relays whose history this node catches up from.",
     ),
     Key(
@@ -290,7 +293,7 @@ KEYS: Final = (
         "listen",
         "127.0.0.1:9642",
         "host:port",
-        _host_port,
+        _host_port(_ANY_PORT),
         "Where /metrics, /healthz and /status answer; port 0 takes a free one.",
     ),
     Key(
@@ -426,6 +429,12 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
     node, gossip, store, sync, http = (
         values[s] for s in ("node", "gossip", "store", "sync", "http")
     )
+    if len(gossip["peers"]) >= gossip["connections_max"]:
+        raise ConfigError(
+            f"{len(gossip['peers'])} peers leave no connection to others",
+            where=lines.where("gossip", "peers"),
+            hint="raise connections_max above the number of peers",
+        )
     return NodeConfig(
         name=node["name"],
         network=node["network"],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -76,16 +77,29 @@ class DataFolder:
         return read_or_create(self.path / IDENTITY_FILE)
 
     def announce(self, runtime: Runtime) -> None:
-        """Write where the node listens, whole or not at all."""
+        """Write where the node listens, whole or not at all.
+
+        Raises:
+            NodeError: the disk refuses it (``store.io``).
+
+        """
         scratch = self.path / f".{RUNTIME_FILE}.new"
-        scratch.write_text(json.dumps(asdict(runtime), indent=1) + "\n")
-        scratch.replace(self.path / RUNTIME_FILE)
+        try:
+            scratch.write_text(json.dumps(asdict(runtime), indent=1) + "\n")
+            scratch.replace(self.path / RUNTIME_FILE)
+        except OSError as error:
+            raise NodeError(
+                f"cannot write the data folder: {error.strerror}",
+                where=str(scratch),
+                code="store.io",
+            ) from error
 
     def withdraw(self) -> None:
-        """Remove what `announce` wrote, if it is still ours."""
+        """Remove what `announce` wrote, if it is still ours and the disk lets us."""
         runtime = read_runtime(self.path)
         if runtime is not None and runtime.pid == os.getpid():
-            (self.path / RUNTIME_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # its process id tells a stale file anyway
+                (self.path / RUNTIME_FILE).unlink(missing_ok=True)
 
 
 def read_runtime(data_dir: Path) -> Runtime | None:

@@ -39,8 +39,13 @@ class FieldFormatter(logging.Formatter):
         if self._as_json:
             line = {"time": stamp, "level": record.levelname.lower(), "node": self._node}
             return json.dumps({**line, "event": text, **fields}, default=str, ensure_ascii=False)
-        shown = " ".join(f"{name}={value}" for name, value in fields.items())
+        shown = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
         return f"{stamp[11:23]} {record.levelname[0]} {self._node}: {text}  {shown}".rstrip()
+
+
+def _plain(value: object) -> str:
+    """Return one line that cannot steer a terminal; peers choose parts of it."""
+    return "".join(c if c.isprintable() else "·" for c in str(value))
 
 
 def start_logging(node: str, level: str, stream: TextIO | None = None) -> None:

@@ -32,6 +32,7 @@ _CATCH_UP: Final = {
     "stored": "Of those, new to the store.",
     "rejected": "Of those, invalid.",
     "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
+    "blobs": "Blobs that arrived for headers stored without them.",
 }
 
 

@@ -45,6 +45,7 @@ from luxrelay.node.observe import Observer, Views
 from luxrelay.node.policies import load_registry
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig
 from luxrelay.sync import SyncServerConfig
 from luxrelay.sync.rpc.service import RelaySyncServer
@@ -134,7 +135,7 @@ class Node:
 
     def _assemble(self, identity: SigningKey, store: RelayStore, judge: Judge) -> _Parts:
         config = self._config
-        net_config = NetConfig(listen=config.gossip_listen, peers=config.gossip_peers)
+        net_config = net_config_of(config)
         host = RelayHost(identity.seed, net_config)
         params = GossipParams(
             heartbeat_interval_s=config.heartbeat_ms / 1000,
@@ -143,6 +144,7 @@ class Node:
         )
         router = GossipRouter(params, rng=self._rng, own_id=host.peer_id)
         spread = _Spread()
+        wanted = WantedBlobs(ttl_ms=config.ttl_ms)
         doors = Doors(
             store=store,
             judge=judge,
@@ -151,6 +153,7 @@ class Node:
             inline_blob_max=config.inline_blob_max,
             clock_ms=wall_ms,
             spread=spread,
+            wanted=wanted,
         )
         driver = GossipDriver(
             router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
@@ -171,6 +174,8 @@ class Node:
                 parents=tuple(self._policies),
                 peers=config.sync_peers,
                 stopping=self._stopping,
+                wanted=wanted,
+                clock_ms=wall_ms,
             ),
         )
 
@@ -313,6 +318,21 @@ def _from_loop(read: Callable[[], NetStats]) -> Callable[[], NetStats]:
         return trio.from_thread.run_sync(read, trio_token=token)
 
     return call
+
+
+def net_config_of(config: NodeConfig) -> NetConfig:
+    """Return the bounds of the network room: about a third of the connections go out (G21).
+
+    Every configured peer gets one of them.
+    """
+    outbound = max(config.connections_max * 16 // 50, len(config.gossip_peers), 1)
+    return NetConfig(
+        listen=config.gossip_listen,
+        peers=config.gossip_peers,
+        outbound_max=outbound,
+        inbound_max=config.connections_max - outbound,
+        inbox_max=config.inbox_max,
+    )
 
 
 def _server_config(config: NodeConfig) -> SyncServerConfig:

@@ -60,3 +60,22 @@ def test_unreachable_relay_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     assert code == 1
     assert "127.0.0.1:1" in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_topic_that_is_not_utf8_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes of the command line that are no text are answered, not raised."""
+    code = main(["head", "--topic", "x\udce9"])
+
+    captured = capsys.readouterr()
+    assert code == 1
+    assert "--topic" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What stands in an error, a relay's words for example, stays text on one line."""
+    assert main(["head", "--relay", "a\x1b[2J\nb", "--topic", "/a"]) == 1
+
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "\x1b" not in error

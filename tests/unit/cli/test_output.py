@@ -59,3 +59,8 @@ def test_progress_elsewhere_is_plain_lines() -> None:
 
     assert stream.getvalue() == "start\nhalf\n"
     assert silent.getvalue() == ""
+
+
+def test_table_does_not_steer_the_terminal() -> None:
+    """A reason that a relay chose colours nothing and opens no second line."""
+    assert table(("reason",), [("no\x1b[2J\nseq",)]).splitlines()[-1] == "no·[2J·seq"

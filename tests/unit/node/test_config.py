@@ -97,6 +97,7 @@ def test_namespace_by_topic_and_by_id() -> None:
         ('[node]\ndata_dir = "d"\n[sync]\nlisten = "127.0.0.1:65536"\n', ":4", "127.0.0.1:9641"),
         ('[node]\ndata_dir = "d"\n[http]\nlisten = "127.0.0.1:99999"\n', ":4", "does not fit"),
         ('[node]\ndata_dir = "d"\n[sync]\npeers = ["h:1", "h:1"]\n', ":4", "each entry once"),
+        ('[node]\ndata_dir = "d"\n[sync]\npeers = ["h:0"]\n', ":4", "127.0.0.1:9641"),
         (
             f'[node]\ndata_dir = "d"\n[sync]\npeers = {[f"h:{i}" for i in range(33)]}\n',
             ":4",
@@ -184,7 +185,7 @@ def test_accept_every_kind_of_address() -> None:
 
 def test_sync_peers_are_as_many_as_a_catch_up_asks() -> None:
     """No list that the configuration takes is refused by the catch-up."""
-    assert SYNC_PEERS_MAX == CatchUpConfig().peers_max
+    assert CatchUpConfig().peers_max == SYNC_PEERS_MAX
 
 
 def test_load_stops_reading_at_the_bound() -> None:
@@ -199,3 +200,11 @@ def test_load_reads_a_file(tmp_path: Path) -> None:
     path.write_text(MINIMAL)
 
     assert load_config(path).data_dir == tmp_path / "data"
+
+
+def test_reject_more_peers_than_connections() -> None:
+    """Every configured peer gets a connection, and others find one free."""
+    peers = [f"/ip4/127.0.0.1/tcp/{port}/p2p/{PEER}" for port in (1, 2)]
+
+    with pytest.raises(ConfigError, match=r"relay.toml:4 \[gossip\] peers"):
+        parse(MINIMAL + f"[gossip]\npeers = {peers}\nconnections_max = 2\n")

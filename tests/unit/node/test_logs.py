@@ -42,3 +42,11 @@ def test_line_for_people() -> None:
     line = FieldFormatter("relay-1", as_json=False).format(record)
 
     assert line.endswith("E relay-1: no room  bytes=5")
+
+
+def test_line_for_people_does_not_steer_the_terminal() -> None:
+    """What a peer said stays on its line and colours nothing."""
+    record = logging.LogRecord("luxrelay", logging.ERROR, "", 0, "said", None, None)
+    record.fields = {"error": "a\x1b[31m\nb"}
+
+    assert FieldFormatter("relay-1", as_json=False).format(record).endswith("error=a·[31m·b")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import random
 import shutil
+import signal
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
 from luxrelay.cli.demo.outcome import Outcome
@@ -88,7 +92,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     began = time.monotonic()
     messages = _messages(arguments)
-    out = _prepare(arguments.out)
+    out: Path = arguments.out.resolve()
+    marker = _prepare(out)
     progress = Progress(quiet=False)
     plan = Plan(
         messages=messages,
@@ -98,7 +103,12 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         folder=out / "relays",
     )
-    with closing(progress), closing(Rehearsal(plan, progress)) as rehearsal:
+    with (
+        marker,
+        _ended_like_an_interrupt(),
+        closing(progress),
+        closing(Rehearsal(plan, progress)) as rehearsal,
+    ):
         course = rehearsal.run()
         progress.step("archiving every relay with Spark into Delta")
         started = time.monotonic()
@@ -126,6 +136,23 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if not outcome.faults() else 1
 
 
+@contextmanager
+def _ended_like_an_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal stop the relays, as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nobody may set handlers here
+        return
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _messages(arguments: argparse.Namespace) -> list[ChatMessage]:
     count = arguments.messages or MESSAGES
     if arguments.input is None:
@@ -146,14 +173,16 @@ def _messages(arguments: argparse.Namespace) -> list[ChatMessage]:
     return messages
 
 
-def _prepare(out: Path) -> Path:
-    """Return the folder, empty but for its marker.
+def _prepare(out: Path) -> TextIO:
+    """Return the marker of the folder, which is empty otherwise and this demo's alone.
+
+    The folder is ours until the marker is closed or this process ends.
 
     Raises:
-        DemoError: it holds something that is not an earlier demo's; nothing was changed.
+        DemoError: it holds something that is not an earlier demo's, or a demo is running in it;
+            nothing was changed.
 
     """
-    out = out.resolve()
     try:
         if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
             raise DemoError(
@@ -162,20 +191,36 @@ def _prepare(out: Path) -> Path:
                 hint="choose an empty folder with --out",
             )
         out.mkdir(parents=True, exist_ok=True)
-        (out / MARKER).touch()
-        for name in _OURS:
-            path = out / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        marker = (out / MARKER).open("a")
+        try:
+            _lock(marker, out)
+            for name in _OURS:
+                path = out / name
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+        except BaseException:
+            marker.close()
+            raise
     except OSError as error:
         raise DemoError(
             f"cannot use the folder: {error.strerror}",
             where=str(out),
             hint="choose a folder you may write with --out",
         ) from error
-    return out
+    return marker
+
+
+def _lock(marker: TextIO, out: Path) -> None:
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DemoError(
+            "another demo is running in the folder; nothing was changed",
+            where=str(out),
+            hint="wait for it, or choose another folder with --out",
+        ) from error
 
 
 def _print(outcome: Outcome, arguments: argparse.Namespace, out: Path) -> None:

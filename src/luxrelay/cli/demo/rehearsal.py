@@ -94,9 +94,15 @@ class Rehearsal:
         self._absence: _Absence | None = None
 
     def close(self) -> None:
-        """Stop every relay."""
-        for relay in self.relays:
-            relay.stop()
+        """Stop every relay; none is left behind even when this is interrupted."""
+        try:
+            for relay in self.relays:
+                relay.ask_to_stop()
+            for relay in self.relays:
+                relay.stop()
+        finally:
+            for relay in self.relays:
+                relay.kill()
 
     def addresses(self) -> list[str]:
         """Return the sync address of every relay."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,16 +91,26 @@ class RelayProcess:
             time.sleep(_POLL_S)
         raise DemoError(f"{self.name} was not ready in {START_S:.0f} s", where=str(self._log_path))
 
+    def ask_to_stop(self) -> None:
+        """Ask the process to end, without waiting."""
+        process, self._runtime = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """Ask the process to end, and end it when it does not."""
+        self.ask_to_stop()
+        process = self._process
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process without asking, if it still runs."""
         process, self._process, self._runtime = self._process, None, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
+        if process is not None and process.poll() is None:
+            process.kill()
             process.wait()
 
     def status(self) -> dict[str, Any] | None:

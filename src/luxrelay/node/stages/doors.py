@@ -9,6 +9,7 @@ Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -35,16 +36,20 @@ from luxrelay.gossip import (
     encode_header_with_blob,
     topic_for_namespace,
 )
+from luxrelay.node.logs import log
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
 from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.stages.verify import Judge
 from luxrelay.node.stages.write import write
+from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
 
 _LOCAL: Final = frozenset({Code.LOCAL_FAULT, Code.STORE_FULL})
 """Codes of messages that were lost for our own reasons."""
+_COMPLAIN_MS: Final = 60_000
+"""Time between two log lines about a disk that refuses writes, milliseconds."""
 
 
 class NodeStore(Protocol):
@@ -77,8 +82,12 @@ class Doors:
         inline_blob_max: int,
         clock_ms: Callable[[], int],
         spread: Spread,
+        wanted: WantedBlobs,
     ) -> None:
-        """Join the parts; ``spread`` is called from the publishing thread."""
+        """Join the parts; ``spread`` is called from the publishing thread.
+
+        Headers that are stored without their blob are noted in ``wanted``.
+        """
         self._store = store
         self._judge = judge
         self._identity = identity
@@ -86,7 +95,9 @@ class Doors:
         self._inline_blob_max = inline_blob_max
         self._clock_ms = clock_ms
         self._spread = spread
+        self._wanted = wanted
         self._fault = ""
+        self._complained_ms = 0
         self.counts = VerdictCounts()
         """Verdicts by door, kind and code."""
         self.latency = LatencyHistogram()
@@ -155,7 +166,19 @@ class Doors:
         faults = [verdict.reason for verdict in written if verdict.code in _LOCAL]
         if faults or any(verdict.accepted for verdict in written):
             self._fault = faults[0] if faults else ""
+        self._complain(written)
+        for candidate, verdict in zip(candidates, written, strict=True):
+            if verdict.accepted and candidate.blob is None and candidate.header.blob_len:
+                self._wanted.add(candidate.header, candidate.parent)
         return written
+
+    def _complain(self, verdicts: Sequence[Verdict]) -> None:
+        """Tell the operator of a disk that refuses writes, now and then."""
+        broken = [verdict.reason for verdict in verdicts if verdict.code is Code.LOCAL_FAULT]
+        now_ms = self._clock_ms()
+        if broken and now_ms - self._complained_ms >= _COMPLAIN_MS:
+            self._complained_ms = now_ms
+            log(logging.ERROR, "the store refuses writes", error=broken[0], lost=len(broken))
 
     def _envelope(self, candidate: Candidate) -> tuple[str, bytes]:
         header_bytes, blob = candidate.header.encode(), candidate.blob or b""

@@ -42,6 +42,13 @@ class StreamGate:
             self._changed.notify()
             return self._next
 
+    def renew(self, ticket: int) -> None:
+        """Begin the life of a stream anew; one that has outlived it is not saved."""
+        with self._changed:
+            end, cancel = self._active[ticket]
+            if end != float("inf"):
+                self._active[ticket] = (time.monotonic() + self._life_s, cancel)
+
     def leave(self, ticket: int) -> None:
         """Give the place back."""
         with self._changed:

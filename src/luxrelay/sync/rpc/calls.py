@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Never
 
 import grpc
@@ -23,10 +24,12 @@ _LOG: Final = logging.getLogger("luxrelay.sync")
 class ServedCall:
     """One call while it is served."""
 
-    __slots__ = ("_context", "code")
+    __slots__ = ("_context", "code", "renew")
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self._context = context
+        self.renew: Callable[[], None] = lambda: None
+        """Begins the life of the stream anew."""
         # Stands when the client leaves and gRPC drops the stream without a word.
         self.code = grpc.StatusCode.CANCELLED
 
@@ -62,6 +65,8 @@ class CallBook:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     "every stream of this relay is taken; try again in a moment",
                 )
+            if ticket is not None:
+                call.renew = partial(self._gate.renew, ticket)
             yield call
             call.code = grpc.StatusCode.OK
         except grpc.RpcError:

@@ -338,7 +338,10 @@ class RelaySyncClient:
         ):
             if answered >= len(sent) or len(answer.receipts) != sent[answered]:
                 raise self._bad("receipts that do not match the items")
-            receipts += [to_receipt(each) for each in answer.receipts]
+            try:
+                receipts += [to_receipt(each) for each in answer.receipts]
+            except ValueError as error:
+                raise self._bad(str(error)) from None
             answered += 1
         if answered != len(sent):
             raise self._bad("the stream ended before every item had its receipt")

@@ -65,8 +65,9 @@ class SyncServerConfig:
     stream_s: float = 120.0
     """Longest life of a SyncNamespace or ListHeads stream, seconds; a reader that stalls loses
     it and comes back with its cursor."""
-    publisher_s: float = 3600.0
-    """Longest life of a Publish stream, seconds."""
+    publisher_s: float = 120.0
+    """Longest a Publish stream may be open without a request, seconds; an idle one would keep
+    the others out."""
     deadline_margin_s: float = 0.2
     """A page ends early, with a cursor, when less than this is left of the client's deadline."""
     page_messages_max: int = PAGE_MESSAGES_MAX

@@ -9,6 +9,7 @@ Source: LP-6421 §2.2; decisions P18, P22, P23, P35, P36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
@@ -23,6 +24,9 @@ from luxrelay.sync.messages import (
 )
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
+
+_VERDICTS: Final = range(3)
+"""Accept, ignore, reject."""
 
 
 class PageCheck:
@@ -216,6 +220,8 @@ def to_items(frame: node_pb.PublishRequest) -> list[PublishItem]:
 
 def to_receipt(frame: node_pb.PublishReceipt) -> PublishReceipt:
     """Return the receipt of a frame."""
+    if frame.verdict not in _VERDICTS:
+        raise ValueError(f"a receipt with verdict {frame.verdict}, which is none")
     return PublishReceipt(
         verdict=frame.verdict,
         code=frame.code,

@@ -40,6 +40,7 @@ class NodeServicer(RelayNodeServicer):
                     "this relay takes no messages here; publish to another node",
                 )
             for request in request_iterator:
+                call.renew()
                 yield self._publish(self._publisher, request)
 
     def _publish(self, publisher: Publisher, request: pb.PublishRequest) -> pb.PublishReceipts:

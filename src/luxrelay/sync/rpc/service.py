@@ -8,6 +8,7 @@ Source: LP-6421 §2.2, §8; decisions P18, P22, P23, P34, P35, P37, J6; 21-18 to
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -76,6 +77,7 @@ class RelaySyncServer:
 
         """
         assert self._server is None, "a server starts once"
+        _require_free(self.config.host, self.config.port)
         pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
         server = grpc.server(
             pool, options=self._options(), maximum_concurrent_rpcs=self.config.calls_max
@@ -126,3 +128,26 @@ class RelaySyncServer:
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
         ]
+
+
+def _require_free(host: str, port: int) -> None:
+    """Return when the address can be bound: gRPC tells the reason to standard error only.
+
+    Raises:
+        SyncUnreachableError: it cannot (``sync.port``); says why.
+
+    """
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise SyncUnreachableError(
+            f"the sync port cannot be opened: {error.strerror}",
+            where=f"{host}:{port}",
+            code="sync.port",
+        ) from error

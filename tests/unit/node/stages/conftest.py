@@ -25,6 +25,7 @@ from luxrelay.gossip import (
 )
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 
 NOW = 1_704_067_200_000
@@ -38,6 +39,7 @@ class Bench:
         self.now = NOW
         self.store = store
         self.spread: list[tuple[str, bytes]] = []
+        self.wanted = WantedBlobs(ttl_ms=600_000)
         self.identity = SigningKey.generate()
         self.sender = SigningKey.generate()
         self.topic = topic_for_namespace("test", PARENT)
@@ -51,6 +53,7 @@ class Bench:
             inline_blob_max=1024,
             clock_ms=lambda: self.now,
             spread=self._spread,
+            wanted=self.wanted,
         )
 
     def _spread(self, items: object) -> list[int]:

@@ -1,5 +1,7 @@
 """The three doors: what gets in, what does not, and why."""
 
+import io
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ from luxrelay.bus import Code, SigningKey, VerdictKind
 from luxrelay.bus.constants import FLAG_KZG_COMMITMENT
 from luxrelay.errors import StoreError
 from luxrelay.gossip import MessageType, RelayMessage
+from luxrelay.node.logs import start_logging
 from luxrelay.sync import PublishItem, WireMessage
 
 ACCEPT, IGNORE, REJECT = VerdictKind.ACCEPT, VerdictKind.IGNORE, VerdictKind.REJECT
@@ -301,3 +304,38 @@ def test_a_missing_blob_is_added_later(bench: Any) -> None:
 
     found, _ = bench.store.get_messages([header.message_id], bench.now)
     assert found[0].blob == b"hello"
+
+
+def test_header_without_blob_is_asked_for_until_the_blob_is_there(bench: Any) -> None:
+    """A header stored without its blob is noted as wanted; with its blob, or without any, never."""
+    alone, whole, empty = bench.header(1, b"large"), bench.header(2), bench.header(3, b"")
+    messages = [(alone, None), (whole, b"hello"), (empty, None)]
+
+    bench.doors.gossip([bench.validate(bench.envelope(h.encode(), b)) for h, b in messages])
+
+    (wanted,) = bench.wanted.take(9)
+    assert (wanted.message_id, wanted.parent) == (alone.message_id, bench.parent)
+    bench.doors.history(bench.parent, [WireMessage(header=alone.encode(), blob=b"large")])
+    assert bench.store.get_blob(wanted.commitment) == b"large"
+
+
+def test_disk_that_refuses_writes_is_told_once_a_minute(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator reads of it in the log, and the log does not grow with every message."""
+    stream = io.StringIO()
+    monkeypatch.setattr(logging.getLogger("luxrelay"), "handlers", [])  # undone afterwards
+    start_logging("relay", "info", stream)
+
+    def fail(*_: object) -> None:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(bench.store, "put_many", fail)
+    for after_ms in (0, 1, 59_999, 1):
+        bench.now += after_ms
+        header = bench.header(1)
+        bench.doors.gossip([bench.validate(bench.envelope(header.encode()))])
+
+    told = [line for line in stream.getvalue().splitlines() if "refuses writes" in line]
+    assert len(told) == 2
+    assert "no space left" in told[0]

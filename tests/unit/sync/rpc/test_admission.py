@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from luxrelay.sync.rpc.admission import StreamGate
 
 
@@ -57,3 +59,23 @@ def test_admit_nobody_after_the_close() -> None:
 def test_close_without_a_stream() -> None:
     """A gate nobody passed has no watcher to end."""
     StreamGate(1, 60.0, name="gate").close()
+
+
+@pytest.mark.slow
+def test_renewed_stream_lives_on() -> None:
+    """publisher_s counts from the last request: a stream that is used is not cancelled."""
+    gate = StreamGate(2, 0.5, name="gate")
+    idle, used = threading.Event(), threading.Event()
+    gate.enter(idle.set)
+    ticket = gate.enter(used.set)
+    assert ticket is not None
+
+    while not idle.wait(0.01):
+        gate.renew(ticket)
+    outlived = not used.is_set()
+    ended = used.wait(10)
+    gate.renew(ticket)
+    gate.close()
+
+    assert outlived
+    assert ended

@@ -279,3 +279,9 @@ def test_message_keeps_every_field() -> None:
     assert (message.blob, message.received_at, message.expires_at, message.finality) == (
         b"b", 5, 6, 1,
     )  # fmt: skip
+
+
+def test_reject_receipt_with_an_unknown_verdict() -> None:
+    """A verdict is one of three; a relay that says another is not understood by guessing."""
+    with pytest.raises(ValueError, match="verdict 3"):
+        to_receipt(node_pb.PublishReceipt(verdict=3))
