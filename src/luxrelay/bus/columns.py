@@ -35,6 +35,7 @@ from luxrelay.bus.twins import (
     Mask,
     Numbers,
     first_broken_rules,
+    pieces,
     read_block,
     window,
 )
@@ -174,7 +175,7 @@ class _Variable:
             self.offsets[first + 1 : first + 1 + count] = np.arange(1, count + 1) * longest
             if longest:
                 out = self.body[self.used : self.used + total].view(f"V{longest}")
-                out[:] = window(data, longest)[starts]
+                out[:] = pieces(data, longest, starts)
         else:
             ends = np.cumsum(lengths)
             total = int(ends[-1])

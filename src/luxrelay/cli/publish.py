@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,8 @@ from luxrelay.errors import InputError
 from luxrelay.sync import PublishItem, PublishReceipt, RelaySyncClient
 
 _BATCH: Final = 256
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Most bytes of payload handed over at once."""
 _ATTEMPTS: Final = 3
 """Times a message is signed again when another process took its sequence."""
 
@@ -77,7 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         with RelaySyncClient(arguments.relay) as relay:
             publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
-            for batch in _batches(blobs):
+            # Lines typed by hand go out one by one, a pipe's in groups.
+            typed = not arguments.text and sys.stdin.isatty()
+            for batch in _batches(blobs, 1 if typed else _BATCH):
                 shown.extend(publisher.publish(relay, batch))
     except BaseException:
         if shown:  # what is stored stays stored, so it is told although the rest failed
@@ -162,9 +165,20 @@ def _lines() -> Iterator[bytes]:
         yield text
 
 
-def _batches(blobs: Iterable[bytes]) -> Iterator[list[bytes]]:
-    iterator = iter(blobs)
-    while batch := list(islice(iterator, _BATCH)):
+def _batches(blobs: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield the blobs in groups of ``size`` and of `_BATCH_BYTES` at most, one at least."""
+    batch: list[bytes] = []
+    held = 0
+    for blob in blobs:
+        if batch and (len(batch) == size or held + len(blob) > _BATCH_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(blob)
+        held += len(blob)
+        if len(batch) == size:
+            yield batch
+            batch, held = [], 0
+    if batch:
         yield batch
 
 

@@ -122,6 +122,16 @@ def _network(net: NetStats) -> Iterable[Metric]:
         ("luxrelay_net_bytes_in", "Bytes received by libp2p.", net.host.bytes_in),
         ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
         (
+            "luxrelay_net_dials_failed",
+            "Configured peers not reached, tries.",
+            net.driver.dials_failed,
+        ),
+        (
+            "luxrelay_net_frame_errors",
+            "Streams reset for bytes that are no frames.",
+            net.driver.frame_errors,
+        ),
+        (
             "luxrelay_net_stalled_peers",
             "Peers dropped because they took nothing.",
             net.driver.dropped_stalled,

@@ -8,8 +8,8 @@ the thread-safe store and the doors, never the router.
 *Start*: data folder, identity, store, RelaySync, pages, libp2p, gossip, catch-up; then
 ``runtime.json`` says where everything listens. What fails on the way says so in one line and
 undoes what was started.
-*Stop*: no new sync calls, gossip ends, running batches finish, the store closes. Nothing that was
-acknowledged can be lost, because acknowledgements leave after the commit.
+*Stop*: gossip and catch-up end, the pages and RelaySync close, running batches finish, the store
+closes. Nothing that was acknowledged can be lost, because acknowledgements leave after the commit.
 
 Source: architecture of the house; LP-6490.
 """

@@ -46,8 +46,6 @@ from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
 
-_LOCAL: Final = frozenset({Code.LOCAL_FAULT, Code.STORE_FULL})
-"""Codes of messages that were lost for our own reasons."""
 _COMPLAIN_MS: Final = 60_000
 """Time between two log lines about a disk that refuses writes, milliseconds."""
 
@@ -158,12 +156,15 @@ class Doors:
         return verdicts
 
     def fault(self) -> str:
-        """Return why the store could not write last time; empty while it can."""
+        """Return why the disk refused the last write; empty while it takes them.
+
+        A full store is no fault: a sender can fill it, and its metric says so.
+        """
         return self._fault
 
     def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
         written = write(self._store, candidates, verdicts, self._clock_ms())
-        faults = [verdict.reason for verdict in written if verdict.code in _LOCAL]
+        faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
         if faults or any(verdict.accepted for verdict in written):
             self._fault = faults[0] if faults else ""
         self._complain(written)

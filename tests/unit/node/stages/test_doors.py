@@ -12,6 +12,7 @@ from luxrelay.bus.constants import FLAG_KZG_COMMITMENT
 from luxrelay.errors import StoreError
 from luxrelay.gossip import MessageType, RelayMessage
 from luxrelay.node.logs import start_logging
+from luxrelay.store import PutOutcome
 from luxrelay.sync import PublishItem, WireMessage
 
 ACCEPT, IGNORE, REJECT = VerdictKind.ACCEPT, VerdictKind.IGNORE, VerdictKind.REJECT
@@ -339,3 +340,17 @@ def test_disk_that_refuses_writes_is_told_once_a_minute(
     told = [line for line in stream.getvalue().splitlines() if "refuses writes" in line]
     assert len(told) == 2
     assert "no space left" in told[0]
+
+
+def test_a_full_store_is_no_fault(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender can fill a store; the message is ignored and the node stays healthy (P2)."""
+    monkeypatch.setattr(
+        bench.store, "put_many", lambda messages, _: [PutOutcome.FULL] * len(messages)
+    )
+
+    assert bench.doors.gossip([bench.validate(bench.envelope(bench.header(1).encode()))]) == [
+        IGNORE
+    ]
+
+    assert code_of(bench) is Code.STORE_FULL
+    assert bench.doors.fault() == ""
