@@ -30,9 +30,9 @@ setup: $(STAMPS)/packages $(STAMPS)/jars  ## make the environment (fast the seco
 ##@ Parts of the test
 .PHONY: lint
 lint: $(STAMPS)/packages  ## style, spelling, and the floors of the house
-	$(BIN)/ruff check src tests bench tools
-	$(BIN)/ruff format --check src tests bench tools
-	$(BIN)/codespell src tests bench tools docs README.md CHANGELOG.md
+	$(BIN)/ruff check src tests bench tools examples
+	$(BIN)/ruff format --check src tests bench tools examples
+	$(BIN)/codespell src tests bench tools examples docs README.md CHANGELOG.md
 	$(BIN)/lint-imports
 
 .PHONY: types
