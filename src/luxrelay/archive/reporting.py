@@ -93,7 +93,7 @@ def render(run: RunReport) -> str:
     sections = [
         _chart_section(
             "Throughput",
-            "Messages per second, counted every second.",
+            "Messages per second over time.",
             lines_chart(run.throughput, label="messages per second", filled=True)
             if run.throughput
             else None,
