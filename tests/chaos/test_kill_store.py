@@ -109,7 +109,9 @@ def held(store: RelayStore) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.chaos
-@pytest.mark.parametrize(("durability", "batch"), [("fsync", 16), ("os", 50), ("fsync", 1)])
+@pytest.mark.parametrize(
+    ("durability", "batch"), [("fsync", 16), ("group", 16), ("os", 50), ("fsync", 1)]
+)
 def test_kill_loses_nothing_acknowledged(tmp_path: Path, durability: str, batch: int) -> None:
     """After every kill all acknowledged sequences are there and no row is an orphan (21-16)."""
     rng = random.Random(f"{durability} {batch}")

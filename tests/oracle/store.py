@@ -103,6 +103,11 @@ class Held:
         """Namespace and sequence."""
         return self.message.header.namespace_id, self.message.header.seq
 
+    @property
+    def order(self) -> tuple[NamespaceId, int, ContentId]:
+        """Where it stands among all: namespace, sequence, content id."""
+        return *self.slot, self.content
+
 
 @dataclass
 class Known:
@@ -113,6 +118,8 @@ class Known:
     ever: set[int] = field(default_factory=set)
     crown: tuple[int, bytes, int] = (0, bytes(32), 0)
     """Latest sequence, its headerHash and timestamp."""
+    watermark: int | None = None
+    """How far an archive has read."""
 
 
 class SlowStore:
@@ -178,13 +185,35 @@ class SlowStore:
             known.parent = parent
         known.floor = max(known.floor, seq)
 
+    def watermark(self, namespace: NamespaceId) -> int | None:
+        """Return how far an archive has read; a lane follows its parent from 0 on (J8)."""
+        known = self.known.get(namespace)
+        if known is None:
+            return None
+        if known.watermark is not None or known.parent == namespace:
+            return known.watermark
+        parent = self.known.get(known.parent)
+        return None if parent is None or parent.watermark is None else 0
+
+    def hand_off(self, namespace: NamespaceId, parent: NamespaceId, seq: int) -> None:
+        """Take note of how far an archive has read."""
+        known = self.known.setdefault(namespace, Known(parent))
+        if known.parent == namespace:
+            known.parent = parent
+        known.watermark = max(seq, known.watermark or 0)
+
+    def waits(self, held: Held) -> bool:
+        """Return True when an archive has yet to read a message."""
+        watermark = self.watermark(held.slot[0])
+        return watermark is not None and held.slot[1] > watermark
+
     def expire(self, now_ms: int) -> int:
-        """Forget what is past its time; return how many."""
-        gone = [held for held in self.held if held.expires_at <= now_ms]
+        """Forget what is past its time and awaited by no archive; return how many."""
+        gone = [held for held in self.held if held.expires_at <= now_ms and not self.waits(held)]
         for held in gone:
             known = self.known[held.slot[0]]
             known.floor = max(known.floor, held.slot[1])
-        self.held = [held for held in self.held if held.expires_at > now_ms]
+        self.held = [held for held in self.held if held not in gone]
         return len(gone)
 
     def matches(self, query: NamespaceQuery, now_ms: int) -> list[Held]:
@@ -193,13 +222,32 @@ class SlowStore:
             held
             for held in self.held
             if held.slot[0] == query.namespace_id
-            and held.expires_at > now_ms
+            and (held.expires_at > now_ms or query.held)
             and held.slot[1] > query.from_seq
             and (not query.to_seq or held.slot[1] <= query.to_seq)
             and held.message.header.timestamp >= query.from_time
             and (not query.to_time or held.message.header.timestamp <= query.to_time)
         ]
         return sorted(found, key=lambda held: (held.slot[1], held.content))[query.offset :]
+
+    def in_time(self, first: int, last: int, now_ms: int) -> list[Held]:
+        """Return what lies in a span of time, by timestamp, namespace, sequence and content."""
+        found = [
+            held
+            for held in self.held
+            if held.expires_at > now_ms
+            and first <= held.message.header.timestamp
+            and (not last or held.message.header.timestamp <= last)
+        ]
+        return sorted(found, key=lambda held: (held.message.header.timestamp, *held.order))
+
+    def of_sender(self, sender: bytes, first: int, last: int, now_ms: int) -> list[Held]:
+        """Return what an address sent in a span of time, by namespace, sequence and content."""
+        found = self.in_time(first, last, now_ms)
+        return sorted(
+            (held for held in found if held.message.header.sender_address == sender),
+            key=lambda held: held.order,
+        )
 
     def by_id(self, wanted: MessageId, now_ms: int) -> list[Held]:
         """Return the candidates of a slot."""

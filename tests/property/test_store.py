@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from luxrelay.bus import NamespaceId
-from luxrelay.store import NamespaceQuery, RelayStore, RelayStoreConfig
+from luxrelay.store import (
+    BucketQuery,
+    NamespaceQuery,
+    RelayStore,
+    RelayStoreConfig,
+    SenderQuery,
+    TimeQuery,
+)
+from luxrelay.store.merkle import MerkleTree, bucket_of
 
 TTL_MS = 1_000
 CONFIG = RelayStoreConfig(
@@ -135,6 +143,19 @@ class StoreAgainstOracle(RuleBasedStateMachine):
         self.slow.skip_to(namespace, oracle.PARENT, seq)
         self.fast.skip_to(namespace, oracle.PARENT, seq)
 
+    @rule(namespace=st.sampled_from([*NAMESPACES, oracle.PARENT]), seq=st.integers(0, 12))
+    def hand_off(self, namespace: NamespaceId, seq: int) -> None:
+        """An archive has read so far (21-51)."""
+        self.slow.hand_off(namespace, oracle.PARENT, seq)
+        self.fast.set_watermark(namespace, oracle.PARENT, seq)
+
+    @rule(namespace=st.sampled_from([*NAMESPACES, oracle.PARENT]))
+    def stop_reading(self, namespace: NamespaceId) -> None:
+        """No archive reads it any more."""
+        if namespace in self.slow.known:
+            self.slow.known[namespace].watermark = None
+        self.fast.drop_watermark(namespace)
+
     @rule()
     def reopen(self) -> None:
         """A restart changes nothing."""
@@ -147,18 +168,19 @@ class StoreAgainstOracle(RuleBasedStateMachine):
         namespace=st.sampled_from(NAMESPACES),
         seqs=st.tuples(st.integers(0, 12), st.integers(0, 12)),
         ages=st.tuples(st.none() | st.integers(-100, 900), st.none() | st.integers(-100, 900)),
-        limit=st.integers(0, 4),
-        offset=st.integers(0, 3),
+        page=st.tuples(st.integers(0, 4), st.integers(0, 3)),
+        held=st.booleans(),
     )
     def query(
         self,
         namespace: NamespaceId,
         seqs: tuple[int, int],
         ages: tuple[int | None, int | None],
-        limit: int,
-        offset: int,
+        page: tuple[int, int],
+        held: bool,
     ) -> None:
         """All pages together are what the list gives, in order (21-32)."""
+        limit, offset = page
         fields: dict[str, Any] = {
             "namespace_id": namespace,
             "from_seq": seqs[0],
@@ -167,19 +189,20 @@ class StoreAgainstOracle(RuleBasedStateMachine):
             "to_time": 0 if ages[1] is None else self.now - ages[1],
             "limit": limit,
             "offset": offset,
+            "held": held,
         }
         expected = self.slow.matches(NamespaceQuery(**fields), self.now)
         found: list[Any] = []
         cursor = b""
         while True:
-            page = self.fast.query(NamespaceQuery(**fields, cursor=cursor), self.now)
-            assert len(page.messages) <= (limit or CONFIG.page_messages_default)
-            found += page.messages
-            if not page.has_more:
+            answer = self.fast.query(NamespaceQuery(**fields, cursor=cursor), self.now)
+            assert len(answer.messages) <= (limit or CONFIG.page_messages_default)
+            found += answer.messages
+            if not answer.has_more:
                 break
             # An offset counts matches of the first page only, and page_rows_max may end it early.
             fields["offset"] = 0
-            cursor = page.next_cursor
+            cursor = answer.next_cursor
 
         if offset == 0 or len(self.slow.held) < CONFIG.page_rows_max:
             assert [
@@ -189,6 +212,36 @@ class StoreAgainstOracle(RuleBasedStateMachine):
                 (held.message.header.encode(), held.blob, held.message.received_at, held.expires_at)
                 for held in expected
             ]
+
+    @rule(
+        sender=st.none() | st.integers(1, 6),
+        ages=st.tuples(st.none() | st.integers(-100, 900), st.none() | st.integers(-100, 900)),
+        limit=st.integers(0, 3),
+    )
+    def across(self, sender: int | None, ages: tuple[int | None, int | None], limit: int) -> None:
+        """All pages by time, or by sender, are what the list gives, in order (21-34, 21-35)."""
+        first, last = (0 if age is None else self.now - age for age in ages)
+        fields: dict[str, Any] = {"from_time": first, "to_time": last, "limit": limit}
+        if sender is None:
+            expected = self.slow.in_time(first, last, self.now)
+        else:
+            fields["sender"] = FORGE.message(1, sender=sender).header.sender_address
+            expected = self.slow.of_sender(fields["sender"], first, last, self.now)
+        found: list[Any] = []
+        while True:
+            if sender is None:
+                page = self.fast.query_time(TimeQuery(**fields), self.now)
+            else:
+                page = self.fast.query_sender(SenderQuery(**fields), self.now)
+            assert len(page.messages) <= (limit or CONFIG.page_messages_default)
+            found += page.messages
+            if not page.has_more:
+                break
+            fields["cursor"] = page.next_cursor
+
+        assert [(message.header_bytes, message.blob) for message in found] == [
+            (held.message.header.encode(), held.blob) for held in expected
+        ]
 
     @rule(namespace=st.sampled_from(NAMESPACES), seqs=st.lists(SEQUENCES, max_size=4, unique=True))
     def by_id(self, namespace: NamespaceId, seqs: list[int]) -> None:
@@ -222,6 +275,25 @@ class StoreAgainstOracle(RuleBasedStateMachine):
         assert self.lanes(None) == sorted(self.slow.known)
         for held in self.slow.held:
             assert self.fast.has(held.content)
+        tree = MerkleTree(held.content for held in self.slow.held)
+        assert self.fast.tree_root() == tree.root()
+        for namespace in NAMESPACES:
+            assert self.fast.watermark(namespace) == self.slow.watermark(namespace)
+
+    @rule(data=st.data())
+    def by_content(self, data: st.DataObject) -> None:
+        """Buckets list what is served, and their ids lead to the messages (J4)."""
+        if not self.slow.held:
+            return
+        held = data.draw(st.sampled_from(self.slow.held))
+        ids, cursor = self.fast.bucket_ids(BucketQuery(bucket=bucket_of(held.content)), self.now)
+        served = held.expires_at > self.now
+
+        assert cursor == b""
+        assert (held.content in ids) == served
+        found, missing = self.fast.get_contents([held.content], self.now)
+        assert [message.blob for message in found] == ([held.blob] if served else [])
+        assert missing == ([] if served else [held.content])
 
     def lanes(self, parent: NamespaceId | None) -> list[NamespaceId]:
         """Return every namespace of a parent, page by page."""

@@ -1,14 +1,16 @@
 """`RelayStoreConfig`: every bound and choice of the store, checked when it is built.
 
-Source: LP-6421 §1.1; retention document, "Parameters"; decisions J2, P8, P14, P18, P22.
+Source: LP-6421 §1.1; retention document, "Parameters"; decisions J2, P1, P2, P8, P14, P18, P22.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 
@@ -16,39 +18,71 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * 60 * MINUTE_MS
 
 BATCH_FLOOR_BYTES: Final = c.MAX_BLOB_BYTES + c.MAX_HEADER_BYTES
 """The largest single message: no byte bound on a group or a page may lie below it."""
 
 
+DEFAULT_QUOTA_PERCENT: Final = 10
+DEFAULT_QUOTA_BYTES_MIN: Final = 16 * MIB
+"""A namespace without a quota of its own has this share of the store, or this much (P1)."""
+
+
+class WhenFull(StrEnum):
+    """What a message does that finds its quota or the store full."""
+
+    EVICT = "evict"
+    """The oldest messages of its own namespace, then of the store, make room (P2, P13)."""
+    REFUSE = "refuse"
+    """It is FULL until others expire."""
+
+
 class Durability(StrEnum):
-    """What has happened to a message when `RelayStore.put_many` returns."""
+    """When a message counts as safe: `RelayStore.put_many` waits for it, a receipt tells it."""
 
     FSYNC = "fsync"
     """The write-ahead log has reached the disk: the message outlives a power cut."""
+    GROUP = "group"
+    """The same, but the log is synced at most every group_interval_ms, for all who wrote since."""
     OS = "os"
     """The operating system has the bytes: the message outlives the process, not a power cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayStoreConfig:
-    """Bounds and choices of a store; every number is positive.
+    """Bounds and choices of a store; every number is positive, save a quota of 0.
 
     Raises:
         StoreArgumentError: a value is out of range; ``where`` names the field.
 
     """
 
+    hot_messages_max: int = 100_000
+    """Slots in the hot cache (HotCacheSize)."""
+    hot_bytes_max: int = 128 * MIB
+    """Bytes in the hot cache (P30)."""
+    hot_ttl_ms: int = MINUTE_MS
+    """Time a slot stays in the hot cache after its last arrival (HotCacheTTL)."""
     cold_store_ttl_ms: int = 10 * MINUTE_MS
     """A message goes this long after the earlier of its arrival and its timestamp (P14);
     milliseconds; 10 minutes for a relay, 30 days for a store (J2)."""
     retention_window_ms: int = 30 * DAY_MS
     """A message goes this long after its timestamp in any case (J2); milliseconds."""
     max_storage_bytes: int = GIB
-    """Logical bytes of all messages, index rows included; a message above it is FULL."""
+    """Logical bytes of all messages, index rows included."""
+    when_full: WhenFull = WhenFull.EVICT
+    """Whether a full quota or store forgets its oldest messages or refuses new ones (P2)."""
+    namespace_quota_bytes: int | None = None
+    """Logical bytes of a namespace with its lanes that `namespace_quotas` does not name; None for
+    10 % of max_storage_bytes, at least 16 MiB (P1)."""
+    namespace_quotas: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """Logical bytes by namespace; 0 denies it. A lane named here has its quota to itself."""
     durability: Durability = Durability.FSYNC
-    """What a returned `put_many` promises."""
+    """What a returned `put_many`, or a receipt, promises."""
+    group_interval_ms: int = 50
+    """Time between two syncs with durability ``group`` (P3)."""
     namespaces_max: int = 100_000
     """Namespaces with a state row, which outlives their messages; a message of one more is
     FULL. Each costs about 500 bytes of memory."""
@@ -71,14 +105,27 @@ class RelayStoreConfig:
     """Matches a query may skip (P19); a cursor has no such bound."""
     ids_max: int = 1_000
     """Message ids in one `get_messages` call (P22)."""
+    bucket_ids_max: int = 10_000
+    """Rows of a Merkle bucket in one `bucket_ids` answer."""
     heads_max: int = 1_000
     """Heads in one `heads` answer."""
     gaps_max: int = 10_000
     """Gaps listed in one answer; the lowest are kept."""
+    gc_interval_ms: int = HOUR_MS
+    """From one deletion cycle to the next (GC_INTERVAL); whoever runs the cycles may be quicker."""
+    gc_short_interval_ms: int = MINUTE_MS
+    """The same after a cycle that hit its limit (GC_SHORT_INTERVAL)."""
     gc_batch_limit: int = 100_000
     """Messages one deletion cycle removes (retention document, GC_BATCH_LIMIT)."""
     gc_chunk_size: int = 1_000
     """Messages removed under one hold of the writer's lock (GC_CHUNK_SIZE)."""
+    clock_jump_ms: int = 5 * MINUTE_MS
+    """A wall clock that moves further than this against the monotonic one pauses deletion by age
+    and raises the alarm (P43)."""
+    clock_settle_ms: int = HOUR_MS
+    """A clock that has stood by its jump for this long is believed again."""
+    equivocations_max: int = 64
+    """Equivocations remembered with both headers, the newest (H17)."""
     findings_max: int = 1_000
     """Findings `verify` lists before it stops."""
     write_buffer_bytes: int = 64 * MIB
@@ -88,15 +135,19 @@ class RelayStoreConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the store could not work with."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "durability":
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in _NO_BOUNDS or (each.name in _OPTIONAL and value is None):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise _out_of_range(field.name, value, "a positive integer")
-        if self.durability not in tuple(Durability):
-            raise _out_of_range("durability", self.durability, "'fsync' or 'os'")
-        object.__setattr__(self, "durability", Durability(self.durability))
+                raise _out_of_range(each.name, value, "a positive integer")
+        _check_quotas(self.namespace_quotas)
+        object.__setattr__(self, "namespace_quotas", dict(self.namespace_quotas))
+        for name, choices in (("durability", Durability), ("when_full", WhenFull)):
+            value = getattr(self, name)
+            if value not in tuple(choices):
+                raise _out_of_range(name, value, " or ".join(repr(str(each)) for each in choices))
+            object.__setattr__(self, name, choices(value))
         for name in ("group_bytes_max", "page_bytes_max"):
             if getattr(self, name) < BATCH_FLOOR_BYTES:
                 raise _out_of_range(
@@ -113,10 +164,51 @@ class RelayStoreConfig:
         return cls(
             durability=Durability.OS,
             max_storage_bytes=64 * MIB,
+            namespace_quota_bytes=64 * MIB,
             namespaces_max=1_000,
+            hot_messages_max=1_000,
             write_buffer_bytes=4 * MIB,
             block_cache_bytes=4 * MIB,
         )
+
+    def cycle_interval_ms(self, *, hit_limit: bool) -> int:
+        """Return how long to wait for the next deletion cycle.
+
+        Source: retention document, "Parameters".
+        """
+        return self.gc_short_interval_ms if hit_limit else self.gc_interval_ms
+
+    def cutoff_ms(self, now_ms: int) -> int:
+        """Return the retention cut-off: a timestamp up to it has aged out.
+
+        It is never stored and never sent.
+
+        Source: retention document, "Rule"; J1.
+        """
+        return max(0, now_ms - self.retention_window_ms)
+
+    def network_differences(self) -> list[str]:
+        """Return one line for each parameter that differs from the retention document's.
+
+        A node may run so; it forgets sooner or later than its peers, and sync converges worse.
+
+        Source: retention document, "Clock Skew and Divergence".
+        """
+        return [
+            f"{name} is {getattr(self, name)}, the network's is {value}"
+            for name, value in _NETWORK.items()
+            if getattr(self, name) != value
+        ]
+
+    def default_quota_bytes(self) -> int:
+        """Return the quota of a namespace that has none of its own.
+
+        Source: P1.
+        """
+        if self.namespace_quota_bytes is not None:
+            return self.namespace_quota_bytes
+        share = self.max_storage_bytes * DEFAULT_QUOTA_PERCENT // 100
+        return max(share, DEFAULT_QUOTA_BYTES_MIN)
 
     def expires_at(self, received_at: int, timestamp: int) -> int:
         """Return when a message goes: the earlier of its TTL and the retention window.
@@ -127,6 +219,18 @@ class RelayStoreConfig:
             min(received_at, timestamp) + self.cold_store_ttl_ms,
             timestamp + self.retention_window_ms,
         )
+
+
+_NETWORK: Final = {
+    "retention_window_ms": 30 * DAY_MS,
+    "gc_interval_ms": HOUR_MS,
+    "gc_short_interval_ms": MINUTE_MS,
+    "gc_batch_limit": 100_000,
+    "gc_chunk_size": 1_000,
+}
+"""RETENTION_WINDOW and its kin, as the document fixes them."""
+_NO_BOUNDS: Final = frozenset({"durability", "when_full", "namespace_quotas"})
+_OPTIONAL: Final = frozenset({"namespace_quota_bytes"})
 
 
 def require_ms(name: str, value: int) -> None:
@@ -142,6 +246,14 @@ def require_ms(name: str, value: int) -> None:
             where=name,
             hint="times are Unix milliseconds; a value below 10^11 looks like seconds",
         )
+
+
+def _check_quotas(quotas: Mapping[NamespaceId, object]) -> None:
+    for namespace, quota in quotas.items():
+        if len(namespace) != c.NAMESPACE_BYTES:
+            raise _out_of_range("namespace_quotas", namespace, "ids of 20 bytes")
+        if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
+            raise _out_of_range("namespace_quotas", quota, "0 or a positive number of bytes")
 
 
 def _out_of_range(name: str, value: object, wanted: str) -> StoreArgumentError:

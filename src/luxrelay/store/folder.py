@@ -26,11 +26,11 @@ _FORM: Final = re.compile(rb"luxrelay store, layout ([0-9]{1,9})\n")
 
 
 class Folder:
-    """A claimed data folder; nobody else opens it until `release`."""
+    """A data folder: claimed, so that nobody else writes it until `release`, or looked at only."""
 
     __slots__ = ("_lock", "path")
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int | None) -> None:
         self.path = path
         self._lock = lock
 
@@ -69,9 +69,51 @@ class Folder:
             raise
         return cls(path, lock)
 
+    @classmethod
+    def look(cls, path: Path, layout_version: int) -> Folder:
+        """Return the folder without a claim; it has exactly this layout, whoever writes it.
+
+        Raises:
+            StoreError: ``store.foreign``, ``store.version`` or ``store.io``.
+
+        """
+        try:
+            text = (path / MARKER).read_bytes()[:MARKER_BYTES_MAX]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _foreign(path) from error
+        except OSError as error:
+            raise _refused(error, path) from error
+        form = _FORM.fullmatch(text)
+        if form is None:
+            raise _foreign(path)
+        if int(form[1]) != layout_version:
+            raise StoreError(
+                f"the store has layout {int(form[1])}, this version reads {layout_version}",
+                where=str(path),
+                code="store.version",
+                hint="an older store is upgraded when a node opens it; a newer one needs a newer "
+                "LuxRelay",
+            )
+        return cls(path, None)
+
+    def mark(self, layout_version: int) -> None:
+        """Older versions refuse the folder from now on.
+
+        Raises:
+            StoreError: ``store.io``.
+
+        """
+        assert self._lock is not None
+        try:
+            os.pwrite(self._lock, _marker_text(layout_version), 0)
+            os.fsync(self._lock)
+        except OSError as error:
+            raise _refused(error, self.path) from error
+
     def release(self) -> None:
         """The folder is free for the next to claim it."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
 
 def _is_fresh(path: Path) -> bool:
@@ -98,7 +140,7 @@ def _check_marker(lock: int, path: Path, layout_version: int) -> None:
         if text.strip(b"\x00") or list(path.iterdir()) != [path / MARKER]:
             raise _foreign(path)
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"luxrelay store, layout {layout_version}\n".encode(), 0)
+        os.pwrite(lock, _marker_text(layout_version), 0)
         os.fsync(lock)
         _sync_names(path)
     elif int(form[1]) > layout_version:
@@ -107,6 +149,10 @@ def _check_marker(lock: int, path: Path, layout_version: int) -> None:
             where=str(path),
             code="store.version",
         )
+
+
+def _marker_text(layout_version: int) -> bytes:
+    return f"luxrelay store, layout {layout_version}\n".encode()
 
 
 def _sync_names(path: Path) -> None:

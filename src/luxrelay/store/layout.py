@@ -11,7 +11,10 @@ times                 timestamp (8) ‖ message key            empty
 expiries              expires_at (8) ‖ message key           empty
 senders               sender address (20) ‖ message key      empty
 slots                 message id (32)                        namespace ‖ sequence
-contents              content id (32)                        namespace ‖ sequence
+contents              content id (32)                        namespace ‖ sequence ‖ timestamp (8)
+                                                             ‖ expires_at (8)
+held                  message key                            empty; instead of an ``expiries`` row
+                                                             while the archive has not read it (J8)
 references            blob commitment (32) ‖ message key     where the blob is: `BlobPlace`
 blobs                 blob commitment (32)                   the blob, when not in the header row
 namespaces            namespace (20)                         `NamespaceState` without its runs
@@ -21,11 +24,14 @@ default               ``layout``                             version, u32
 
 *Deviations*: the message key carries the whole content id, where P5 has an 8-byte prefix of the
 digest: two contents of one slot that share 8 bytes cost 2^32 hashes, and one would overwrite the
-other. A blob's reference count is its number of reference rows, so no row is read to be changed.
+other. The ``contents`` value has the times, so that a bucket of the Merkle tree is filtered by
+cut-off without a second lookup. A blob's reference count is its number of reference rows, so no row
+is read to be changed.
 
-*What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.audit`.
+*What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.upgrade`,
+`luxrelay.store.audit`.
 
-Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J6.
+Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8.
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ from luxrelay.bus.structure import KEY_START
 from luxrelay.errors import StoreError
 from luxrelay.store.namespaces import NamespaceState
 
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 
 HEADERS: Final = "headers"
 TIMES: Final = "times"
@@ -49,6 +55,7 @@ EXPIRIES: Final = "expiries"
 SENDERS: Final = "senders"
 SLOTS: Final = "slots"
 CONTENTS: Final = "contents"
+HELD: Final = "held"
 REFERENCES: Final = "references"
 BLOBS: Final = "blobs"
 NAMESPACES: Final = "namespaces"
@@ -62,6 +69,7 @@ FAMILIES: Final = (
     SENDERS,
     SLOTS,
     CONTENTS,
+    HELD,
     REFERENCES,
     BLOBS,
     NAMESPACES,
@@ -80,7 +88,10 @@ _U64: Final = Struct(">Q")
 _U32: Final = Struct(">I")
 _U16: Final = Struct(">H")
 _ROW: Final = Struct(">QQBBIBH")
-_STATE: Final = Struct(">20sQQQQQ32sQQQ")
+_STATE: Final = Struct(">20sQQQQQ32sQQQBQ")
+STATE_BYTES: Final = _STATE.size
+_CONTENT: Final = Struct(">28sQQ")
+CONTENT_VALUE_BYTES: Final = _CONTENT.size
 
 
 class BlobPlace(IntEnum):
@@ -233,6 +244,10 @@ def decode_row(value: bytes) -> MessageRow:
     return row
 
 
+SLOTS_ROW: Final = 3
+"""Where in `index_rows` the row of the slot stands; its key is the message id."""
+
+
 def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
     """Return every row that stands beside the ``headers`` row of ``key``, save the blob itself.
 
@@ -249,7 +264,11 @@ def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
         (EXPIRIES, _U64.pack(row.expires_at) + key, b""),
         (SENDERS, sender_address(sender_of(header)) + key, b""),
         (SLOTS, message_id(*_SLOT.unpack(slot)), slot),
-        (CONTENTS, key[SLOT_BYTES:], slot),
+        (
+            CONTENTS,
+            key[SLOT_BYTES:],
+            slot + header[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT] + _U64.pack(row.expires_at),
+        ),
     ]
     if row.place:
         rows.append((REFERENCES, commitment_of(header) + key, _REFERENCE_VALUES[row.place]))
@@ -263,8 +282,11 @@ _INDEX_BYTES: Final = (
     + c.ADDRESS_BYTES
     + MESSAGE_KEY_BYTES
     + (c.HASH_BYTES + SLOT_BYTES) * 2
+    + 16
 )
 _REFERENCE_BYTES: Final = c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
+INDEX_BYTES: Final = _INDEX_BYTES + _REFERENCE_BYTES
+"""What a message with a blob costs beyond its header, source and blob (P31)."""
 
 
 def charge_bytes(row: MessageRow) -> int:
@@ -275,6 +297,19 @@ def charge_bytes(row: MessageRow) -> int:
     """
     reference = _REFERENCE_BYTES if row.place else 0
     return _INDEX_BYTES + reference + len(row.header) + len(row.source) + row.blob_len
+
+
+def decode_content(value: bytes) -> tuple[bytes, int, int]:
+    """Return slot, timestamp and expiry of a ``contents`` row.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    if len(value) != _CONTENT.size:
+        raise _corrupt("a contents row", value)
+    slot, timestamp, expires_at = _CONTENT.unpack(value)
+    return slot, timestamp, expires_at
 
 
 def encode_state(state: NamespaceState) -> bytes:
@@ -290,6 +325,8 @@ def encode_state(state: NamespaceState) -> bytes:
         state.latest_timestamp,
         state.messages,
         state.size_bytes,
+        state.watermark is not None,
+        state.watermark or 0,
     )
 
 
@@ -302,9 +339,20 @@ def decode_state(key: bytes, value: bytes) -> NamespaceState:
     """
     if len(key) != c.NAMESPACE_BYTES or len(value) != _STATE.size:
         raise _corrupt("a namespaces row", value)
-    parent, floor, contiguous, latest, earliest, finalized, digest, stamp, messages, size = (
-        _STATE.unpack(value)
-    )
+    (
+        parent,
+        floor,
+        contiguous,
+        latest,
+        earliest,
+        finalized,
+        digest,
+        stamp,
+        messages,
+        size,
+        handed_off,
+        watermark,
+    ) = _STATE.unpack(value)
     return NamespaceState(
         namespace_id=NamespaceId(key),
         parent=NamespaceId(parent),
@@ -317,6 +365,7 @@ def decode_state(key: bytes, value: bytes) -> NamespaceState:
         latest_timestamp=stamp,
         messages=messages,
         size_bytes=size,
+        watermark=watermark if handed_off else None,
     )
 
 

@@ -1,57 +1,115 @@
 """`Ledger`: what readers see of the namespaces, and the totals.
 
 The writer replaces whole `NamespaceState` values after its batch is written and never changes one
-that stands here, so a reader that took a state keeps a consistent one without a lock.
+that stands here, so a reader that took a state keeps a consistent one without a lock. Rows and tree
+change under ``lock``: who holds it sees a tree that is bit-identical to the id rows.
 
-Source: decisions P44; architecture, rule 5.
+Source: retention document, "Merkle Tree Implications"; decisions J4, J8, P44; architecture, rule 5.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreError
 from luxrelay.store import layout
+from luxrelay.store.config import RelayStoreConfig
+from luxrelay.store.hot import HotCache
+from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.namespaces import NamespaceHead, NamespaceState
+from luxrelay.store.quota import QuotaBook
 from luxrelay.store.rocks import Database
 
 
 class Ledger:
     """Published namespace states with their sums."""
 
-    __slots__ = ("expiry_hint", "messages", "size_bytes", "states")
+    __slots__ = (
+        "_hashing",
+        "expiry_hint",
+        "held",
+        "holding",
+        "hot",
+        "lock",
+        "messages",
+        "quotas",
+        "size_bytes",
+        "states",
+        "time_hint",
+        "tree",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, config: RelayStoreConfig | None = None) -> None:
         self.states: dict[NamespaceId, NamespaceState] = {}
         self.messages = 0
         self.size_bytes = 0
         self.expiry_hint = 0
         """No message expires earlier; saves the deletion cycle the walk over its own tombstones."""
+        self.time_hint = 0
+        """No message has an earlier timestamp; the same for eviction."""
+        config = config or RelayStoreConfig()
+        self.hot = HotCache(config)
+        """The newest slots."""
+        self.quotas = QuotaBook(config)
+        """Sizes by account (P1)."""
+        self.held = 0
+        """Messages past their time that wait for the archive (J8)."""
+        self.holding: set[NamespaceId] = set()
+        """Namespaces that have such messages, perhaps some that had."""
+        self.tree = MerkleTree()
+        """The content ids of every message (J4)."""
+        self.lock = threading.Lock()
+        """Held while the rows and the tree change together, and by readers of the tree."""
+        self._hashing = threading.Lock()
 
     @classmethod
-    def load(cls, database: Database) -> Ledger:
+    def load(cls, database: Database, config: RelayStoreConfig | None = None) -> Ledger:
         """Return the ledger of ``database``: counters as stored, runs found again from the rows.
 
         Raises:
             StoreError: ``store.corrupt`` or ``store.io``.
 
         """
-        ledger = cls()
+        ledger = cls(config)
         for key, value in database.scan(layout.NAMESPACES, b"", b""):
             state = layout.decode_state(key, value)
             if state.latest > state.contiguous:
                 _find_runs(database, state)
-            ledger.states[state.namespace_id] = state
-            ledger.messages += state.messages
-            ledger.size_bytes += state.size_bytes
+            ledger.publish([state], state.messages, state.size_bytes)
+        for key in database.keys(layout.HELD, b"", b""):
+            ledger.held += 1
+            ledger.holding.add(layout.split_slot(key)[0])
+        ledger.tree = MerkleTree(database.keys(layout.CONTENTS, b"", b""))
         return ledger
+
+    def watermark(self, state: NamespaceState) -> int | None:
+        """Return how far the archive has read ``state``, None when nobody reads it.
+
+        A lane whose parent is handed off is so too, from its beginning (J6, J8).
+        """
+        if state.watermark is not None or state.parent == state.namespace_id:
+            return state.watermark
+        parent = self.states.get(state.parent)
+        return None if parent is None or parent.watermark is None else 0
+
+    def tree_nodes(self) -> list[bytes]:
+        """Return the level-1 hashes of one moment; a writer waits for a copy, not for the hashing.
+
+        Source: J4.
+        """
+        with self._hashing:
+            with self.lock:
+                changed = self.tree.changed()
+            return self.tree.rehash(changed)
 
     def publish(self, states: Iterable[NamespaceState], messages: int, size_bytes: int) -> None:
         """Readers see ``states``; the totals change by ``messages`` and ``size_bytes``."""
         for state in states:
             self.states[state.namespace_id] = state
+            self.quotas.update(state.namespace_id, state.parent, state.size_bytes)
         self.messages += messages
         self.size_bytes += size_bytes
 

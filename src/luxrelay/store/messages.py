@@ -33,7 +33,8 @@ class PutOutcome(IntEnum):
     EXPIRED = 3
     """Its time is past (P14)."""
     FULL = 4
-    """`max_storage_bytes` or `namespaces_max` is reached."""
+    """No room: the namespace's quota, `max_storage_bytes` or `namespaces_max` is reached, and
+    nothing older makes room (P2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
+from luxrelay.errors import StoreArgumentError
 from luxrelay.store.holes import HeldRuns
 
 
@@ -59,6 +60,8 @@ class NamespaceState:
     latest_timestamp: int = 0
     messages: int = 0
     size_bytes: int = 0
+    watermark: int | None = None
+    """Sequence up to which the archive has read; None without a handoff (J8)."""
     runs: HeldRuns = field(default_factory=HeldRuns)
     """Sequences held above ``contiguous``; rebuilt from the rows at start."""
 
@@ -104,3 +107,14 @@ class NamespaceState:
             size_bytes=self.size_bytes,
             floor=self.floor,
         )
+
+
+def check_names(*names: bytes, where: str) -> None:
+    """Return when every name can be a namespace's.
+
+    Raises:
+        StoreArgumentError: one has not 20 bytes.
+
+    """
+    if any(len(name) != c.NAMESPACE_BYTES for name in names):
+        raise StoreArgumentError("a namespace has 20 bytes", where=where)

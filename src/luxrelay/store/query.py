@@ -4,20 +4,22 @@ A page is bounded in messages, bytes and rows looked at, and says whether more i
 is a position in the key order, so it stays right when messages before or after it come and go.
 Expired messages are passed over whether or not the deletion cycle has been there (P14).
 
-Source: LP-6421 §4.1; decisions P7, P8, P14, P18, P19, P20, P21, P22, P23.
+Source: LP-6421 §4.1; decisions P7, P8, P14, P18, P19, P20, P21, P22, P23,
+J8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from luxrelay.bus import MessageId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
 from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.hot import HotCache
 from luxrelay.store.layout import MessageRow
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
@@ -54,6 +56,8 @@ class NamespaceQuery:
     """Matches to pass over before a first page; the cursor is the better way (P19)."""
     cursor: bytes = b""
     """``next_cursor`` of the page before; empty for the first."""
+    held: bool = False
+    """True for the archive: what is past its time and still here is served too (J8)."""
 
     def __post_init__(self) -> None:
         """Refuse what no query can mean."""
@@ -92,7 +96,7 @@ class QueryPage:
 
 
 @dataclass(slots=True)
-class _Bounds:
+class PageBounds:
     """What one page may hold."""
 
     messages: int
@@ -101,19 +105,18 @@ class _Bounds:
     skip: int
 
     @classmethod
-    def of(cls, query: NamespaceQuery, config: RelayStoreConfig) -> _Bounds:
-        if query.offset > config.offset_max:
-            raise _bad("offset", f"is above {config.offset_max}; use the cursor")
+    def of(cls, config: RelayStoreConfig, limit: int, max_bytes: int, skip: int = 0) -> PageBounds:
+        """Return what a query asks for, within what the configuration allows."""
         return cls(
-            messages=min(query.limit or config.page_messages_default, config.page_messages_max),
-            bytes=min(query.max_bytes or config.page_bytes_max, config.page_bytes_max),
+            messages=min(limit or config.page_messages_default, config.page_messages_max),
+            bytes=min(max_bytes or config.page_bytes_max, config.page_bytes_max),
             rows=config.page_rows_max,
-            skip=0 if query.cursor else query.offset,
+            skip=skip,
         )
 
 
 @dataclass(slots=True)
-class _Scan:
+class PageScan:
     """One page while it is being read."""
 
     messages: list[StoredMessage] = field(default_factory=list)
@@ -139,11 +142,14 @@ def read_page(
         StoreError: ``store.io`` or ``store.corrupt``.
 
     """
-    bounds = _Bounds.of(query, config)
+    if query.offset > config.offset_max:
+        raise _bad("offset", f"is above {config.offset_max}; use the cursor")
+    skip = 0 if query.cursor else query.offset
+    bounds = PageBounds.of(config, query.limit, query.max_bytes, skip)
     began = layout.read_u64(query.cursor) if query.cursor else query.from_seq
     if state is None or began == c.MAX_U64 or not state.messages:
         earliest = 0
-        scan = _Scan()
+        scan = PageScan()
     else:
         scan = _scan(database, query, bounds, _start_key(query, state), now_ms)
         earliest = state.earliest
@@ -170,9 +176,9 @@ def _start_key(query: NamespaceQuery, state: NamespaceState) -> bytes:
 
 
 def _scan(
-    database: Database, query: NamespaceQuery, bounds: _Bounds, start: bytes, now_ms: int
-) -> _Scan:
-    scan = _Scan()
+    database: Database, query: NamespaceQuery, bounds: PageBounds, start: bytes, now_ms: int
+) -> PageScan:
+    scan = PageScan()
     timed = bool(query.from_time or query.to_time)
     last = query.to_seq
     prefix = layout.slot_key(query.namespace_id, last) if last else query.namespace_id
@@ -182,19 +188,19 @@ def _scan(
             break
         scan.rows += 1
         row = layout.decode_row(value)
-        if row.expires_at > now_ms:
+        if row.expires_at > now_ms or query.held:
             scan.first_served = scan.first_served or layout.split_slot(key)[1]
             if not timed or query.admits(row.timestamp):
                 if bounds.skip:
                     bounds.skip -= 1
-                elif not _take(database, scan, bounds, row):
+                elif not take_message(database, scan, bounds, row):
                     scan.more = True
                     break
         scan.last_key = key
     return scan
 
 
-def _take(database: Database, scan: _Scan, bounds: _Bounds, row: MessageRow) -> bool:
+def take_message(database: Database, scan: PageScan, bounds: PageBounds, row: MessageRow) -> bool:
     """Add the message of ``row``; False when the page has no room for it."""
     size = len(row.header) + row.blob_len
     if len(scan.messages) == bounds.messages:
@@ -202,19 +208,34 @@ def _take(database: Database, scan: _Scan, bounds: _Bounds, row: MessageRow) -> 
     if scan.messages and scan.size_bytes + size > bounds.bytes:
         return False
     try:
-        scan.messages.append(_message(row, blobs.blob_of(database, row)))
+        scan.messages.append(stored_message(row, blobs.blob_of(database, row)))
         scan.size_bytes += size
     except KeyError:
         pass  # deleted since this scan began; the page is as if it had begun later
     return True
 
 
+class IdAnswer(NamedTuple):
+    """What a read by ids found, and where."""
+
+    found: list[StoredMessage]
+    missing: list[MessageId]
+    hits: int
+    """Ids whose slot was in the hot cache."""
+    misses: int
+    """Ids that the database was asked for."""
+
+
 def read_messages(
-    database: Database, config: RelayStoreConfig, ids: Sequence[MessageId], now_ms: int
-) -> tuple[list[StoredMessage], list[MessageId]]:
+    database: Database,
+    hot: HotCache,
+    config: RelayStoreConfig,
+    ids: Sequence[MessageId],
+    now_ms: int,
+) -> IdAnswer:
     """Return the messages of the slots named, every candidate, and the ids without any.
 
-    An id in neither answer did not fit into page_bytes_max: ask for it again.
+    An id in neither list did not fit into page_bytes_max: ask for it again.
 
     Raises:
         StoreArgumentError: more than ids_max ids, or one that has not 32 bytes (P22).
@@ -226,12 +247,19 @@ def read_messages(
         )
     found: list[StoredMessage] = []
     missing: list[MessageId] = []
-    size = 0
+    size = hits = misses = 0
     for wanted in ids:
         if len(wanted) != c.HASH_BYTES:
             raise StoreArgumentError("a message id has 32 bytes", where="get_messages")
-        slot = database.get(layout.SLOTS, wanted)
-        messages = [] if slot is None else _slot_messages(database, slot, now_ms)
+        rows: Iterable[MessageRow]
+        row = hot.get(wanted, now_ms)
+        if row is None:
+            misses += 1
+            rows = _slot_rows(database, wanted)
+        else:
+            hits += 1
+            rows = (layout.decode_row(row),)
+        messages = _served(database, rows, now_ms)
         charge = sum(len(each.header_bytes) + len(each.blob or b"") for each in messages)
         if found and size + charge > config.page_bytes_max:
             break
@@ -239,22 +267,29 @@ def read_messages(
         found += messages
         if not messages:
             missing.append(wanted)
-    return found, missing
+    return IdAnswer(found, missing, hits, misses)
 
 
-def _slot_messages(database: Database, slot: bytes, now_ms: int) -> list[StoredMessage]:
+def _slot_rows(database: Database, wanted: MessageId) -> Iterator[MessageRow]:
+    slot = database.get(layout.SLOTS, wanted)
+    if slot is not None:
+        for _, value in database.scan(layout.HEADERS, slot, layout.after(slot)):
+            yield layout.decode_row(value)
+
+
+def _served(database: Database, rows: Iterable[MessageRow], now_ms: int) -> list[StoredMessage]:
     messages: list[StoredMessage] = []
-    for _, value in database.scan(layout.HEADERS, slot, layout.after(slot)):
-        row = layout.decode_row(value)
+    for row in rows:
         if row.expires_at > now_ms:
             try:
-                messages.append(_message(row, blobs.blob_of(database, row)))
+                messages.append(stored_message(row, blobs.blob_of(database, row)))
             except KeyError:
                 continue  # deleted since the slot was read
     return messages
 
 
-def _message(row: MessageRow, blob: bytes | None) -> StoredMessage:
+def stored_message(row: MessageRow, blob: bytes | None) -> StoredMessage:
+    """Return what others may see of a row."""
     return StoredMessage(
         header_bytes=row.header,
         blob=blob,

@@ -9,9 +9,8 @@ Source: LP-6421; decisions P1–P45 as cited in the modules below this one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,62 +18,61 @@ from typing import Self
 
 from luxrelay.bus import ContentId, MessageId, NamespaceId
 from luxrelay.bus import constants as c
-from luxrelay.errors import StoreArgumentError, StoreError
+from luxrelay.errors import StoreArgumentError
 from luxrelay.store import audit, layout
 from luxrelay.store.blobs import read_blob
-from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
+from luxrelay.store.durable import Durable, PutReceipt
 from luxrelay.store.folder import Folder
+from luxrelay.store.gate import Gate
+from luxrelay.store.hot import HitRate
+from luxrelay.store.indexes import (
+    IndexPage,
+    SenderQuery,
+    TimeQuery,
+    read_by_sender,
+    read_by_time,
+)
 from luxrelay.store.ledger import Ledger, read_heads
+from luxrelay.store.merkle import root_of
 from luxrelay.store.messages import IncomingMessage, PutOutcome, StoredMessage
-from luxrelay.store.namespaces import NamespaceHead
+from luxrelay.store.namespaces import NamespaceHead, check_names
+from luxrelay.store.opening import open_for_reading, open_for_writing
 from luxrelay.store.query import NamespaceQuery, QueryPage, read_messages, read_page
-from luxrelay.store.retention import CycleStats, run_cycle
+from luxrelay.store.quota import Lack
+from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database
+from luxrelay.store.sets import BucketQuery, read_bucket_ids, read_contents
+from luxrelay.store.slots import Equivocation
+from luxrelay.store.stats import StoreStats
 from luxrelay.store.writer import Writer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStats:
-    """What the store holds, and what it has done since it was opened."""
-
-    messages: int
-    """Messages held, expired ones that await the deletion cycle included."""
-    namespaces: int
-    """Namespaces known."""
-    size_bytes: int
-    """Logical bytes of all messages, index rows included."""
-    max_storage_bytes: int
-    """The bound on ``size_bytes``."""
-    oldest_timestamp: int
-    """Timestamp of the oldest message, milliseconds; 0 without one (P15)."""
-    opened_at: int
-    """``now_ms`` of `open`."""
-    outcomes: dict[PutOutcome, int]
-    """Messages put, by outcome."""
-    equivocations: int
-    """Times a sender brought a second content for a slot (H17)."""
-    removed: int
-    """Messages the deletion cycle removed."""
-    batches: int
-    """Atomic batches written."""
-    syncs: int
-    """Times the log was synced to the disk."""
 
 
 class RelayStore:
     """Messages by namespace and sequence, with everything needed to find and to forget them."""
 
     def __init__(
-        self, folder: Folder, database: Database, config: RelayStoreConfig, *, now_ms: int
+        self,
+        folder: Folder,
+        database: Database,
+        config: RelayStoreConfig,
+        *,
+        now_ms: int,
+        read_only: bool = False,
     ) -> None:
-        """Serve an open database; use `open`."""
+        """Serve an open database; use `open` or `open_read_only`."""
         self.config = config
         self._folder = folder
         self._database = database
         self._opened_at = now_ms
-        self._ledger = Ledger.load(database)
-        self._writer = Writer(database, self._ledger, config)
-        self._gate = _Gate()
+        self._ledger = Ledger.load(database, config)
+        self._durable = Durable(database, config.durability, config.group_interval_ms / 1000)
+        self._writer = Writer(database, self._ledger, config, self._durable)
+        self._writer.read_only = read_only
+        self._collector = Collector(self._writer, config)
+        self._rate = HitRate()
+        self._rate_lock = threading.Lock()
+        self._gate = Gate()
 
     @classmethod
     def open(cls, path: Path, config: RelayStoreConfig | None = None, *, now_ms: int) -> RelayStore:
@@ -93,22 +91,43 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         config = config or RelayStoreConfig()
-        folder = Folder.claim(Path(path), layout.LAYOUT_VERSION)
+        folder, database = open_for_writing(Path(path), config)
+        return cls._serve(folder, database, config, now_ms)
+
+    @classmethod
+    def open_read_only(
+        cls, path: Path, config: RelayStoreConfig | None = None, *, now_ms: int
+    ) -> RelayStore:
+        """Return the store in ``path`` as it is now, also while a node runs on it.
+
+        For tools: every reading call works, a changing one raises StoreArgumentError, later writes
+        of the node are not seen, and nothing in the folder changes.
+
+        Raises:
+            StoreError: ``store.foreign``, ``store.version`` (an older layout is upgraded by opening
+                it for writing), ``store.corrupt`` or ``store.io``.
+            StoreArgumentError: ``now_ms`` looks like seconds (P8).
+
+        """
+        require_ms("now_ms", now_ms)
+        config = replace(config or RelayStoreConfig(), durability=Durability.OS)
+        folder, database = open_for_reading(Path(path), config)
+        return cls._serve(folder, database, config, now_ms, read_only=True)
+
+    @classmethod
+    def _serve(
+        cls,
+        folder: Folder,
+        database: Database,
+        config: RelayStoreConfig,
+        now_ms: int,
+        *,
+        read_only: bool = False,
+    ) -> Self:
         try:
-            database = Database.open(
-                folder.database,
-                layout.FAMILIES,
-                point_families=layout.POINT_FAMILIES,
-                write_buffer_bytes=config.write_buffer_bytes,
-                block_cache_bytes=config.block_cache_bytes,
-            )
-            try:
-                _check_version(database)
-                return cls(folder, database, config, now_ms=now_ms)
-            except BaseException:
-                database.close()
-                raise
+            return cls(folder, database, config, now_ms=now_ms, read_only=read_only)
         except BaseException:
+            database.close()
             folder.release()
             raise
 
@@ -127,7 +146,8 @@ class RelayStore:
         """Every message is decided, and what is STORED or DUPLICATE is durable.
 
         Messages go in atomic batches of group_messages_max and group_bytes_max: a message has all
-        its rows or none. With durability ``os`` the batch is in the operating system's hands only.
+        its rows or none. With durability ``os`` the batch is in the operating system's hands only;
+        with ``group`` the call waits for the next common sync, at most group_interval_ms away.
 
         Args:
             messages: Validated messages in any order; one batch is far cheaper than many.
@@ -147,8 +167,21 @@ class RelayStore:
         require_ms("now_ms", now_ms)
         with self._gate.passage():
             outcomes = self._writer.put(messages, now_ms)
-            self._writer.make_durable()
+            self._make_durable()
         return outcomes
+
+    def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> PutReceipt:
+        """Every message is decided and written; the receipt says when it is durable.
+
+        As `put_many`, without the wait: for callers that go on meanwhile, with ``group``. Nothing
+        may be acknowledged before ``receipt.durable`` is True.
+
+        Source: P3.
+        """
+        require_ms("now_ms", now_ms)
+        with self._gate.passage():
+            outcomes = self._writer.put(messages, now_ms)
+            return PutReceipt(outcomes, self._durable, self._durable.ticket())
 
     def query(self, query: NamespaceQuery, now_ms: int) -> QueryPage:
         """Return one page of a namespace, ascending by sequence.
@@ -164,6 +197,24 @@ class RelayStore:
         with self._gate.passage():
             state = self._ledger.states.get(query.namespace_id)
             return read_page(self._database, state, self.config, query, now_ms)
+
+    def query_time(self, query: TimeQuery, now_ms: int) -> IndexPage:
+        """Return one page of all namespaces, ascending by timestamp.
+
+        Source: LP-6421 §4.2; P7, P18, P19.
+        """
+        require_ms("now_ms", now_ms)
+        with self._gate.passage():
+            return read_by_time(self._database, self.config, query, now_ms)
+
+    def query_sender(self, query: SenderQuery, now_ms: int) -> IndexPage:
+        """Return one page of a sender's messages, ascending by namespace and sequence.
+
+        Source: P38.
+        """
+        require_ms("now_ms", now_ms)
+        with self._gate.passage():
+            return read_by_sender(self._database, self.config, query, now_ms)
 
     def get_messages(
         self, ids: Sequence[MessageId], now_ms: int
@@ -181,7 +232,10 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return read_messages(self._database, self.config, ids, now_ms)
+            answer = read_messages(self._database, self._ledger.hot, self.config, ids, now_ms)
+        with self._rate_lock:
+            self._rate.count(answer.hits, answer.misses, now_ms)
+        return answer.found, answer.missing
 
     def get_blob(self, commitment: bytes, now_ms: int = 0) -> bytes | None:
         """Return the blob committed to, None when no message here holds it.
@@ -202,6 +256,53 @@ class RelayStore:
         """Return True when a message with this content is held (J11)."""
         with self._gate.passage():
             return self._database.get(layout.CONTENTS, content_id) is not None
+
+    def get_contents(
+        self, content_ids: Sequence[ContentId], now_ms: int
+    ) -> tuple[list[StoredMessage], list[ContentId]]:
+        """Return the messages with these content ids, and the ids of which none is here.
+
+        Bounds and faults are those of `get_messages`.
+
+        Source: J11; retention document, "Sync Soft-Filter".
+        """
+        require_ms("now_ms", now_ms)
+        with self._gate.passage():
+            return read_contents(self._database, self.config, content_ids, now_ms)
+
+    def tree_root(self) -> bytes:
+        """Return the root over the content ids of every message; 32 bytes.
+
+        Source: J4.
+        """
+        with self._gate.passage():
+            return root_of(self._ledger.tree_nodes())
+
+    def tree_nodes(self) -> list[bytes]:
+        """Return the 256 level-1 hashes, 32 bytes each; `merkle.differing_nodes` compares them."""
+        with self._gate.passage():
+            return self._ledger.tree_nodes()
+
+    def tree_buckets(self, node: int) -> bytes:
+        """Return the 256 buckets of a node, 40 bytes each; `merkle.differing_buckets` compares.
+
+        Raises:
+            StoreArgumentError: there is no such node.
+
+        """
+        with self._gate.passage(), self._ledger.lock:
+            return self._ledger.tree.buckets(node)
+
+    def bucket_ids(self, query: BucketQuery, now_ms: int) -> tuple[list[ContentId], bytes]:
+        """Return content ids of a bucket in order, and the next cursor, empty at the end.
+
+        What is expired at ``now_ms`` or past the retention cut-off is passed over.
+
+        Source: retention document, "Responder side"; J4.
+        """
+        require_ms("now_ms", now_ms)
+        with self._gate.passage():
+            return read_bucket_ids(self._database, self.config, query, now_ms)
 
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return how far a namespace reaches; zeros for an unknown one.
@@ -263,22 +364,73 @@ class RelayStore:
         Source: P25.
 
         """
-        if len(namespace_id) != c.NAMESPACE_BYTES or len(parent) != c.NAMESPACE_BYTES:
-            raise StoreArgumentError("a namespace has 20 bytes", where="skip_to")
+        check_names(namespace_id, parent, where="skip_to")
         if not 0 < seq <= c.MAX_U64:
             raise StoreArgumentError("seq must be from 1 to 2^64-1", where="skip_to")
         with self._gate.passage():
             self._writer.skip_to(namespace_id, parent, seq)
-            self._writer.make_durable()
+            self._make_durable()
 
-    def expire(self, now_ms: int) -> CycleStats:
-        """Every expired message is gone whole, or gc_batch_limit of them are.
+    def set_watermark(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:
+        """An archive reads the namespace and has come to ``seq``, durably; never back.
 
-        Source: retention document, "GC Cycle"; P12, P14.
+        From the first call on, what is past its TTL stays until the watermark has passed it, for
+        the archive alone (`NamespaceQuery.held`) and no longer than the retention window. Lanes of
+        the namespace are handed off as well, each with a watermark of its own that begins at 0.
+        A full quota or store still forgets what is unread, and counts it.
+
+        Args:
+            namespace_id: The namespace.
+            parent: The namespace it is a lane of, or itself (J6).
+            seq: The highest sequence read, 0 before the first; a lower one changes nothing.
+
+        Raises:
+            StoreError: ``store.full`` when one namespace more is too many; ``store.io``.
+
+        Source: J8, P42.
+
+        """
+        check_names(namespace_id, parent, where="set_watermark")
+        if not 0 <= seq <= c.MAX_U64:
+            raise StoreArgumentError("seq must be a u64", where="set_watermark")
+        with self._gate.passage():
+            self._writer.hand_off(namespace_id, parent, seq)
+            self._make_durable()
+
+    def drop_watermark(self, namespace_id: NamespaceId) -> None:
+        """No archive reads the namespace any more, durably; what waited for it goes.
+
+        Source: J8.
+        """
+        with self._gate.passage():
+            state = self._ledger.states.get(namespace_id)
+            if state is not None and state.watermark is not None:
+                self._writer.hand_off(namespace_id, state.parent, None)
+                self._make_durable()
+
+    def watermark(self, namespace_id: NamespaceId) -> int | None:
+        """Return how far the archive has read; None when none reads the namespace (J8)."""
+        with self._gate.passage():
+            state = self._ledger.states.get(namespace_id)
+            return None if state is None else self._ledger.watermark(state)
+
+    def expire(self, now_ms: int, now: float | None = None) -> CycleStats:
+        """Every expired message is gone whole, or gc_batch_limit messages are.
+
+        What was full since the last cycle is then at its low-water mark. A put that comes meanwhile
+        waits for one chunk at most.
+
+        Args:
+            now_ms: Wall clock, Unix milliseconds.
+            now: Monotonic clock, seconds: a wall clock that jumped against it since the last cycle
+                deletes nothing (P43). None believes ``now_ms``, as a person at a command does.
+
+        Source: retention document, "GC Cycle"; P12, P13, P14, P43.
+
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return run_cycle(self._writer, self.config, now_ms)
+            return self._collector.cycle(now_ms, now)
 
     def verify(self) -> list[str]:
         """Return one line for each row without its message and the reverse; empty when sound.
@@ -290,6 +442,11 @@ class RelayStore:
         with self._gate.passage(), self._writer.lock:
             found = audit.findings(self._database, self._ledger)
             return list(islice(found, self.config.findings_max))
+
+    def equivocations(self) -> list[Equivocation]:
+        """Return the newest equivocations since `open`, with both headers as evidence (H17)."""
+        with self._gate.passage(), self._writer.lock:
+            return list(self._writer.evidence)
 
     def stats(self) -> StoreStats:
         """Return sizes and counters; cheap enough for every scrape."""
@@ -306,9 +463,24 @@ class RelayStore:
             outcomes={outcome: counters.outcomes[outcome] for outcome in PutOutcome},
             equivocations=counters.equivocations,
             removed=counters.removed,
+            evicted={lack: counters.evicted[lack] for lack in Lack},
+            refused={lack: counters.refused[lack] for lack in Lack},
+            unread_evicted=counters.unread,
+            held=self._ledger.held,
+            handoffs=sum(state.watermark is not None for state in [*self._ledger.states.values()]),
+            hot_messages=len(self._ledger.hot),
+            hot_bytes=self._ledger.hot.size_bytes,
+            hot_hits=self._rate.hits,
+            hot_misses=self._rate.misses,
+            hit_rate=self._rate.ratio(),
+            gc=self._collector.stats(),
             batches=counters.batches,
-            syncs=counters.syncs,
+            syncs=self._durable.syncs,
         )
+
+    def _make_durable(self) -> None:
+        """Everything written before the call is as durable as the configuration promises."""
+        self._durable.wait(self._durable.ticket())
 
     def close(self) -> None:
         """Calls that were running have ended, everything is on the disk, the folder is free.
@@ -318,67 +490,10 @@ class RelayStore:
         if not self._gate.shut():
             return
         try:
-            self._database.sync()
+            if not self._writer.read_only:
+                self._durable.close()
         finally:
             try:
                 self._database.close()
             finally:
                 self._folder.release()
-
-
-class _Gate:
-    """Lets calls through until it is shut; shutting waits for those inside."""
-
-    __slots__ = ("_inside", "_open", "_state")
-
-    def __init__(self) -> None:
-        self._state = threading.Condition()
-        self._inside = 0
-        self._open = True
-
-    @contextmanager
-    def passage(self) -> Iterator[None]:
-        with self._state:
-            if not self._open:
-                raise StoreError("the store is closed", code="store.closed")
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._state:
-                self._inside -= 1
-                if not self._inside:
-                    self._state.notify_all()
-
-    def shut(self) -> bool:
-        """Return True when this call shut the gate; nobody is inside then."""
-        with self._state:
-            if not self._open:
-                return False
-            self._open = False
-            while self._inside:
-                self._state.wait()
-        return True
-
-
-def _check_version(database: Database) -> None:
-    """The version row says a layout we know; a new database gets one.
-
-    Raises:
-        StoreError: ``store.version`` or ``store.corrupt``.
-
-    """
-    value = database.get(layout.META, layout.VERSION_KEY)
-    if value is None:
-        if next(database.keys(layout.NAMESPACES, b"", b""), None) is not None:
-            raise StoreError("the version row is missing", code="store.corrupt")
-        batch = database.batch()
-        batch.put(layout.META, layout.VERSION_KEY, layout.encode_version())
-        database.write(batch)
-        database.sync()
-    elif layout.decode_version(value) > layout.LAYOUT_VERSION:
-        raise StoreError(
-            f"the store has layout {layout.decode_version(value)}, "
-            f"this version knows {layout.LAYOUT_VERSION}",
-            code="store.version",
-        )

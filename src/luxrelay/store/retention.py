@@ -6,23 +6,39 @@ Theory of operation
 *Does not know* when it runs; the node calls it every GC_INTERVAL, or after GC_SHORT_INTERVAL when
 ``hit_limit`` is true.
 *Machine*: take the oldest ``gc_chunk_size`` rows of the expiry index that are due, delete their
-messages whole in one batch, let writers in, repeat.
+messages whole in one batch, let writers in, repeat. Then the same with what stands above the
+low-water mark of a quota, or of the store, that was full since the last cycle (P13).
+In between, what a shortened retention window has aged out although its expiry row says later.
+*An archive that has not read a message yet* keeps it past its TTL, not past the retention window:
+the row moves to the family ``held``, is served to the archive only, and goes with the first cycle
+after the watermark has passed it (J8).
+*A clock that jumps* deletes nothing by age (`clock`); making room goes on, it asks for no time.
 *Cost*: proportional to what has expired, not to what is stored (P12).
 *Timers*: none. *Bounds*: gc_batch_limit a cycle, gc_chunk_size a hold of the writer's lock.
 *Deviations*: the document finds expired messages by a scan of the id index and range-deletes the
-rest; here each message's rows go together, so no index row can outlive its message (P9).
+rest, for every namespace known; here the expiry index names them, only their namespaces count, and
+each message's rows go together, so no index row can outlive its message (P9).
 *What else to change when you change this*: `group.forget`, the metrics of the node.
 
-Source: retention document, "GC Cycle"; decisions J2, P9, P12, P14.
+Source: retention document, "GC Cycle"; decisions J2, P9, P12, P13, P14, P43, J8.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
+from typing import Final
 
 from luxrelay.bus import NamespaceId
+from luxrelay.store.clock import ClockGuard
 from luxrelay.store.config import RelayStoreConfig
-from luxrelay.store.writer import Writer
+from luxrelay.store.stats import GcStats
+from luxrelay.store.writer import Run, Writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +50,67 @@ class CycleStats:
     namespaces_processed: int
     """Namespaces they belonged to."""
     hit_limit: bool
-    """True when expired messages remain: the next cycle should come soon."""
+    """True when messages to remove remain: the next cycle should come soon
+    (`RelayStoreConfig.cycle_interval_ms`)."""
+    paused: bool = False
+    """True when the wall clock is not believed and nothing went for its age (P43)."""
+
+
+DURATION_BOUNDS_S: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0, inf)
+
+
+class Collector:
+    """Runs the cycles, one at a time, and counts them."""
+
+    def __init__(self, writer: Writer, config: RelayStoreConfig) -> None:
+        self._writer = writer
+        self._config = config
+        self._guard = ClockGuard(jump_ms=config.clock_jump_ms, settle_ms=config.clock_settle_ms)
+        self._turn = threading.Lock()
+        self._running = False
+        self._deleted = self._namespaces = self._cutoff_ms = 0
+        self._durations = [0] * len(DURATION_BOUNDS_S)
+        self._duration_sum_s = 0.0
+
+    def cycle(self, now_ms: int, now: float | None) -> CycleStats:
+        """Run one cycle; ``now`` is the monotonic clock in seconds, None to believe ``now_ms``.
+
+        Raises:
+            StoreError: chunks before the failing one are gone, the failing one is whole.
+
+        """
+        with self._turn:
+            self._running = True
+            began = time.perf_counter()
+            try:
+                trusted = now is None or self._guard.trusts(now_ms, now)
+                self._writer.trusts_clock = trusted
+                if trusted:
+                    self._cutoff_ms = self._config.cutoff_ms(now_ms)
+                stats = run_cycle(self._writer, self._config, now_ms)
+                self._deleted += stats.removed_count
+                self._namespaces += stats.namespaces_processed
+                return stats
+            finally:
+                spent = time.perf_counter() - began
+                self._durations[bisect_left(DURATION_BOUNDS_S, spent)] += 1
+                self._duration_sum_s += spent
+                self._running = False
+
+    def stats(self) -> GcStats:
+        """Return the counters."""
+        running = list(accumulate(self._durations))
+        return GcStats(
+            cycles=running[-1],
+            running=self._running,
+            messages_deleted=self._deleted,
+            namespaces_processed=self._namespaces,
+            cutoff_ms=self._cutoff_ms,
+            duration_buckets=tuple(zip(DURATION_BOUNDS_S, running, strict=True)),
+            duration_sum_s=self._duration_sum_s,
+            clock_moved_ms=self._guard.moved_ms,
+            clock_alarms=self._guard.alarms,
+        )
 
 
 def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleStats:
@@ -44,19 +120,32 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
         StoreError: chunks before the failing one are gone, the failing one is whole.
 
     """
-    removed = 0
+    removed = worked = 0
     namespaces: set[NamespaceId] = set()
-    hit_limit = False
-    while True:
-        chunk = min(config.gc_chunk_size, config.gc_batch_limit - removed)
+    steps: list[Callable[[int], Run]] = [writer.relieve]
+    if writer.trusts_clock:
+        cutoff_ms = config.cutoff_ms(now_ms)
+        steps = [
+            lambda limit: writer.remove_expired(now_ms, limit),
+            lambda limit: writer.remove_aged(cutoff_ms, limit),
+            writer.remove_released,
+            writer.relieve,
+        ]
+    while steps:
+        chunk = min(config.gc_chunk_size, config.gc_batch_limit - worked)
         if not chunk:
-            hit_limit = writer.has_expired(now_ms)
             break
-        touched = writer.remove_expired(now_ms, chunk)
-        removed += len(touched)
-        namespaces.update(touched)
-        if len(touched) < chunk:
-            break
+        run = steps[0](chunk)
+        worked += run.looked_at
+        removed += len(run.namespaces)
+        namespaces.update(run.namespaces)
+        # Relief comes payer by payer, so only an empty run ends it.
+        if not run.looked_at or (len(steps) > 1 and run.looked_at < chunk):
+            steps.pop(0)
+    hit_limit = bool(steps) and writer.has_due(now_ms)
     return CycleStats(
-        removed_count=removed, namespaces_processed=len(namespaces), hit_limit=hit_limit
+        removed_count=removed,
+        namespaces_processed=len(namespaces),
+        hit_limit=hit_limit,
+        paused=not writer.trusts_clock,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -55,6 +56,12 @@ class Batch:
         for family, key, value in rows:
             put(key, value, handles[family])  # type: ignore[arg-type]  # opaque here
 
+    def delete_rows(self, rows: Iterable[tuple[str, bytes, bytes]]) -> None:
+        """Remove rows given as family, key and value; the value does not matter."""
+        delete, handles = self.native.delete, self._handles
+        for family, key, _ in rows:
+            delete(key, handles[family])  # type: ignore[arg-type]  # opaque here
+
     def delete(self, family: str, key: bytes) -> None:
         """Remove a row; nothing when there is none."""
         self.native.delete(key, self._handles[family])  # type: ignore[arg-type]  # opaque here
@@ -82,6 +89,7 @@ class Database:
         point_families: Iterable[str] = (),
         write_buffer_bytes: int,
         block_cache_bytes: int,
+        read_only: bool = False,
     ) -> Database:
         """Return the database in ``path``, created when there is none.
 
@@ -91,6 +99,8 @@ class Database:
             point_families: Those read by whole keys, which get Bloom filters.
             write_buffer_bytes: Memory for rows not yet in table files.
             block_cache_bytes: Memory for blocks of table files.
+            read_only: Show the database as it is now, beside a process that writes it; nothing is
+                created or changed, and later writes are not seen.
 
         Raises:
             StoreError: ``store.locked``, ``store.corrupt`` or ``store.io``.
@@ -98,14 +108,16 @@ class Database:
         """
         cache = Cache(block_cache_bytes)
         points = frozenset(point_families)
+        access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
             root = Rdict(
                 str(path),
-                _database_options(write_buffer_bytes),
+                _database_options(write_buffer_bytes, read_only=read_only),
                 {
                     name: _family_options(cache, write_buffer_bytes, bloom=name in points)
                     for name in families
                 },
+                access,
             )
         except Exception as error:
             raise _ours(error, path) from error
@@ -192,13 +204,14 @@ def _below(stop: bytes) -> ReadOptions:
     return options
 
 
-def _database_options(write_buffer_bytes: int) -> Options:
+def _database_options(write_buffer_bytes: int, *, read_only: bool) -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(create_if_missing=True)
-    options.create_missing_column_families(create_missing_cfs=True)
+    options.create_if_missing(create_if_missing=not read_only)
+    options.create_missing_column_families(create_missing_cfs=not read_only)
     options.set_db_write_buffer_size(write_buffer_bytes)
     options.set_max_total_wal_size(WAL_BYTES_MAX)
-    options.set_max_open_files(OPEN_FILES_MAX)
+    # A reader beside a writer opens every table file at once: the writer may remove its name.
+    options.set_max_open_files(-1 if read_only else OPEN_FILES_MAX)
     options.set_keep_log_file_num(LOG_FILES_MAX)
     options.set_max_log_file_size(LOG_FILE_BYTES_MAX)
     return options

@@ -33,6 +33,15 @@ class Candidate(NamedTuple):
     """The senderPubKey field."""
 
 
+class Equivocation(NamedTuple):
+    """Two contents that one sender signed for one slot; each proves the other wrong (H17)."""
+
+    held: bytes
+    """The encoded header that was in the store."""
+    came: bytes
+    """The encoded header that came."""
+
+
 def settle(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates that stay, lowest content id first.
 

@@ -2,37 +2,49 @@
 
 Theory of operation
 -------------------
-*Decides* who writes when, and when a caller may be told that a write is safe.
-*Does not know* what a message means to a slot; `Group` does.
+*Decides* who writes when.
+*Does not know* what a message means to a slot; `Group` does. Nor when a write is safe; `Durable`
+does.
 *Machine*: one lock for changes. Each public method makes one `Group` under it and commits it, so
-states on disk, in the ledger and in the counters move together. A second lock for fsync: whoever
-needs durability waits for it; the first one syncs for everybody who has written by then, the
-others find their work done. Writing goes on meanwhile.
-*A failed sync* ends writing: what the log then holds is unknown, and a later success would
-acknowledge it. Reading goes on; opening the store again recovers what is there.
+states on disk, in the ledger and in the counters move together.
 *Timers*: none; the node calls `expire` by its clock.
-*Bounds*: a put waits for at most one other group or one chunk of the deletion cycle.
+*Bounds*: a put waits for at most one other group or one chunk of the deletion cycle; a put that
+must make room does so in runs of one chunk. `Turn` sees to it that a waiter goes next.
 *What else to change when you change this*: `group`, docs on durability, tests/chaos.
 
-Source: decisions P3, P9, P14; store-notes 3, 7; architecture, rules 5 and 6.
+Source: decisions P3, P9, P13, P14, J8; store-notes 3, 7; architecture, rules 5 and 6.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 from luxrelay.bus import NamespaceId
-from luxrelay.bus import constants as c
-from luxrelay.errors import StoreError
+from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import layout
-from luxrelay.store.config import Durability, RelayStoreConfig
+from luxrelay.store.config import RelayStoreConfig, WhenFull
+from luxrelay.store.durable import Durable
+from luxrelay.store.eviction import Evictor
 from luxrelay.store.group import Group
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage, PutOutcome
+from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
+from luxrelay.store.slots import Equivocation
+from luxrelay.store.turn import Turn
+
+
+class Run(NamedTuple):
+    """What one chunk of a deletion cycle did."""
+
+    looked_at: int
+    """Messages it removed or set aside for the archive."""
+    namespaces: list[NamespaceId]
+    """The namespace of each message removed."""
 
 
 @dataclass(slots=True)
@@ -43,24 +55,36 @@ class WriterCounters:
     """Messages by `PutOutcome`."""
     equivocations: int = 0
     removed: int = 0
+    """Messages whose time had passed."""
+    evicted: list[int] = field(default_factory=lambda: [0] * len(Lack))
+    """Messages that made room, by the `Lack` they relieved."""
+    unread: int = 0
+    """Messages that went although an archive had not read them (J8)."""
+    refused: list[int] = field(default_factory=lambda: [0] * len(Lack))
+    """Messages that were FULL, by `Lack`."""
     batches: int = 0
-    syncs: int = 0
 
 
 class Writer:
     """Groups in, batches on disk, outcomes out."""
 
-    def __init__(self, database: Database, ledger: Ledger, config: RelayStoreConfig) -> None:
+    def __init__(
+        self, database: Database, ledger: Ledger, config: RelayStoreConfig, durable: Durable
+    ) -> None:
+        self._durable = durable
         self.counters = WriterCounters()
-        self.lock = threading.Lock()
+        self.lock = Turn()
         """Held while anything changes; `verify` holds it to see one picture."""
         self._database = database
         self._ledger = ledger
         self._config = config
-        self._sync_lock = threading.Lock()
-        self._written = 0
-        self._synced = 0
-        self._failed = False
+        self._evictor = Evictor(database, ledger, config)
+        self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
+        """The newest equivocations (H17)."""
+        self.read_only = False
+        """True for a store that shows another process's database."""
+        self.trusts_clock = True
+        """False while messages must not go for their age (P43)."""
 
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Every message is decided, what is stored is written; not yet durable."""
@@ -70,8 +94,14 @@ class Writer:
         ):
             with self.lock:
                 group = self._begin()
-                decided = [group.place(message, now_ms) for message in part]
+                decided: list[PutOutcome] = []
+                for message in part:
+                    outcome = group.place(message, now_ms)
+                    if outcome is PutOutcome.FULL:
+                        group, outcome = self._place_with_room(group, message, now_ms)
+                    decided.append(outcome)
                 self._commit(group)
+                self._ledger.hot.forget_old(now_ms)
                 for outcome in decided:
                     self.counters.outcomes[outcome] += 1
             outcomes += decided
@@ -87,76 +117,153 @@ class Writer:
         with self.lock:
             group = self._begin()
             if not group.skip_to(namespace, parent, seq):
-                raise StoreError(
-                    "the store holds namespaces_max namespaces",
-                    where=namespace.hex(),
-                    code="store.full",
-                )
+                raise _too_many(namespace)
             self._commit(group)
 
-    def remove_expired(self, now_ms: int, limit: int) -> list[NamespaceId]:
-        """Up to ``limit`` expired messages are gone; return the namespace of each."""
-        with self.lock:
-            keys = list(islice(self._expired(now_ms), limit))
-            group = self._begin()
-            namespaces = [group.forget(key[8:]) for key in keys]
-            self._commit(group)
-            self.counters.removed += len(keys)
-            if len(keys) < limit:
-                self._ledger.expiry_hint = now_ms + 1
-            else:
-                self._ledger.expiry_hint = layout.read_u64(keys[-1])
-        return namespaces
-
-    def has_expired(self, now_ms: int) -> bool:
-        """Return True when a message waits to be removed."""
-        with self.lock:
-            return next(self._expired(now_ms), None) is not None
-
-    def make_durable(self) -> None:
-        """Everything written before the call is as durable as the configuration promises.
+    def hand_off(self, namespace: NamespaceId, parent: NamespaceId, seq: int | None) -> None:
+        """The archive has read ``namespace`` up to ``seq``; None ends that; not yet durable.
 
         Raises:
-            StoreError: ``store.io``; the store then takes no more writes.
+            StoreError: ``store.full`` when one namespace more is too many.
 
         """
-        if self._config.durability is Durability.OS:
-            return
-        target = self._written
-        with self._sync_lock:
-            if self._synced < target:
-                self._check()
-                covered = self._written
-                try:
-                    self._database.sync()
-                except StoreError:
-                    self._failed = True
-                    raise
-                self._synced = covered
-                self.counters.syncs += 1
+        with self.lock:
+            group = self._begin()
+            if not group.hand_off(namespace, parent, seq):
+                raise _too_many(namespace)
+            self._commit(group)
+
+    def remove_expired(self, now_ms: int, limit: int) -> Run:
+        """Up to ``limit`` expired messages are gone, or set aside for the archive (J8)."""
+        with self.lock:
+            self._ledger.hot.forget_old(now_ms)
+            return self._remove_expired(now_ms, limit)
+
+    def remove_aged(self, cutoff_ms: int, limit: int) -> Run:
+        """Up to ``limit`` messages up to the cut-off are gone, read by the archive or not.
+
+        Source: retention document, "Rule".
+        """
+        with self.lock:
+            keys = list(islice(self._evictor.aged(cutoff_ms), limit))
+            namespaces = self._forget([key[8:] for key in keys])
+            self.counters.removed += len(keys)
+            if len(keys) < limit:
+                self._ledger.time_hint = max(self._ledger.time_hint, cutoff_ms + 1)
+            return Run(len(keys), namespaces)
+
+    def remove_released(self, limit: int) -> Run:
+        """Up to ``limit`` expired messages that the archive has read since are gone (J8)."""
+        with self.lock:
+            namespaces = self._forget(list(islice(self._evictor.released(), limit)))
+            self.counters.removed += len(namespaces)
+            return Run(len(namespaces), namespaces)
+
+    def relieve(self, limit: int) -> Run:
+        """Up to ``limit`` messages above a low-water mark are gone.
+
+        Source: P13.
+        """
+        with self.lock:
+            victims, lack = self._evictor.victims_of_pressure(limit)
+            return Run(len(victims), self._evict(victims, lack))
+
+    def has_due(self, now_ms: int) -> bool:
+        """Return True when a message waits to be removed."""
+        with self.lock:
+            due: Iterable[bytes] = ()
+            if self.trusts_clock:
+                aged = self._evictor.aged(self._config.cutoff_ms(now_ms))
+                due = chain(self._evictor.expired(now_ms), aged, self._evictor.released())
+            return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
 
     def _begin(self) -> Group:
-        self._check()
+        if self.read_only:
+            raise StoreArgumentError("the store was opened for reading only", where="RelayStore")
+        self._durable.check()
         return Group(self._database, self._ledger, self._config)
 
     def _commit(self, group: Group) -> None:
         if group.commit():
-            self._written += 1
+            self._durable.wrote()
             self.counters.batches += 1
         self.counters.equivocations += group.equivocations
+        self.evidence.extend(group.evidence)
 
-    def _check(self) -> None:
-        if self._failed:
-            raise StoreError(
-                "the store takes no writes since a sync failed",
-                hint="check the disk, then open the store again",
-            )
+    def _place_with_room(
+        self, group: Group, message: IncomingMessage, now_ms: int
+    ) -> tuple[Group, PutOutcome]:
+        """Place a message that found no room, after others have made some (P2, P13).
 
-    def _expired(self, now_ms: int) -> Iterator[bytes]:
-        """Yield the rows of ``expiries`` that are due, oldest first."""
-        start = min(self._ledger.expiry_hint, c.MAX_U64)
-        stop = layout.u64(now_ms + 1) if now_ms < c.MAX_U64 else b""
-        return self._database.keys(layout.EXPIRIES, layout.u64(start), stop)
+        What was decided before is written first: an eviction must not depend on it.
+        """
+        outcome = PutOutcome.FULL
+        shortage = group.shortage
+        while outcome is PutOutcome.FULL and shortage is not None:
+            if self._config.when_full is WhenFull.REFUSE:
+                break
+            self._commit(group)
+            relieved = self._make_room(shortage, message, now_ms)
+            group = self._begin()
+            if not relieved:
+                break
+            outcome = group.place(message, now_ms)
+            shortage = group.shortage
+        if outcome is PutOutcome.FULL and shortage is not None:
+            self.counters.refused[shortage.lack] += 1
+        return group, outcome
+
+    def _make_room(self, shortage: Shortage, message: IncomingMessage, now_ms: int) -> bool:
+        """One run of victims is gone; False when nobody makes room for this message."""
+        by_age = shortage.lack is Lack.STORE and self.trusts_clock
+        while by_age:
+            run = self._remove_expired(now_ms, self._config.gc_chunk_size)
+            if run.namespaces:
+                return True
+            by_age = bool(run.looked_at)  # all set aside: they give no room yet
+        victims = self._evictor.victims_for(shortage, message.header)
+        return bool(self._evict(victims, shortage.lack))
+
+    def _remove_expired(self, now_ms: int, limit: int) -> Run:
+        keys = list(islice(self._evictor.expired(now_ms), limit))
+        group = self._begin()
+        namespaces: list[NamespaceId] = []
+        group.foresee([key[8:] for key in keys])
+        for key in keys:
+            if group.is_unread(key[8:]):
+                group.set_aside(key[:8], key[8:])
+            else:
+                namespaces.append(group.forget(key[8:]))
+        self._commit(group)
+        self.counters.removed += len(namespaces)
+        if len(keys) < limit:
+            self._ledger.expiry_hint = now_ms + 1
+        else:
+            self._ledger.expiry_hint = layout.read_u64(keys[-1])
+        return Run(len(keys), namespaces)
+
+    def _evict(self, keys: list[bytes], lack: Lack) -> list[NamespaceId]:
+        namespaces = self._forget(keys)
+        self.counters.evicted[lack] += len(keys)
+        return namespaces
+
+    def _forget(self, keys: list[bytes]) -> list[NamespaceId]:
+        group = self._begin()
+        unread = 0
+        namespaces: list[NamespaceId] = []
+        group.foresee(keys)
+        for key in keys:
+            unread += group.is_unread(key)
+            namespaces.append(group.forget(key))
+        self._commit(group)
+        self.counters.unread += unread
+        return namespaces
+
+
+def _too_many(namespace: NamespaceId) -> StoreError:
+    return StoreError(
+        "the store holds namespaces_max namespaces", where=namespace.hex(), code="store.full"
+    )
 
 
 def split_groups(

@@ -87,7 +87,7 @@ def test_refuse_a_newer_layout(forge: Any, tmp_path: Path, now: int) -> None:
     path = tmp_path / "store"
     with RelayStore.open(path, SMALL, now_ms=now) as store:
         store.put_many([forge.message(1)], now)
-    (path / MARKER).write_text("luxrelay store, layout 2\n")
+    (path / MARKER).write_text(f"luxrelay store, layout {layout.LAYOUT_VERSION + 1}\n")
 
     assert refusal(path, now).code == "store.version"
 
@@ -97,7 +97,7 @@ def test_refuse_a_newer_version_row(tmp_path: Path, now: int) -> None:
     path = tmp_path / "store"
     with RelayStore.open(path, SMALL, now_ms=now) as store:
         batch = store._database.batch()
-        batch.put(layout.META, layout.VERSION_KEY, layout.encode_version(2))
+        batch.put(layout.META, layout.VERSION_KEY, layout.encode_version(layout.LAYOUT_VERSION + 1))
         store._database.write(batch)
 
     for _ in range(2):

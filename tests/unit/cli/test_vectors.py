@@ -29,6 +29,13 @@ def test_wrong_answers_are_exit_1(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert lines[-2].endswith(" more")
 
 
+@pytest.mark.parametrize("command", ["", " "])
+def test_no_program_is_no_answer(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """An empty command, as from an unset variable, does not pass for a program that agrees."""
+    assert main(["vectors", "check", "--dir", str(ROOT / "vectors"), "--against", command]) == 1
+    assert "the program failed" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_write_is_idempotent(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The second time nothing changes."""

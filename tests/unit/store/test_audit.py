@@ -13,12 +13,15 @@ LARGE = b"x" * 5000
 
 @pytest.fixture
 def store(forge: Any, open_store: Opener, now: int) -> RelayStore:
-    """A sound store with lanes, a contended slot, a hole, small and large blobs."""
+    """A sound store with lanes, a contended slot, a hole, small and large blobs, one held."""
     opened = open_store()
     messages = [forge.in_lane(seq, sender) for sender in (1, 2) for seq in (1, 2, 4)]
     messages += [forge.message(1, sender=sender) for sender in range(5)]
     messages += [forge.message(2, blob=LARGE), forge.message(3, blob=LARGE)]
+    messages.append(forge.in_lane(1, 3, at=now - 1))
     opened.put_many(messages, now)
+    opened.set_watermark(forge.lane(3), messages[0].parent, 0)
+    opened.expire(now + 599_999)
     return opened
 
 
@@ -32,6 +35,13 @@ def put(store: RelayStore, family: str, key: bytes, value: bytes) -> None:
     batch = store._database.batch()
     batch.put(family, key, value)
     store._database.write(batch)
+
+
+def test_find_a_wrong_tree(store: RelayStore) -> None:
+    """A tree that is not that of the id rows is reported (J4)."""
+    store._ledger.tree.insert(bytes(32))
+
+    assert store.verify() == ["tree: its buckets are not those of the id rows"]
 
 
 def test_a_sound_store_has_no_findings(store: RelayStore) -> None:

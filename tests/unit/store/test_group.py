@@ -111,6 +111,19 @@ def test_a_second_content_of_a_sender_is_an_equivocation(
     assert store.stats().equivocations == 1
 
 
+def test_equivocations_are_kept_as_evidence(forge: Any, open_store: Opener, now: int) -> None:
+    """Both headers of the newest equivocations can be had, equivocations_max of them (H17)."""
+    store = open_store(equivocations_max=2)
+    pairs = [[forge.message(seq, nonce=nonce) for nonce in (1, 2)] for seq in (1, 2, 3)]
+    for held, came in pairs:
+        store.put_many([held, came], now)
+
+    assert [(one.held, one.came) for one in store.equivocations()] == [
+        (held.header.encode(), came.header.encode()) for held, came in pairs[1:]
+    ]
+    assert store.stats().equivocations == 3
+
+
 def test_an_expired_candidate_makes_room(forge: Any, open_store: Opener, now: int) -> None:
     """Whoever is past its time holds no place in a slot (J11, P14)."""
     old, new = by_content(
@@ -164,7 +177,7 @@ def test_a_full_store_refuses_what_does_not_fit(forge: Any, open_store: Opener, 
     """At max_storage_bytes exactly nothing is lost; one byte more is FULL (21-47)."""
     probe = open_store("probe")
     probe.put_many([forge.message(1), forge.message(2)], now)
-    store = open_store(max_storage_bytes=probe.stats().size_bytes)
+    store = open_store(max_storage_bytes=probe.stats().size_bytes, when_full="refuse")
 
     assert store.put_many([forge.message(seq) for seq in (1, 2, 3)], now) == [STORED, STORED, FULL]
     assert store.stats().size_bytes == store.config.max_storage_bytes
@@ -179,7 +192,7 @@ def test_a_full_store_still_replaces_within_a_slot(
     low, high = by_content([forge.message(1, nonce=nonce) for nonce in (1, 2)])
     probe = open_store("probe")
     probe.put_many([high], now)
-    store = open_store(max_storage_bytes=probe.stats().size_bytes)
+    store = open_store(max_storage_bytes=probe.stats().size_bytes, when_full="refuse")
 
     assert store.put_many([high, low], now) == [STORED, STORED]
     assert store.verify() == []

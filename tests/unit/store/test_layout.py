@@ -96,6 +96,7 @@ def test_every_truncation_of_a_row_is_corruption(forge: Any) -> None:
         layout.split_slot,
         layout.read_u64,
         lambda value: layout.decode_state(value[:20], value[20:]),
+        layout.decode_content,
     ],
 )
 @given(data=st.binary(max_size=400))
@@ -116,9 +117,33 @@ def test_index_rows_name_the_message(forge: Any) -> None:
         layout.EXPIRIES: (layout.u64(message.received_at + 600_000) + key, b""),
         layout.SENDERS: (header.sender_address + key, b""),
         layout.SLOTS: (header.message_id, key[:28]),
-        layout.CONTENTS: (header.content_id, key[:28]),
+        layout.CONTENTS: (
+            header.content_id,
+            key[:28] + layout.u64(header.timestamp) + layout.u64(message.received_at + 600_000),
+        ),
         layout.REFERENCES: (header.blob_commitment + key, b"\x01"),
     }
+
+
+def test_a_content_row_has_the_times(forge: Any) -> None:
+    """Slot, timestamp and expiry come back from the id row (J4)."""
+    message = forge.message(3, at=10**12 + 5)
+    rows = {family: v for family, _, v in layout.index_rows(key_of(message), row_of(message))}
+
+    assert layout.decode_content(rows[layout.CONTENTS]) == (
+        key_of(message)[:28],
+        10**12 + 5,
+        10**12 + 5 + 600_000,
+    )
+
+
+@pytest.mark.parametrize("watermark", [None, 0, 7, 2**64 - 1])
+def test_a_watermark_comes_back(watermark: int | None) -> None:
+    """No handoff and a watermark of 0 are two things (J8)."""
+    name = NamespaceId(b"n" * 20)
+    state = NamespaceState(namespace_id=name, parent=name, watermark=watermark)
+
+    assert layout.decode_state(name, layout.encode_state(state)).watermark == watermark
 
 
 def test_a_message_without_blob_refers_to_none(forge: Any) -> None:

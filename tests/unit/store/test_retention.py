@@ -1,11 +1,14 @@
 """The deletion cycle removes what is past its time, whole, in chunks, and nothing else."""
 
+import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from luxrelay.store import CycleStats, RelayStore, layout
+from luxrelay.store import CycleStats, Lack, RelayStore, layout
+from luxrelay.store.rocks import Database
 from luxrelay.store.writer import Writer
 
 Opener = Callable[..., RelayStore]
@@ -92,13 +95,120 @@ def test_a_chunk_bounds_one_hold_of_the_lock(
 
     def watched(writer: Writer, now_ms: int, limit: int) -> Any:
         removed = real(writer, now_ms, limit)
-        sizes.append(len(removed))
+        sizes.append(removed.looked_at)
         return removed
 
     monkeypatch.setattr(Writer, "remove_expired", watched)
     store.expire(now + TTL)
 
     assert sizes == [4, 4, 2]
+
+
+def test_a_put_waits_for_one_chunk_at_most(
+    forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put that comes during a cycle goes in after the chunk that runs (retention document)."""
+    store = open_store(gc_chunk_size=2)
+    store.put_many([forge.message(seq) for seq in range(1, 41)], now)
+    inside, go_on = threading.Event(), threading.Event()
+    writes: list[str] = []
+    real = Database.write
+
+    def watched(database: Database, batch: Any) -> None:
+        writes.append(threading.current_thread().name)
+        real(database, batch)
+        if writes == ["cycle"]:
+            inside.set()
+            go_on.wait(30)
+
+    monkeypatch.setattr(Database, "write", watched)
+    cycle = threading.Thread(target=store.expire, args=(now + TTL,), name="cycle")
+    fresh = [forge.message(50, at=now + TTL)]
+    put = threading.Thread(target=store.put_many, args=(fresh, now + TTL), name="put")
+    cycle.start()
+    assert inside.wait(30)
+    put.start()
+    while not store._writer.lock._next.locked():
+        threading.Event().wait(0.001)
+    go_on.set()
+    put.join()
+    cycle.join()
+
+    assert writes[:2] == ["cycle", "put"]
+    assert writes.count("cycle") == 20
+
+
+def test_a_clock_that_jumps_deletes_nothing(forge: Any, open_store: Opener, now: int) -> None:
+    """A wall clock set an hour ahead pauses deletion and raises the alarm (21-14, P43)."""
+    store = open_store(clock_settle_ms=1_000_000)
+    store.put_many([forge.message(seq) for seq in (1, 2)], now)
+    store.expire(now, 100.0)
+    paused = store.expire(now + 3_600_000 + 1_000, 101.0)
+
+    assert (paused.removed_count, paused.hit_limit, paused.paused) == (0, False, True)
+    assert store.stats().messages == 2
+    assert store.stats().gc.clock_moved_ms == 3_600_000
+    assert not store.expire(now + 2_000, 102.0).paused
+    assert store.stats().gc.clock_moved_ms == 0
+    assert store.stats().gc.clock_alarms == 1
+    assert store.expire(now + TTL, 102.0 + TTL / 1000).removed_count == 2
+
+
+def test_a_jump_that_stays_is_believed_in_the_end(forge: Any, open_store: Opener, now: int) -> None:
+    """After clock_settle_ms at its new time the clock is trusted again (P43)."""
+    store = open_store(clock_settle_ms=60_000)
+    store.put_many([forge.message(1)], now)
+    store.expire(now, 0.0)
+    assert store.expire(now + TTL + 1_000, 1.0).paused
+
+    assert store.expire(now + TTL + 60_999, 60.999).paused
+    assert store.expire(now + TTL + 61_000, 61.0).removed_count == 1
+
+
+def test_room_is_made_while_the_clock_is_doubted(forge: Any, open_store: Opener, now: int) -> None:
+    """Eviction by quota needs no clock, and the expired do not go first then (P13, P43)."""
+    store = open_store(max_storage_bytes=10_000)
+    store.put_many([forge.message(seq) for seq in range(1, 4)], now)
+    store.expire(now, 0.0)
+    later = now + 2 * TTL
+    assert store.expire(later, 1.0).paused
+    store.put_many([forge.message(seq, at=later) for seq in range(4, 41)], later)
+
+    stats = store.stats()
+    assert stats.removed == 0
+    assert stats.evicted[Lack.STORE] == 40 - stats.messages > 0
+    assert store.expire(later, 1.0).paused
+
+
+def test_a_shorter_window_applies_to_what_is_there(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """A store opened with a shorter retention window forgets by it at the next cycle (J2)."""
+    store = open_store()
+    store.put_many([forge.message(seq, at=now + seq) for seq in (1, 2, 3)], now)
+    store.close()
+    again = open_store(retention_window_ms=1_000)
+
+    assert again.expire(now + 1_002) == stats(2, 1)
+    assert again.stats().gc.cutoff_ms == now + 2
+    assert again.stats().oldest_timestamp == now + 3
+    assert again.verify() == []
+
+
+def test_statistics_of_the_cycles(forge: Any, open_store: Opener, now: int) -> None:
+    """Cycles, messages, namespaces, cut-off and durations are counted (21-46)."""
+    store = open_store(gc_batch_limit=2)
+    store.put_many([forge.in_lane(1, sender) for sender in (1, 2, 3)], now)
+    assert store.stats().gc.cutoff_ms == 0
+    for _ in range(2):
+        store.expire(now + TTL)
+    gc = store.stats().gc
+
+    assert (gc.cycles, gc.messages_deleted, gc.namespaces_processed) == (2, 3, 3)
+    assert gc.cutoff_ms == now + TTL - store.config.retention_window_ms
+    assert gc.duration_buckets[-1] == (math.inf, 2)
+    assert gc.duration_sum_s > 0
+    assert not gc.running
 
 
 def test_count_the_namespaces(forge: Any, open_store: Opener, now: int) -> None:

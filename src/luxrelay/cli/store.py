@@ -1,0 +1,241 @@
+"""store stats, verify, gc, export: a relay's folder without its node, or beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from luxrelay.bus import NamespaceId
+from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
+from luxrelay.cli.output import Progress, print_json, table
+from luxrelay.errors import InputError
+from luxrelay.store import (
+    NamespaceHead,
+    NamespaceQuery,
+    RelayStore,
+    RelayStoreConfig,
+    StoredMessage,
+    StoreStats,
+)
+from luxrelay.store.folder import MARKER
+
+_BOUNDLESS: Final = 2**62
+"""Bytes for a store whose node's limits this command does not know: nothing is evicted by it."""
+
+
+def register(commands: SubParsers) -> None:
+    """Add the command."""
+    store = commands.add_parser("store", help="look into a relay's folder, check it, clean it")
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
+    stats = add_command(
+        actions,
+        "stats",
+        "say what a store holds; a node may run on it meanwhile",
+        "luxrelay store stats relay-data --largest 10",
+        _stats,
+    )
+    _add_folder(stats)
+    stats.add_argument(
+        "--largest",
+        type=whole_number(0, 100_000),
+        default=10,
+        metavar="N",
+        help="namespaces listed, largest first (default %(default)s)",
+    )
+    stats.add_argument("--json", action="store_true", help="print JSON")
+    verify = add_command(
+        actions,
+        "verify",
+        "check every row, sum and the Merkle tree; 1 when something is wrong",
+        "luxrelay store verify relay-data",
+        _verify,
+    )
+    _add_folder(verify)
+    gc = add_command(
+        actions,
+        "gc",
+        "delete what is past its time now; the node must be stopped",
+        "luxrelay store gc relay-data",
+        _gc,
+    )
+    _add_folder(gc)
+    export = add_command(
+        actions,
+        "export",
+        "write messages as JSON lines; a node may run on the store meanwhile",
+        "luxrelay store export relay-data --out messages.jsonl",
+        _export,
+    )
+    _add_folder(export)
+    export.add_argument(
+        "--namespace", metavar="HEX", help="only this namespace, 40 hex digits (default all)"
+    )
+    export.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write (default standard output)"
+    )
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a node's data folder, or the store in it"
+    )
+
+
+def _store_folder(given: Path) -> Path:
+    inner = given / "store"
+    return inner if (inner / MARKER).exists() else given
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _look(arguments: argparse.Namespace) -> RelayStore:
+    return RelayStore.open_read_only(_store_folder(arguments.folder), now_ms=_now_ms())
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    with _look(arguments) as store:
+        stats, root, now_ms = store.stats(), store.tree_root(), _now_ms()
+        heads = sorted(_heads(store), key=lambda head: (-head.size_bytes, head.namespace_id))
+        watermarks = {head.namespace_id: store.watermark(head.namespace_id) for head in heads}
+    shown = heads[: arguments.largest]
+    summary = _summary(stats, root, now_ms)
+    if arguments.json:
+        rows = [_head_json(head, watermarks[head.namespace_id]) for head in shown]
+        print_json({**summary, "largest": rows})
+        return 0
+    print(table(("what", "value"), [(name, value) for name, value in summary.items()]))
+    if shown:
+        print()
+        names = ("namespace", "messages", "bytes", "earliest", "contiguous", "latest", "archived")
+        print(table(names, [_head_row(head, watermarks[head.namespace_id]) for head in shown]))
+    return 0
+
+
+def _summary(stats: StoreStats, root: bytes, now_ms: int) -> dict[str, Any]:
+    oldest = stats.oldest_timestamp
+    return {
+        "messages": stats.messages,
+        "namespaces": stats.namespaces,
+        "sizeBytes": stats.size_bytes,
+        "windowSeconds": max(0, now_ms - oldest) // 1000 if oldest else 0,
+        "heldForArchive": stats.held,
+        "namespacesArchived": stats.handoffs,
+        "merkleRoot": "0x" + root.hex(),
+    }
+
+
+def _head_row(head: NamespaceHead, watermark: int | None) -> tuple[object, ...]:
+    return (
+        head.namespace_id.hex(),
+        head.messages,
+        head.size_bytes,
+        head.earliest_seq,
+        head.contiguous_seq,
+        head.latest_seq,
+        "–" if watermark is None else f"{watermark:,}",
+    )
+
+
+def _head_json(head: NamespaceHead, watermark: int | None) -> dict[str, Any]:
+    return {
+        "namespaceId": "0x" + head.namespace_id.hex(),
+        "parentId": "0x" + head.parent.hex(),
+        "messages": head.messages,
+        "sizeBytes": head.size_bytes,
+        "floor": head.floor,
+        "earliestSeq": head.earliest_seq,
+        "contiguousHead": head.contiguous_seq,
+        "latestSeq": head.latest_seq,
+        "watermark": watermark,
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with _look(arguments) as store:
+        findings = store.verify()
+        checked = store.stats().messages
+    for finding in findings:
+        print(finding)
+    print(f"{checked:,} messages checked, {len(findings):,} findings", file=sys.stderr)
+    return 1 if findings else 0
+
+
+def _gc(arguments: argparse.Namespace) -> int:
+    config = RelayStoreConfig(max_storage_bytes=_BOUNDLESS, namespace_quota_bytes=_BOUNDLESS)
+    removed, again = 0, True
+    progress = Progress()
+    with RelayStore.open(_store_folder(arguments.folder), config, now_ms=_now_ms()) as store:
+        while again:
+            cycle = store.expire(_now_ms())
+            removed += cycle.removed_count
+            again = cycle.hit_limit
+            progress.update(f"{removed:,} messages removed")
+        left = store.stats().messages
+    progress.close()
+    print(f"{removed:,} messages removed, {left:,} left")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    chosen = None
+    if arguments.namespace is not None:
+        chosen = NamespaceId(hex_bytes(arguments.namespace, 20, "--namespace"))
+    count = 0
+    with ExitStack() as stack:
+        store = stack.enter_context(_look(arguments))
+        out: TextIO = sys.stdout
+        if arguments.out is not None:
+            try:
+                out = stack.enter_context(arguments.out.open("w", encoding="utf-8"))
+            except OSError as error:
+                raise InputError(
+                    f"cannot write it: {error.strerror}", where=str(arguments.out)
+                ) from error
+        names = [chosen] if chosen else [head.namespace_id for head in _heads(store)]
+        for name in names:
+            for message in _messages(store, name):
+                out.write(json.dumps(_message_json(message)) + "\n")
+                count += 1
+    print(f"{count:,} messages exported", file=sys.stderr)
+    return 0
+
+
+def _heads(store: RelayStore) -> Iterator[NamespaceHead]:
+    cursor = b""
+    while True:
+        heads, cursor = store.heads(None, cursor, 0)
+        yield from heads
+        if not cursor:
+            return
+
+
+def _messages(store: RelayStore, namespace: NamespaceId) -> Iterator[StoredMessage]:
+    """Yield everything a namespace holds, the expired included: a copy leaves nothing out."""
+    cursor = b""
+    while True:
+        query = NamespaceQuery(namespace_id=namespace, cursor=cursor, held=True)
+        page = store.query(query, _now_ms())
+        yield from page.messages
+        if not page.has_more:
+            return
+        cursor = page.next_cursor
+
+
+def _message_json(message: StoredMessage) -> dict[str, Any]:
+    return {
+        "namespaceId": "0x" + message.namespace_id.hex(),
+        "seq": message.seq,
+        "timestamp": message.timestamp,
+        "receivedAt": message.received_at,
+        "expiresAt": message.expires_at,
+        "header": "0x" + message.header_bytes.hex(),
+        "blob": None if message.blob is None else "0x" + message.blob.hex(),
+    }

@@ -1,0 +1,170 @@
+"""`Durable`: which writes have reached the disk, and who makes them reach it.
+
+Theory of operation
+-------------------
+*Decides* when the log is synced, and when a caller may be told that its write is safe.
+*Does not know* what was written; the writer counts its batches here.
+*fsync*: whoever waits syncs, for everybody who has written by then; the others find it done.
+*group*: one thread syncs when something was written, then rests for the interval. Writers go on
+meanwhile, and a receipt tells when its write was covered.
+*os*: nobody syncs; the operating system has the bytes, and that is all that was promised.
+*A failed sync* ends writing: what the log then holds is unknown, and a later success would
+acknowledge it. Whoever waits is told, now and later. Reading goes on; opening the store again
+recovers what is there.
+*Bounds*: one sync an interval in group mode; a write waits for at most one sync and one interval.
+*What else to change when you change this*: `writer`, docs on durability, tests/chaos.
+
+Source: decisions P3; store-notes 3, 7; architecture, rules 5 and 6.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from luxrelay.errors import StoreError
+from luxrelay.store.config import Durability
+from luxrelay.store.messages import PutOutcome
+from luxrelay.store.rocks import Database
+
+
+class Durable:
+    """Counts writes and syncs; every method from any thread."""
+
+    def __init__(self, database: Database, durability: Durability, interval_s: float) -> None:
+        """Sync ``database`` as ``durability`` says, at most once an interval in group mode."""
+        self._database = database
+        self._durability = durability
+        self._interval_s = interval_s
+        self._state = threading.Condition()
+        self._sync_lock = threading.Lock()
+        self._work = threading.Event()
+        self._stop = threading.Event()
+        self._written = 0
+        self._synced = 0
+        self._failed = False
+        self.syncs = 0
+        """Times the log was synced."""
+        self._thread: threading.Thread | None = None
+        if durability is Durability.GROUP:
+            self._thread = threading.Thread(target=self._run, name="store-sync", daemon=True)
+            self._thread.start()
+
+    def wrote(self) -> None:
+        """One batch more is in the operating system's hands."""
+        self._written += 1  # under the writer's lock
+        if self._thread is not None:
+            self._work.set()
+
+    def ticket(self) -> int:
+        """Return a number for everything written so far."""
+        return self._written
+
+    def covers(self, ticket: int) -> bool:
+        """Return True when what the ticket stands for is as durable as promised."""
+        return self._durability is Durability.OS or self._synced >= ticket
+
+    def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
+        """Everything up to the ticket is as durable as promised; False when time ran out.
+
+        Raises:
+            StoreError: ``store.io``: a sync failed, and nothing after it may be acknowledged.
+
+        """
+        if self.covers(ticket):
+            return True
+        if self._thread is None:
+            self._sync_up_to(ticket)
+            return True
+        with self._state:
+            self._state.wait_for(lambda: self._failed or self.covers(ticket), timeout_s)
+            if self.covers(ticket):
+                return True
+            self.check()
+        return False
+
+    def check(self) -> None:
+        """Return while syncs succeed.
+
+        Raises:
+            StoreError: ``store.io``: one has failed.
+
+        """
+        if self._failed:
+            raise StoreError(
+                "the store takes no writes since a sync failed",
+                hint="check the disk, then open the store again",
+            )
+
+    def close(self) -> None:
+        """The thread has ended and everything written is on the disk, whatever was promised.
+
+        Raises:
+            StoreError: ``store.io``.
+
+        """
+        self._stop.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._sync_lock:
+            self._sync()
+
+    def _sync_up_to(self, ticket: int) -> None:
+        with self._sync_lock:
+            if self._synced < ticket:
+                self.check()
+                self._sync()
+                self.syncs += 1
+
+    def _sync(self) -> None:
+        covered = self._written
+        try:
+            self._database.sync()
+        except StoreError:
+            self._failed = True
+            with self._state:
+                self._state.notify_all()
+            raise
+        with self._state:
+            self._synced = covered
+            self._state.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            self._work.wait()
+            self._work.clear()
+            if self._stop.is_set():
+                return
+            try:
+                self._sync_up_to(self._written)
+            except StoreError:
+                return  # whoever waits or writes is told by `check`
+            self._stop.wait(self._interval_s)
+
+
+class PutReceipt:
+    """What became of messages that were put, and whether that is durable yet."""
+
+    __slots__ = ("_durable", "_ticket", "outcomes")
+
+    def __init__(self, outcomes: Sequence[PutOutcome], durable: Durable, ticket: int) -> None:
+        """Stand for ``outcomes`` written up to ``ticket``."""
+        self.outcomes = list(outcomes)
+        """One outcome a message, in order; decided, and final."""
+        self._durable = durable
+        self._ticket = ticket
+
+    @property
+    def durable(self) -> bool:
+        """True once every message is as durable as the store's configuration promises."""
+        return self._durable.covers(self._ticket)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Return True when it is durable, False when ``timeout_s`` seconds were not enough.
+
+        Raises:
+            StoreError: ``store.io``: a sync failed; nothing of this may be acknowledged.
+
+        """
+        return self._durable.wait(self._ticket, timeout_s)

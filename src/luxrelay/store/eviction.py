@@ -1,0 +1,156 @@
+"""Making room: which messages go when a quota or the store is full.
+
+Theory of operation
+-------------------
+*Decides* which message keys a writer forgets next; always the oldest of whoever pays, whole.
+*Does not know* locks or batches; the writer asks for one run of victims under its lock and commits
+them as one batch.
+*Order* (P13): what has expired; then accounts above their quota; then the oldest of the store. A
+full quota asks its own account only, so nobody else loses a message to it.
+*A message older than all that would make room for it* is refused: it would be the next to go.
+*Under pressure* a put makes room for itself by runs of victims; the deletion cycle goes on down
+to the low-water mark of everything that was full since.
+*Bounds*: gc_chunk_size victims a run.
+*What else to change when you change this*: `quota`, `retention`, docs/explanation/store.md.
+
+Source: LP-6421 §1.3; decisions P1, P2, P13, J8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus import constants as c
+from luxrelay.store import layout
+from luxrelay.store.config import RelayStoreConfig, WhenFull
+from luxrelay.store.ledger import Ledger
+from luxrelay.store.quota import Lack, Shortage, low_water
+from luxrelay.store.rocks import Database
+
+
+class Evictor:
+    """Names the messages that make room; forget them before asking again."""
+
+    __slots__ = ("_config", "_database", "_ledger", "_pressed", "_store_pressed")
+
+    def __init__(self, database: Database, ledger: Ledger, config: RelayStoreConfig) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._config = config
+        self._pressed: set[NamespaceId] = set()
+        self._store_pressed = ledger.size_bytes > config.max_storage_bytes
+
+    def victims_for(self, shortage: Shortage, header: MsgHeader) -> list[bytes]:
+        """Return messages to forget so that ``header`` may fit; none when it must not."""
+        if shortage.lack is Lack.ACCOUNT:
+            self._pressed.add(shortage.account)
+            return self._of_account(shortage.account, header)
+        if shortage.lack is not Lack.STORE:
+            return []
+        self._store_pressed = True
+        over = self._ledger.quotas.over()
+        if over is not None:
+            return self._of_account(over, None)
+        return self._of_store(header, self._config.gc_chunk_size)
+
+    def victims_of_pressure(self, limit: int) -> tuple[list[bytes], Lack]:
+        """Return up to ``limit`` messages that still stand above a low-water mark, and whose."""
+        if self._config.when_full is WhenFull.REFUSE:
+            return [], Lack.STORE
+        over = self._ledger.quotas.over()
+        if over is not None:
+            self._pressed.add(over)
+        while self._pressed:
+            account = min(self._pressed)
+            found = self._of_account(account, None)[:limit]
+            if found:
+                return found, Lack.ACCOUNT
+            self._pressed.discard(account)
+        if self._store_pressed:
+            found = self._of_store(None, limit)
+            if found:
+                return found, Lack.STORE
+            self._store_pressed = False
+        return [], Lack.STORE
+
+    def expired(self, now_ms: int) -> Iterator[bytes]:
+        """Yield the rows of ``expiries`` that are due, oldest first."""
+        start = min(self._ledger.expiry_hint, c.MAX_U64)
+        stop = layout.u64(now_ms + 1) if now_ms < c.MAX_U64 else b""
+        return self._database.keys(layout.EXPIRIES, layout.u64(start), stop)
+
+    def aged(self, cutoff_ms: int) -> Iterator[bytes]:
+        """Yield the rows of ``times`` up to the cut-off, oldest first.
+
+        What is there has expired as well, unless the window was made shorter since it came.
+        """
+        start = min(self._ledger.time_hint, c.MAX_U64)
+        return self._database.keys(layout.TIMES, layout.u64(start), layout.u64(cutoff_ms + 1))
+
+    def released(self) -> Iterator[bytes]:
+        """Yield the keys of messages that waited for the archive and were read by it (J8)."""
+        for namespace in sorted(self._ledger.holding):
+            watermark = self._ledger.watermark(self._ledger.states[namespace])
+            end = layout.after(namespace)
+            if watermark is not None and watermark < c.MAX_U64:
+                stop = layout.slot_key(namespace, watermark + 1)
+            else:
+                stop = end
+            yield from self._database.keys(layout.HELD, namespace, stop)
+            if next(self._database.keys(layout.HELD, namespace, end), None) is None:
+                self._ledger.holding.discard(namespace)
+
+    def _of_account(self, account: NamespaceId, header: MsgHeader | None) -> list[bytes]:
+        """Return the oldest of the account's payer, towards the account's low-water mark."""
+        payment = self._ledger.quotas.payment(account)
+        if payment is None:
+            # Below the mark, and still no room: the message is larger than what lies between.
+            payer, needed = self._ledger.quotas.largest(account), 1
+            if header is None or payer is None:
+                return []
+        else:
+            payer, needed = payment
+        state = self._ledger.states[payer]
+        if header is not None and payer == header.namespace_id and header.seq <= state.earliest:
+            return []
+        start = layout.slot_key(payer, state.earliest)
+        rows = self._database.scan(layout.HEADERS, start, layout.after(payer))
+        return _take(rows, needed, self._config.gc_chunk_size)
+
+    def _of_store(self, header: MsgHeader | None, limit: int) -> list[bytes]:
+        """Return the oldest messages of the store, towards its low-water mark."""
+        needed = self._ledger.size_bytes - low_water(self._config.max_storage_bytes)
+        if needed <= 0 and header is None:
+            return []
+        keys = self._oldest()
+        first = next(keys, None)
+        if first is None:
+            return []
+        self._ledger.time_hint = layout.read_u64(first)
+        if header is not None and header.timestamp < self._ledger.time_hint:
+            return []
+        return _take(self._with_values([first, *islice(keys, limit - 1)]), needed, limit)
+
+    def _oldest(self) -> Iterator[bytes]:
+        start = layout.u64(min(self._ledger.time_hint, c.MAX_U64))
+        return self._database.keys(layout.TIMES, start, b"")
+
+    def _with_values(self, index_keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        for index_key in index_keys:
+            key = index_key[8:]
+            value = self._database.get(layout.HEADERS, key)
+            if value is not None:
+                yield key, value
+
+
+def _take(rows: Iterator[tuple[bytes, bytes]], needed: int, limit: int) -> list[bytes]:
+    """Return keys from the front until their messages add up to ``needed`` bytes."""
+    taken: list[bytes] = []
+    for key, value in islice(rows, limit):
+        taken.append(key)
+        needed -= layout.charge_bytes(layout.decode_row(value))
+        if needed <= 0:
+            break
+    return taken

@@ -1,0 +1,85 @@
+"""`StoreStats`: what the store tells whoever scrapes it. Pure.
+
+Source: LP-6421 §8; retention document, "Metrics"; decisions P15, P45; 21-46, 21-55.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luxrelay.store.messages import PutOutcome
+from luxrelay.store.quota import Lack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcStats:
+    """What the deletion cycles have done since the store was opened."""
+
+    cycles: int
+    """Cycles run."""
+    running: bool
+    """True while one runs."""
+    messages_deleted: int
+    """Messages removed by cycles."""
+    namespaces_processed: int
+    """Namespaces they belonged to, counted anew in each cycle."""
+    cutoff_ms: int
+    """The last cycle's retention cut-off, Unix milliseconds; 0 before the first."""
+    duration_buckets: tuple[tuple[float, int], ...]
+    """(seconds, cycles that took at most as long), cumulative; the last is infinity."""
+    duration_sum_s: float
+    """Seconds that all cycles took together."""
+    clock_moved_ms: int
+    """How far the wall clock has jumped; 0 while it is believed (P43). Not 0 is an alarm."""
+    clock_alarms: int
+    """Jumps of the wall clock seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """What the store holds, and what it has done since it was opened."""
+
+    messages: int
+    """Messages held, expired ones that await the deletion cycle included."""
+    namespaces: int
+    """Namespaces known."""
+    size_bytes: int
+    """Logical bytes of all messages, index rows included."""
+    max_storage_bytes: int
+    """The bound on ``size_bytes``."""
+    oldest_timestamp: int
+    """Timestamp of the oldest message, milliseconds; 0 without one (P15)."""
+    opened_at: int
+    """``now_ms`` of `open`."""
+    outcomes: dict[PutOutcome, int]
+    """Messages put, by outcome."""
+    equivocations: int
+    """Times a sender brought a second content for a slot (H17)."""
+    removed: int
+    """Messages removed because their time had passed."""
+    evicted: dict[Lack, int]
+    """Messages that made room, by what was full (P13)."""
+    refused: dict[Lack, int]
+    """Messages that were FULL, by what was full (P2)."""
+    unread_evicted: int
+    """Messages that went although an archive had not read them (J8)."""
+    held: int
+    """Messages past their TTL that wait for the archive (J8)."""
+    handoffs: int
+    """Namespaces that an archive reads."""
+    hot_messages: int
+    """Slots in the hot cache."""
+    hot_bytes: int
+    """Bytes of the hot cache."""
+    hot_hits: int
+    """Ids read that were in the hot cache."""
+    hot_misses: int
+    """Ids read that were not."""
+    hit_rate: float
+    """Hits by ids read over the last five minutes, 0 to 1 (P45)."""
+    gc: GcStats
+    """The deletion cycles (retention document, "Metrics")."""
+    batches: int
+    """Atomic batches written."""
+    syncs: int
+    """Times the log was synced to the disk."""

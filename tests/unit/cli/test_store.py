@@ -1,0 +1,161 @@
+"""The store command on a folder with a few messages."""
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import MsgHeader
+from luxrelay.cli.main import main
+from luxrelay.store import RelayStore, RelayStoreConfig, layout
+from luxrelay.store.rocks import Database
+
+
+def _load_oracle() -> ModuleType:
+    path = Path(__file__).parents[2] / "oracle" / "store.py"
+    spec = importlib.util.spec_from_file_location("store_oracle", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+FORGE = _load_oracle().Forge()
+
+
+@pytest.fixture
+def now() -> int:
+    """The real clock: the command has no other."""
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, now: int) -> Path:
+    """A node's data folder whose store has three messages, one of them expired."""
+    data = tmp_path / "data"
+    with RelayStore.open(data / "store", RelayStoreConfig.small(), now_ms=now) as store:
+        old = [FORGE.in_lane(1, 1, at=now - 599_000)]
+        store.put_many([*old, FORGE.in_lane(2, 1, at=now), FORGE.in_lane(1, 2, at=now)], now)
+        store.set_watermark(FORGE.lane(2), FORGE.in_lane(1, 2).parent, 1)
+    return data
+
+
+def test_stats_of_a_running_store(
+    folder: Path, now: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counts, sizes, root and heads are shown while the store is open elsewhere."""
+    with RelayStore.open(folder / "store", RelayStoreConfig.small(), now_ms=now) as store:
+        assert main(["store", "stats", str(folder), "--json"]) == 0
+        root, size = store.tree_root(), store.stats().size_bytes
+    found = json.loads(capsys.readouterr().out)
+
+    assert (found["messages"], found["namespaces"], found["sizeBytes"]) == (3, 2, size)
+    assert found["merkleRoot"] == "0x" + root.hex()
+    assert found["namespacesArchived"] == 1
+    assert 599 <= found["windowSeconds"] < 700
+    assert [row["messages"] for row in found["largest"]] == [2, 1]
+    assert [row["watermark"] for row in found["largest"]] == [None, 1]
+
+
+def test_stats_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table names the largest namespaces, as many as asked for; the store itself will do."""
+    assert main(["store", "stats", str(folder / "store"), "--largest", "1"]) == 0
+    text = capsys.readouterr().out
+
+    assert FORGE.lane(1).hex() in text
+    assert FORGE.lane(2).hex() not in text
+    assert main(["store", "stats", str(folder), "--largest", "0"]) == 0
+    assert FORGE.lane(1).hex() not in capsys.readouterr().out
+
+
+def test_verify_a_sound_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing on standard output and 0."""
+    assert main(["store", "verify", str(folder)]) == 0
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "3 messages checked, 0 findings\n"
+
+
+def test_verify_a_damaged_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line a finding and 1."""
+    database = Database.open(
+        folder / "store" / "db",
+        layout.FAMILIES,
+        write_buffer_bytes=1 << 20,
+        block_cache_bytes=1 << 20,
+    )
+    batch = database.batch()
+    batch.put(layout.TIMES, bytes(68), b"")
+    database.write(batch)
+    database.close()
+
+    assert main(["store", "verify", str(folder)]) == 1
+    assert capsys.readouterr().out.startswith("times 0000")
+
+
+def test_gc_removes_the_expired(
+    folder: Path, now: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is past its time goes, whatever the node's limits are."""
+    monkeypatch.setattr("luxrelay.cli.store._now_ms", lambda: now + 2_000)
+
+    assert main(["store", "gc", str(folder)]) == 0
+    assert capsys.readouterr().out == "1 messages removed, 2 left\n"
+
+
+def test_gc_of_a_running_store_is_refused(
+    folder: Path, now: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only one process writes; the line says so."""
+    with RelayStore.open(folder / "store", RelayStoreConfig.small(), now_ms=now):
+        assert main(["store", "gc", str(folder)]) == 1
+
+    assert "open already" in capsys.readouterr().err
+
+
+def test_export_everything(folder: Path, tmp_path: Path) -> None:
+    """Each message is one JSON line with header, blob and times, in order."""
+    out = tmp_path / "messages.jsonl"
+
+    assert main(["store", "export", str(folder), "--out", str(out)]) == 0
+    lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(lines) == 3
+    for line in lines:
+        header = MsgHeader.decode(bytes.fromhex(line["header"][2:]))
+        assert "0x" + header.namespace_id.hex() == line["namespaceId"]
+        assert (header.seq, header.timestamp) == (line["seq"], line["timestamp"])
+        assert bytes.fromhex(line["blob"][2:]) == b"hello"
+
+
+def test_export_one_namespace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--namespace leaves the others out; without --out lines go to standard output."""
+    assert main(["store", "export", str(folder), "--namespace", FORGE.lane(1).hex()]) == 0
+    captured = capsys.readouterr()
+
+    assert [json.loads(line)["seq"] for line in captured.out.splitlines()] == [1, 2]
+    assert captured.err == "2 messages exported\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stats", "{}/nothing"], "not a LuxRelay store"),
+        (["export", "{}", "--namespace", "12"], "--namespace"),
+        (["export", "{}", "--out", "{}/no/such/folder"], "cannot write it"),
+    ],
+)
+def test_say_what_is_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """A wrong folder, namespace or file is one line and 1."""
+    assert main(["store", *(word.format(folder) for word in words)]) == 1
+
+    assert said in capsys.readouterr().err
