@@ -205,3 +205,27 @@ def test_garbage_on_every_port_leaves_it_alive(new_node: Callable[[str], Any]) -
                     continue  # being cut off is an answer
 
     assert json.loads(page(runtime.http, "/healthz"))["ready"]
+
+
+def test_messages_go_when_their_time_is_past(
+    new_node: Callable[[str], Any],
+    eventually: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A node forgets on time, counts it, and the next sequence still follows the last (21-10)."""
+    node = new_node("relay-1")
+    node.sections["store"] |= {"ttl_ms": 1500, "expire_interval_ms": 100}
+    runtime = node.start()
+    key = str(tmp_path / "alice.pem")
+    main(["keys", "new", key])
+    arguments = ["--relay", runtime.sync, "--topic", TOPIC, "--key", key]
+    assert main(["publish", *arguments, "one", "two"]) == 0
+
+    eventually(lambda: json.loads(page(runtime.http, "/status"))["store"]["messages"] == 0)
+
+    metrics = page(runtime.http, "/metrics").decode()
+    assert "luxrelay_gc_messages_deleted_total 2.0" in metrics
+    capsys.readouterr()
+    assert main(["publish", *arguments, "--json", "three"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["seq"] == 3

@@ -245,8 +245,25 @@ KEYS: Final = (
         "durability",
         "fsync",
         "",
-        _one_of("fsync", "os"),
-        "When a message counts as stored: after fsync, or when the system has it.",
+        _one_of("fsync", "group", "os"),
+        "When a message counts as stored: after an fsync of its batch, after one that many "
+        "batches share (every 50 ms), or when the system has it.",
+    ),
+    Key(
+        "store",
+        "when_full",
+        "evict",
+        "",
+        _one_of("evict", "refuse"),
+        "Whether a full quota or store forgets its oldest messages or ignores new ones (P2).",
+    ),
+    Key(
+        "store",
+        "namespace_quota_bytes",
+        0,
+        "bytes",
+        _whole(0, 2**50),
+        "Most bytes of one namespace with its lanes; 0 for a tenth of max_storage_bytes (P1).",
     ),
     Key(
         "store",
@@ -369,6 +386,8 @@ class NodeConfig:
     ttl_ms: int
     max_storage_bytes: int
     durability: str
+    when_full: str
+    namespace_quota_bytes: int
     expire_interval_ms: int
     sync_listen: str
     sync_peers: tuple[str, ...]
@@ -449,6 +468,8 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         ttl_ms=store["ttl_ms"],
         max_storage_bytes=store["max_storage_bytes"],
         durability=store["durability"],
+        when_full=store["when_full"],
+        namespace_quota_bytes=store["namespace_quota_bytes"],
         expire_interval_ms=store["expire_interval_ms"],
         sync_listen=sync["listen"],
         sync_peers=tuple(sync["peers"]),

@@ -39,6 +39,8 @@ def create_key_file(
             is out of bounds.
 
     """
+    if not path.name:
+        raise KeyFileError("not the name of a file", where=str(path))
     text = encode_pem(key) if passphrase is None else seal_key(key, passphrase, cost=cost)
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:

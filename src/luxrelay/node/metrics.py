@@ -8,6 +8,7 @@ Source: LP-6420 §9, LP-6421 §8, LP-6491; G30, P45.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -21,9 +22,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from luxrelay.bus import Code, VerdictKind
 from luxrelay.net import NetStats
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import StoreStats
+from luxrelay.store.stats import GcStats
 from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
 
 _CATCH_UP: Final = {
@@ -165,6 +168,64 @@ def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
     oldest = store.oldest_timestamp
     window = max(0.0, (now_ms - oldest) / 1000) if oldest else 0.0
     yield _gauge("relay_store_window_seconds", "Age of the oldest message.", window)
+    yield _gauge(
+        "relay_store_hit_rate", "Ids read from memory, 0 to 1, five minutes.", store.hit_rate
+    )
+    for name, help_text, value in (
+        ("luxrelay_store_hits", "Ids read that were in memory.", store.hot_hits),
+        ("luxrelay_store_misses", "Ids read that were not.", store.hot_misses),
+        ("luxrelay_store_syncs", "Times the log was synced to the disk.", store.syncs),
+        (
+            "luxrelay_store_equivocations",
+            "Second contents of a sender for a slot (H17).",
+            store.equivocations,
+        ),
+        (
+            "luxrelay_store_unread_evicted",
+            "Messages gone before an archive had read them (J8).",
+            store.unread_evicted,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    for name, help_text, counts in (
+        ("luxrelay_store_evicted", "Messages that made room, by what was full.", store.evicted),
+        ("luxrelay_store_refused", "Messages without room, by what was full.", store.refused),
+    ):
+        family = CounterMetricFamily(name, help_text, labels=("lack",))
+        for lack, count in sorted(counts.items()):
+            family.add_metric((lack.name.lower(),), count)
+        yield family
+    yield from _retention(store.gc)
+
+
+def _retention(gc: GcStats) -> Iterable[Metric]:
+    yield HistogramMetricFamily(
+        "luxrelay_gc_cycle_duration_seconds",
+        "Duration of a deletion cycle.",
+        buckets=[("+Inf" if b == math.inf else str(b), count) for b, count in gc.duration_buckets],
+        sum_value=gc.duration_sum_s,
+    )
+    yield _gauge("luxrelay_gc_running", "1 while a deletion cycle runs.", gc.running)
+    yield _gauge("luxrelay_retention_cutoff_ts_ms", "Cut-off of the last cycle.", gc.cutoff_ms)
+    yield _gauge(
+        "luxrelay_clock_moved_ms",
+        "How far the wall clock has jumped; not 0 pauses deletion (P43).",
+        gc.clock_moved_ms,
+    )
+    for name, help_text, value in (
+        (
+            "luxrelay_gc_messages_deleted",
+            "Messages that deletion cycles removed.",
+            gc.messages_deleted,
+        ),
+        (
+            "luxrelay_gc_namespaces_processed",
+            "Namespaces of these, anew in each cycle.",
+            gc.namespaces_processed,
+        ),
+        ("luxrelay_clock_alarms", "Jumps of the wall clock seen.", gc.clock_alarms),
+    ):
+        yield _counter(name, help_text, value)
 
 
 def _sync(sources: Sources) -> Iterable[Metric]:
@@ -188,6 +249,11 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages_sent)
     yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes_sent)
     yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
+    yield _counter(
+        "luxrelay_sync_messages_rejected",
+        "Messages of relays that were older than this store keeps.",
+        sources.doors.counts.snapshot().get(("sync", VerdictKind.IGNORE, Code.EXPIRED), 0),
+    )
     totals = sources.catch_up()
     for name, help_text in _CATCH_UP.items():
         yield _counter(f"luxrelay_catch_up_{name}", help_text, totals[name])

@@ -46,7 +46,7 @@ from luxrelay.node.policies import load_registry
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig
 from luxrelay.node.wanted import WantedBlobs
-from luxrelay.store import Durability, RelayStore, RelayStoreConfig
+from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.sync import SyncServerConfig
 from luxrelay.sync.rpc.service import RelaySyncServer
 
@@ -131,6 +131,8 @@ class Node:
             cold_store_ttl_ms=self._config.ttl_ms,
             max_storage_bytes=self._config.max_storage_bytes,
             durability=Durability(self._config.durability),
+            when_full=WhenFull(self._config.when_full),
+            namespace_quota_bytes=self._config.namespace_quota_bytes or None,
         )
 
     def _assemble(self, identity: SigningKey, store: RelayStore, judge: Judge) -> _Parts:
@@ -222,14 +224,22 @@ class Node:
             self._stopping.set()
 
     async def _expire(self, store: RelayStore) -> None:
+        pause_ms = self._config.expire_interval_ms
         while True:
-            await trio.sleep(self._config.expire_interval_ms / 1000)
+            await trio.sleep(pause_ms / 1000)
             try:
-                stats = await trio.to_thread.run_sync(store.expire, wall_ms())
+                # Two clocks: a wall clock that jumps against the steady one deletes nothing (P43).
+                stats = await trio.to_thread.run_sync(store.expire, wall_ms(), time.monotonic())
             except LuxRelayError as error:
                 log(logging.ERROR, "expiry failed", error=str(error))
                 continue
-            if stats.removed_count:
+            short = store.config.cycle_interval_ms(hit_limit=True)
+            pause_ms = min(short, self._config.expire_interval_ms)
+            if not stats.hit_limit:
+                pause_ms = self._config.expire_interval_ms
+            if stats.paused:
+                log(logging.ERROR, "expiry is paused: the wall clock has jumped")
+            elif stats.removed_count:
                 log(logging.INFO, "expired", messages=stats.removed_count)
 
     async def _keep_caught_up(self, catch_up: CatchUpLoop) -> None:

@@ -23,6 +23,7 @@ START_S: Final = 60.0
 STOP_S: Final = 20.0
 """Seconds a relay has to stop in order before it is killed."""
 _POLL_S: Final = 0.05
+_STORAGE_BYTES: Final = 16 * 1024**3
 _SAMPLE_S: Final = 0.2
 
 
@@ -145,6 +146,8 @@ class RelayProcess:
             f"peers = {json.dumps([peer.gossip[0] for peer in peers])}",
             "[store]",
             "ttl_ms = 3600000  # an hour, so that nothing ages while the demo runs",
+            f"max_storage_bytes = {_STORAGE_BYTES}  # and nothing has to make room",
+            f"namespace_quota_bytes = {_STORAGE_BYTES}",
             "[sync]",
             'listen = "127.0.0.1:0"',
             f"peers = {json.dumps([peer.sync for peer in peers])}",
