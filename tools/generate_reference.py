@@ -75,11 +75,11 @@ def verdicts_page() -> str:
         "| code | rule broken | source |",
         "|---|---|---|",
     ]
-    order = [rule.code for rule in structure.FIXED_RULES]
-    order += [code for code in structure.REASONS if code not in order]
-    for code in order:
-        section, reason = structure.REASONS[code]
+    for code, (section, reason) in structure.REASONS.items():
         lines.append(f"| {code.value} `{code.name.lower()}` | {reason} | {section} |")
+    lines.append(
+        "\n1111 is asked after each length field, and for the sidecar reference before 1121."
+    )
     for title, rules in (
         ("Live: gossip and publish", LIVE_RULES),
         ("History: sync", SYNC_RULES),

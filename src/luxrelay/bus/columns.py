@@ -85,7 +85,8 @@ def decode_columns(headers: pa.Array, *, hashes: Collection[str] = ()) -> pa.Rec
         where it is not 0, but ``digest`` is that of the bytes, broken or not.
 
     Raises:
-        BusArgumentError: another type, an unknown hash, or more than `BUFFER_BYTES_MAX` bytes.
+        BusArgumentError: another type, an unknown hash, more than `BUFFER_BYTES_MAX` bytes, or
+            an array whose offsets descend or leave its buffer.
 
     Source: LP-6411 §1.2, §3.1.
 
@@ -119,12 +120,7 @@ def decode_buffer(
             `BUFFER_BYTES_MAX` bytes.
 
     """
-    places = np.asarray(offsets, np.int64)
-    if not len(places) or places[0] < 0 or places[-1] > len(data) or (np.diff(places) < 0).any():
-        raise BusArgumentError(
-            "offsets must ascend, from 0 or more to the buffer's length at most", where="offsets"
-        )
-    return _decode(np.frombuffer(data, np.uint8), places, None, hashes)
+    return _decode(np.frombuffer(data, np.uint8), np.asarray(offsets, np.int64), None, hashes)
 
 
 def _decode(
@@ -135,6 +131,13 @@ def _decode(
         raise BusArgumentError(
             f"no hash is called {unknown[0]!r}", where="hashes", hint=f"choose of {HASHES}"
         )
+    starts, ends = places[:-1], places[1:]
+    # pyarrow looks at the first and the last offset only, and at none of what arrives by IPC;
+    # compared, not subtracted, because a difference of 64 bits may wrap
+    if not len(places) or places[0] < 0 or places[-1] > len(data) or (ends < starts).any():
+        raise BusArgumentError(
+            "offsets must ascend, from 0 or more to the buffer's length at most", where="offsets"
+        )
     held = int(places[-1] - places[0])
     if held > BUFFER_BYTES_MAX:
         raise BusArgumentError(
@@ -142,7 +145,7 @@ def _decode(
         )
     if len(data) < c.FIXED_BYTES:  # `read_block` reads that much somewhere
         data = np.concatenate([data, np.zeros(c.FIXED_BYTES, np.uint8)])
-    starts, sizes = places[:-1], np.diff(places)
+    sizes = ends - starts
     if present is not None:
         sizes[~present] = 0
     columns = _Columns(data, len(starts), held)

@@ -43,6 +43,8 @@ TAG_QUOTA: Final = b"lux.quota.v1"
 """Domain tag of the issuer's signature, and of the quota's hash."""
 TAG_VOUCHER: Final = b"lux.voucher.v1"
 """Domain tag of a voucher, which a channel's contract can check without any header."""
+TAG_CHANNEL: Final = b"lux.channel.v1"
+"""Domain tag of a channel's account in the ledger."""
 TAG_STAKE: Final = b"lux.stake.v1"
 """Domain tag of a leaf in the tree of stakes."""
 NONCE_BYTES: Final = 16
@@ -189,6 +191,13 @@ class StateChannel:
         """Return SHA3-256(tag ‖ network ‖ channelId ‖ cumulative)."""
         joined = self.channel_id + self.cumulative.to_bytes(32, "big")
         return hashlib.sha3_256(TAG_VOUCHER + network_bytes(network) + joined).digest()
+
+    def account(self, network: str) -> bytes:
+        """Return SHA3-256(tag ‖ network ‖ channelId): the channel's name in the ledger.
+
+        Whoever opens a channel may choose its id; hashed, it can never be a quota's name.
+        """
+        return hashlib.sha3_256(TAG_CHANNEL + network_bytes(network) + self.channel_id).digest()
 
     def signed_by(self, key: SigningKey, network: str) -> StateChannel:
         """Return the voucher signed by the payer."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from luxrelay.bus.authorization import identity_access
+from luxrelay.bus.authorization import Access, identity_access
 from luxrelay.bus.constants import MAX_U64
 from luxrelay.bus.fee import (
     FeeKind,
@@ -98,7 +98,11 @@ class FeeVerifiers:
         return verifier.prove(proof, header)
 
     def reserve(self, header: MsgHeader, now_ms: int) -> Verdict:
-        """Take what the message costs; call `settle` when its fate is known."""
+        """Take what the message costs; after an ACCEPT call `settle` when its fate is known.
+
+        Only after an ACCEPT: while one copy of a message is being charged, a second copy is
+        refused, and settling the second would give back what the first has taken.
+        """
         charge = self._charge(header)
         if charge is None or self._book is None:
             return ACCEPTED
@@ -160,8 +164,13 @@ class PrepaidVerifier:
             return _invalid("the quota ended before the message (S7)")
         if header.blob_len > quota.bytes_total:
             return _invalid("the blob is larger than the whole quota")
-        if not identity_access(quota.owner, proof.payer):
+        access = identity_access(quota.owner, proof.payer)
+        if access is Access.DENIED:
             return _invalid("the payer is not the quota's owner")
+        if access is Access.UNKNOWN:
+            return ignore(
+                Code.FEE_TOO_LOW, f"this node cannot resolve the quota's owner ({_SECTION})"
+            )
         if quota.issuer not in self._issuers:
             return ignore(Code.FEE_TOO_LOW, f"the quota's issuer is not known here ({_SECTION})")
         return ACCEPTED
@@ -239,7 +248,7 @@ class StateChannelVerifier:
         if terms is None:
             return None
         return Charge(
-            account=voucher.channel_id,
+            account=voucher.account(self._network),
             message=header.content_id,
             messages_limit=MAX_U64,
             units_limit=voucher.cumulative,

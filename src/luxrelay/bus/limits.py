@@ -13,9 +13,10 @@ nothing; ``charge`` after it, so that nobody spends another sender's tokens by c
 pulls it to 0.5 too (S8). Above 0.8 the sender's limit doubles, below 0.3 it halves.
 *Bounds*: ``keys_max`` buckets a layer. A bucket is dropped only when it is full again, and then
 nothing is lost: a fresh one would be the same. While the oldest are not full, newcomers share a
-few overflow buckets, chosen by a hash of the key, so filling the table with fresh keys slows the
-newcomers and resets nobody. Reputations are bounded apart; of the oldest few the one nearest to
-0.5 is dropped, and falling back to 0.5 is what a fresh key gives to anyone at no cost.
+few overflow buckets, chosen by a hash of the key; who leaves one for a bucket of its own takes
+along what the shared one holds, no more. So filling the table with fresh keys slows the newcomers
+and resets nobody. Reputations are bounded apart; of the oldest few the one nearest to 0.5 is
+dropped, and falling back to 0.5 is what a fresh key gives to anyone at no cost.
 
 Source: LP-6422; decisions G20, S1, S8, S9; lux-family facts on rate limits.
 """
@@ -146,6 +147,13 @@ class TokenBucket:
         self._messages -= 1
         self._bytes -= size
 
+    def copy(self, sizes: tuple[float, float]) -> TokenBucket:
+        """Return a bucket of ``sizes`` that holds what this one holds."""
+        other = TokenBucket(sizes, self._updated)
+        other._messages = min(sizes[0], self._messages)
+        other._bytes = min(sizes[1], self._bytes)
+        return other
+
     def full(self, sizes: tuple[float, float]) -> bool:
         """Return True when nothing is missing, so that a fresh bucket would be the same."""
         return self._messages >= sizes[0] and self._bytes >= sizes[1]
@@ -174,14 +182,15 @@ class _Table:
             self._rows[key] = (row[0], rate, scale)
             self._rows.move_to_end(key)
             return
-        row = self._shared(key)
+        shared = self._shared(key)
         sizes = rate.sizes(self._config.burst_factor, scale)
-        if row is not None and not self._make_room(now):
-            row[0].take(size)
+        room = len(self._rows) < self._config.keys_max or self._make_room(now)
+        if shared is not None and not room:
+            shared[0].take(size)
             return
-        fresh = TokenBucket(sizes, now)
+        fresh = TokenBucket(sizes, now) if shared is None else shared[0].copy(sizes)
         fresh.take(size)
-        if len(self._rows) < self._config.keys_max or self._make_room(now):
+        if room:
             self._rows[key] = (fresh, rate, scale)
         else:
             self._overflow[self._slot(key)] = (fresh, rate, scale)

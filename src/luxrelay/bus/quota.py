@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 *Decides* whether one more charge fits an account. An account is named by 32 bytes (a quota's hash,
-a channel's id) and has two limits: messages and units (bytes, or money). A charge is named by the
-content id of the message it pays.
+a channel's account) and has two limits: messages and units (bytes, or money). A charge is named by
+the content id of the message it pays.
 *Order*: ``reserve`` takes the charge from the account at once, so that two messages in flight can
 never both take the last unit; ``commit`` makes it final when the message was stored, ``release``
 gives it back when it was not. Who neither commits nor releases loses the reservation after
@@ -15,7 +15,8 @@ accepted charges never exceed the highest voucher seen.
 *Bounds*: ``accounts_max``, ``reservations_max``. An account is forgotten ``keep_ms`` after its end
 and not before, because forgetting a used account would let it be spent again; when all places
 are taken by live accounts, a new one is refused. After the end plus ``keep_ms`` charges are
-refused, so a forgotten account cannot come back.
+refused, and so is a new account that ends no later than one that was forgotten: a forgotten
+account cannot come back, not even when the clock has jumped ahead and back.
 *Threads*: one caller at a time. `luxrelay.node.quota_ledger` wraps it with a lock.
 *Restart*: `rows` and `restore` carry the committed state over; a ledger that starts empty would
 honour a spent quota again.
@@ -73,7 +74,7 @@ class Charge:
     """One message to be paid from one account."""
 
     account: bytes
-    """Quota hash or channel id, 32 bytes."""
+    """Quota hash or a channel's account, 32 bytes."""
     message: bytes
     """Content id of the message, 32 bytes."""
     messages_limit: int
@@ -121,6 +122,7 @@ class QuotaLedger:
         self._accounts: dict[bytes, _Account] = {}
         self._ends: list[tuple[int, bytes]] = []
         self._flights: dict[bytes, _Reservation] = {}
+        self._forgotten_ms = -1  # the latest end of an account that was dropped
 
     def reserve(self, charge: Charge, now_ms: int) -> ReserveOutcome:
         """Take a charge from its account until it is committed or released."""
@@ -134,6 +136,8 @@ class QuotaLedger:
         account = self._accounts.get(charge.account)
         limits = charge.messages_limit, charge.units_limit
         if account is None:
+            if charge.expires_ms <= self._forgotten_ms:
+                return ReserveOutcome.EXPIRED  # it may be one that was dropped when it was spent
             if len(self._accounts) >= self._config.accounts_max:
                 return ReserveOutcome.FULL
             if charge.units > charge.units_limit or charge.messages_limit < 1:
@@ -236,5 +240,6 @@ class QuotaLedger:
             account = self._accounts[name]
             if account.expires_ms + self._config.keep_ms <= now_ms:
                 del self._accounts[name]
+                self._forgotten_ms = max(self._forgotten_ms, account.expires_ms)
             else:  # a later charge moved its end
                 heapq.heappush(self._ends, (account.expires_ms, name))

@@ -208,11 +208,16 @@ _LENGTH_REASONS: Final = {
 }
 
 REASONS: Final[dict[Code, tuple[str, str]]] = {
-    **{rule.code: (rule.section, rule.reason) for rule in SPAN_RULES},
     **{rule.code: (rule.section, rule.reason) for rule in FIXED_RULES},
     **_LENGTH_REASONS,
+    **{
+        rule.code: (rule.section, rule.reason)
+        for rule in SPAN_RULES
+        if rule.code not in _LENGTH_REASONS
+    },
 }
-"""Section and reason of every structural code; docs and tests are made from it."""
+"""Section and reason of every structural code, in the order in which they are asked; docs and
+tests are made from it."""
 
 
 def walk_spans(data: bytes) -> Spans | Code:

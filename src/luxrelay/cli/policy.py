@@ -115,6 +115,12 @@ def _sign(arguments: argparse.Namespace) -> int:
         )
     except BusArgumentError as error:
         raise UsageError(error.what, where="policy sign") from error
+    if document.policy.version > 1 and not (document.activation_seq or document.activation_ms):
+        raise UsageError(
+            "a later version from the beginning on would void every message under the first",
+            where="policy sign",
+            hint="say from when it holds with --activation-ms",
+        )
     key = open_key(arguments.key, arguments.passphrase_file)
     print("0x" + document.signed_by(key).encode().hex())
     return 0

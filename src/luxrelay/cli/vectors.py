@@ -66,7 +66,7 @@ def _write(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    answers = foreign_answers(arguments.against) if arguments.against else None
+    answers = foreign_answers(arguments.against) if arguments.against is not None else None
     report = check_vectors(arguments.dir, answers)
     _print(report)
     return 1 if report.failures else 0

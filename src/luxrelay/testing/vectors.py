@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from luxrelay.errors import InputError, VectorError
+from luxrelay.errors import InputError, LuxRelayError, VectorError
 from luxrelay.testing.cases import KINDS, Case, Json
 
 FORMAT: Final = 1
@@ -167,9 +167,17 @@ def _short(value: object) -> str:
 
 
 def own_answers(asked: Sequence[tuple[str, Json]]) -> Iterator[Json]:
-    """Yield this implementation's answers."""
+    """Yield this implementation's answers.
+
+    Raises:
+        InputError: what is given does not have the form of its kind.
+
+    """
     for kind, given in asked:
-        yield KINDS[kind].answer(given)
+        try:
+            yield KINDS[kind].answer(given)
+        except (LuxRelayError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"no {kind} case: {error!r}", where=str(given)[:64]) from error
 
 
 def foreign_answers(command: str) -> Answers:
@@ -195,7 +203,7 @@ def foreign_answers(command: str) -> Answers:
                 timeout=FOREIGN_TIMEOUT_S,
                 check=True,
             )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
             raise VectorError(f"the program failed: {error}", where=command) from error
         replies = done.stdout.splitlines()
         if len(replies) != len(asked):

@@ -100,11 +100,35 @@ def test_buffer_and_offsets(signed: MsgHeader) -> None:
     assert decode_columns(pa.array([], pa.binary())).schema.equals(SCHEMA)
 
 
-@pytest.mark.parametrize("offsets", [[], [-1, 2], [0, 4], [2, 1], [0, 2, 1, 3]])
+@pytest.mark.parametrize(
+    "offsets", [[], [-1, 2], [0, 4], [2, 1], [0, 2, 1, 3], [0, 2**63 - 1, -(2**63), -1, 3]]
+)
 def test_reject_offsets(offsets: list[int]) -> None:
     """Offsets that descend or leave the buffer are the caller's error."""
     with pytest.raises(BusArgumentError):
         decode_buffer(b"abc", np.array(offsets, np.int64))
+
+
+@pytest.mark.parametrize("offsets", [[0, 300, 200], [100, -50, 200], [0, -112, -224, 200]])
+def test_reject_array_with_offsets_that_descend(offsets: list[int]) -> None:
+    """Of offsets pyarrow checks the outer ones only; when inner ones descend, the error is ours."""
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"\1" * 210)]
+    headers = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+    with pytest.raises(BusArgumentError, match="ascend"):
+        decode_columns(headers)
+
+
+def test_null_with_a_header_behind_it(signed: MsgHeader) -> None:
+    """Arrow lets bytes stand behind a null; even a whole header there stays null."""
+    plain = pa.array([signed.encode(), signed.encode()], pa.binary())
+    headers = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), *plain.buffers()[1:]])
+
+    rows = decode_columns(headers, hashes=HASHES).to_pylist()
+
+    assert set(rows[0].values()) == {None}
+    assert rows[1]["seq"] == signed.seq
+    assert rows[1]["digest"] == signed.digest
 
 
 def test_reject_type_and_hash(signed: MsgHeader) -> None:

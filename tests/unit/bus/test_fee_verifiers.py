@@ -121,6 +121,25 @@ def test_reject_quota_smaller_than_the_blob(
     assert judged(prepaid, paid(large, quota())) == INVALID
 
 
+def test_quota_to_its_last_byte_and_millisecond(
+    unsigned: MsgHeader, key: SigningKey, prepaid: FeeVerifiers
+) -> None:
+    """The end is inclusive, and a quota may pay one blob of its whole size."""
+    whole = key.sign_header(replace(unsigned, blob_len=1000, blob_commitment=b"\x01" * 32))
+    bill = paid(whole, quota(expires_at=whole.timestamp))
+
+    assert judged(prepaid, bill) == OK
+    assert prepaid.reserve(bill, NOW).accepted
+
+
+def test_ignore_quota_whose_owner_cannot_be_resolved(
+    signed: MsgHeader, prepaid: FeeVerifiers
+) -> None:
+    """An owner by name may be the payer; a node that resolves no names blames nobody."""
+    named = quota(owner=Identity(IdentityType.ENS, b"alice.eth"))
+    assert judged(prepaid, paid(signed, named)) == UNCHECKED
+
+
 def test_ignore_quota_of_an_unknown_issuer(signed: MsgHeader) -> None:
     """Another node may know the issuer, so the peer is not to blame."""
     fees = FeeVerifiers(NETWORK, {FeeKind.PREPAID: PrepaidVerifier(NETWORK, [])})
@@ -205,9 +224,39 @@ def test_vouchers_pay_what_they_promise(signed: MsgHeader, key: SigningKey) -> N
         bill = paid(header, voucher(amount))
         assert judged(fees, bill) == OK
         outcomes.append(fees.reserve(bill, NOW).accepted)
-        fees.settle(bill, stored=outcomes[-1])
+        if outcomes[-1]:
+            assert fees.settle(bill, stored=True)
 
     assert outcomes == [True, True, False, False, True]
+
+
+def test_channel_never_meets_a_quota_in_the_ledger(signed: MsgHeader, key: SigningKey) -> None:
+    """A channel whose id is a quota's hash has an account of its own (S7)."""
+    bought = quota(messages=1)
+    named = StateChannel(channel_id=bought.quota_hash(NETWORK), cumulative=1000)
+
+    class AnyChannel:
+        def terms(self, channel_id: bytes, payer: bytes) -> ChannelTerms:
+            assert (channel_id, payer) == (named.channel_id, PAYER.public_field)
+            return ChannelTerms(deposit=1000, closes_ms=NOW + 1000)
+
+    fees = FeeVerifiers(
+        NETWORK,
+        {
+            FeeKind.PREPAID: PrepaidVerifier(NETWORK, [ISSUER.public_field]),
+            FeeKind.STATE_CHANNEL: StateChannelVerifier(NETWORK, AnyChannel(), price=1),
+        },
+        book=QuotaLedger(),
+    )
+    headers = [key.sign_header(replace(signed, seq=n)) for n in range(1, 4)]
+    bodies = [bought, named.signed_by(PAYER, NETWORK), bought]
+
+    outcomes = [
+        fees.reserve(paid(header, body), NOW).accepted
+        for header, body in zip(headers, bodies, strict=True)
+    ]
+
+    assert outcomes == [True, True, False]
 
 
 def test_vouchers_nobody_covers(signed: MsgHeader) -> None:
@@ -215,6 +264,7 @@ def test_vouchers_nobody_covers(signed: MsgHeader) -> None:
     terms = ChannelTerms(deposit=100, closes_ms=NOW)
     for body, answer, expected in (
         (voucher(9), terms, UNCHECKED),
+        (voucher(100), terms, OK),
         (voucher(101), terms, UNCHECKED),
         (voucher(50), None, UNCHECKED),
         (replace(voucher(50), cumulative=60), terms, INVALID),

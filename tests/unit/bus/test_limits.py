@@ -203,6 +203,27 @@ def test_never_more_than_burst_and_rate() -> None:
         assert size <= 6000 + 2000 * now + 1e-6
 
 
+@pytest.mark.parametrize("keys_max", [1, 2, 5])
+def test_never_more_while_others_fill_the_table(keys_max: int) -> None:
+    """Going from a shared bucket to one's own and back brings nobody a message more."""
+    rng = random.Random(keys_max)
+    for buckets in (1, 2, 8) * 20:
+        bounds = LimitConfig(
+            keys_max=keys_max,
+            overflow_buckets=buckets,
+            namespace=Rate(UNLIMITED),
+            sender=Rate(2),
+        )
+        limiter, now, count = RateLimiter(bounds), 0.0, 0
+        for _ in range(200):
+            now += rng.choice((0, 0, 0.01, 0.3))
+            if rng.random() < 0.4:
+                count += limiter.charge(NS, ALICE, 10, now) is None
+            else:
+                limiter.charge(NS, rng.choice((rng.randbytes(3), b"a", b"b")), 10, now)
+            assert count <= 6 + 2 * now + 1e-6
+
+
 @pytest.mark.parametrize("values", [(-1,), (1, -1), (1, 1, -1), (1, 1, 1, -1), (float("nan"),)])
 def test_reject_rate(values: tuple[float, ...]) -> None:
     """A rate below zero, or none at all, is the caller's error."""

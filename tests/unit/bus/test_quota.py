@@ -85,6 +85,22 @@ def test_account_is_kept_past_its_end() -> None:
     assert len(ledger) == 0
 
 
+def test_clock_that_jumps_ahead_and_back_revives_nothing() -> None:
+    """An account that was dropped at a wrong time stays spent when the clock is right again."""
+    ledger = QuotaLedger()
+    used = [charge(n) for n in range(3)]
+    for item in used:
+        ledger.reserve(item, NOW)
+        ledger.commit(item.message)
+    later = charge(8, account=b"\x02" * 32, expires_ms=NOW + 1_000_000_000)
+    assert ledger.reserve(later, NOW + 900_000_000) is R.RESERVED
+    assert len(ledger) == 1
+
+    assert ledger.reserve(charge(9), NOW) is R.EXPIRED
+    longer = charge(10, account=b"\x03" * 32, expires_ms=NOW + 1001)
+    assert ledger.reserve(longer, NOW) is R.RESERVED
+
+
 def test_later_end_keeps_the_account() -> None:
     """A charge that brings a later end moves the account's."""
     ledger = QuotaLedger(LedgerConfig(keep_ms=0))

@@ -142,10 +142,14 @@ def test_history_is_not_held_to_the_live_clock(
 ) -> None:
     """Nine-minute-old history is fine, history past its life is not wanted (11-18, H14)."""
     old = key.sign_header(replace(header, timestamp=NOW - 540_000))
+    oldest = replace(header, timestamp=NOW - 630_000)
     gone = replace(header, timestamp=NOW - 630_001)
+    newest = replace(header, timestamp=NOW + 30_000)
     future = replace(header, timestamp=NOW + 30_001)
 
     assert validate(old, context, SYNC_RULES).accepted
+    assert check_context(oldest, context, SYNC_RULES).accepted
+    assert check_context(newest, context, SYNC_RULES).accepted
     assert check_context(gone, context, SYNC_RULES).code is Code.EXPIRED
     verdict = check_context(future, context, SYNC_RULES)
     assert (verdict.kind, verdict.code) == (VerdictKind.REJECT, Code.TIMESTAMP_INVALID)

@@ -65,6 +65,20 @@ def test_sign_makes_a_policy_file(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert (document.network, document.activation_ms) == ("devnet", 7)
 
 
+def test_later_version_says_from_when_it_holds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A second version without an activation would unmake the namespace's history (H19)."""
+    create_key_file(tmp_path / "owner.pem", SigningKey.generate())
+    arguments = ["policy", "sign", json.dumps({"owner": OWNER, "version": 2})]
+    arguments += ["--key", str(tmp_path / "owner.pem"), "--network", "devnet", "--topic", "/a"]
+
+    assert main(arguments) == 1
+    assert "--activation-ms" in capsys.readouterr().err
+    assert main([*arguments, "--activation-seq", "9"]) == 0
+    assert main([*arguments, "--activation-ms", "9"]) == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

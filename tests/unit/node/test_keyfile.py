@@ -125,6 +125,13 @@ def test_made_on_first_use(tmp_path: Path) -> None:
     assert read_or_create(path).seed == read_or_create(path).seed
 
 
+@pytest.mark.parametrize("name", ["", "/"])
+def test_refuse_a_path_without_a_name(name: str) -> None:
+    """A path that names no file is an error of ours."""
+    with pytest.raises(KeyFileError, match="name"):
+        create_key_file(Path(name), SigningKey.generate())
+
+
 def test_identity_is_ed25519(tmp_path: Path) -> None:
     """A node's identity has no other scheme (G7)."""
     path = tmp_path / "identity.pem"

@@ -224,3 +224,24 @@ def test_spacing_does_not_matter() -> None:
     again = json.dumps(dict(reversed(content.items())), indent=4).encode()
 
     assert open_keystore(again, PASSPHRASE, "here").seed == KEY.seed
+
+
+def test_refuse_capital_digits() -> None:
+    """The sealed seed has one form too: lower-case digits."""
+    content = json.loads(SEALED)
+    sealed = content["cipher"]["sealed"]
+    content["cipher"]["sealed"] = sealed.upper()
+    assert content["cipher"]["sealed"] != sealed
+
+    with pytest.raises(KeyFileError, match="sealed is not hex"):
+        open_keystore(json.dumps(content).encode(), PASSPHRASE, "here")
+
+
+def test_refuse_a_public_key_that_is_not_the_seeds() -> None:
+    """Even whoever knows the passphrase cannot show another key than the seed gives."""
+    forged = SigningKey.generate()
+    forged.public_field = KEY.public_field
+    sealed = seal_key(forged, PASSPHRASE, cost=COST_MIN)
+
+    with pytest.raises(KeyFileError, match="not the key that the seed gives"):
+        open_keystore(sealed, PASSPHRASE, "here")

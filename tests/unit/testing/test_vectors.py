@@ -141,6 +141,19 @@ def test_reject_file_of_another_form(tmp_path: Path, text: str) -> None:
         list(read_vectors(tmp_path))
 
 
+@pytest.mark.parametrize("given", [{}, {"bytes": 5}, {"bytes": "0xzz"}, {"bytes": [1]}])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_reject_case_of_another_form(tmp_path: Path, kind: str, given: Json) -> None:
+    """A case that gives something else than its kind takes is named, without a traceback."""
+    (tmp_path / kind).mkdir()
+    case = {"name": "x", "given": given, "expect": {}}
+    text = json.dumps({"format": 1, "kind": kind, "cases": [case]})
+    (tmp_path / kind / "valid-x.json").write_text(text)
+
+    with pytest.raises(InputError, match=f"no {kind} case"):
+        check_vectors(tmp_path)
+
+
 def test_reject_folder_without_vectors_and_long_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
