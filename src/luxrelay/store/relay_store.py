@@ -22,6 +22,7 @@ from luxrelay.errors import StoreArgumentError
 from luxrelay.store import audit, layout
 from luxrelay.store.blobs import read_blob
 from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
+from luxrelay.store.documents import Documents
 from luxrelay.store.durable import Durable, PutReceipt
 from luxrelay.store.folder import Folder
 from luxrelay.store.gate import Gate
@@ -68,6 +69,8 @@ class RelayStore:
         self._ledger = Ledger.load(database, config)
         self._durable = Durable(database, config.durability, config.group_interval_ms / 1000)
         self._writer = Writer(database, self._ledger, config, self._durable)
+        self.documents = Documents(database)
+        """Small values of other rooms, kept beside the messages."""
         self._writer.read_only = read_only
         self._collector = Collector(self._writer, config)
         self._rate = HitRate()
