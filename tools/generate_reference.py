@@ -22,8 +22,8 @@ from luxrelay.net import DriverCounters, HostStats, NetStats
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.catch_up import CatchUpTotals
-from luxrelay.node.config import KEYS
 from luxrelay.node.metrics import NodeCollector, Sources
+from luxrelay.node.settings import KEYS
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.store import RelayStore, RelayStoreConfig

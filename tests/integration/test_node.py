@@ -229,3 +229,22 @@ def test_messages_go_when_their_time_is_past(
     capsys.readouterr()
     assert main(["publish", *arguments, "--json", "three"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["seq"] == 3
+
+
+def test_a_bound_network_takes_bound_signatures_only(
+    new_node: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node that signs bound refuses the literal mode and another network's name (H3, H4)."""
+    node = new_node("relay-1")
+    node.sections["node"] |= {"signing": "bound", "network": "closed"}
+    runtime = node.start()
+    key = str(tmp_path / "alice.pem")
+    main(["keys", "new", key])
+    publish = ["publish", "--relay", runtime.sync, "--topic", TOPIC, "--key", key]
+
+    assert main([*publish, "hello"]) == 1
+    assert main([*publish, "--bound", "devnet", "hello"]) == 1
+    assert main([*publish, "--bound", "closed", "hello"]) == 0
+
+    capsys.readouterr()
+    assert json.loads(page(runtime.http, "/status"))["store"]["messages"] == 1

@@ -18,6 +18,7 @@ from luxrelay.bus import (
     lane,
     sha3_commitment,
 )
+from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.constants import MAX_BLOB_BYTES
 from luxrelay.bus.policy import default_policy
 from luxrelay.cli.arguments import (
@@ -58,6 +59,11 @@ def register(commands: SubParsers) -> None:
         metavar="HEX",
         help="hash of the policy in force (default: the namespace's open policy)",
     )
+    parser.add_argument(
+        "--bound",
+        metavar="NETWORK",
+        help='sign for a network with signing = "bound", by its name',
+    )
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "text", nargs="*", metavar="TEXT", help="messages; without any, lines of standard input"
@@ -71,7 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.policy_hash
         else default_policy(parent).policy_hash
     )
-    publisher = LanePublisher(open_key(arguments.key, arguments.passphrase_file), parent, policy)
+    key = open_key(arguments.key, arguments.passphrase_file)
+    publisher = LanePublisher(key, parent, policy, arguments.bound or "")
     # The bytes of the command line as they were typed, whether they are UTF-8 or not.
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
     shown: list[tuple[MsgHeader, PublishReceipt]] = []
@@ -104,8 +111,11 @@ def _show(shown: Iterable[tuple[MsgHeader, PublishReceipt]], arguments: argparse
 class LanePublisher:
     """Signs messages of one sender in its lane, in sequence."""
 
-    def __init__(self, key: SigningKey, parent: NamespaceId, policy_hash: bytes) -> None:
+    def __init__(
+        self, key: SigningKey, parent: NamespaceId, policy_hash: bytes, bound_network: str = ""
+    ) -> None:
         """Begin at sequence 1; set ``next_seq`` from the relay's head to go on."""
+        self._bound_network = bound_network
         self._key = key
         self._parent = parent
         self._policy_hash = policy_hash
@@ -114,18 +124,18 @@ class LanePublisher:
 
     def sign(self, blob: bytes, now_ms: int) -> MsgHeader:
         """Return the signed header of the next message."""
-        header = self._key.sign_header(
-            MsgHeader(
-                namespace_id=self.namespace_id,
-                seq=self.next_seq,
-                timestamp=now_ms,
-                blob_commitment=sha3_commitment(blob),
-                blob_len=len(blob),
-                policy_hash=self._policy_hash,
-            )
+        header = MsgHeader(
+            namespace_id=self.namespace_id,
+            seq=self.next_seq,
+            timestamp=now_ms,
+            blob_commitment=sha3_commitment(blob),
+            blob_len=len(blob),
+            policy_hash=self._policy_hash,
         )
         self.next_seq += 1
-        return header
+        if self._bound_network:
+            return sign_header_bound(self._key, header, self._bound_network)
+        return self._key.sign_header(header)
 
     def publish(
         self, relay: RelaySyncClient, blobs: Iterable[bytes]

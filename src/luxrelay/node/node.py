@@ -118,7 +118,10 @@ class Node:
             judge = Judge(
                 _Known(store),
                 self._policies,
-                JudgeConfig(ttl_ms=self._config.ttl_ms),
+                JudgeConfig(
+                    ttl_ms=self._config.ttl_ms,
+                    bound_network=self._config.network if self._config.signing == "bound" else "",
+                ),
                 wall_ms,
                 registry=registry,
             )

@@ -70,7 +70,6 @@ class RelayStore:
         self._durable = Durable(database, config.durability, config.group_interval_ms / 1000)
         self._writer = Writer(database, self._ledger, config, self._durable)
         self.documents = Documents(database)
-        """Small values of other rooms, kept beside the messages."""
         self._writer.read_only = read_only
         self._collector = Collector(self._writer, config)
         self._rate = HitRate()

@@ -7,14 +7,8 @@ import pytest
 from luxrelay.bus import topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
-from luxrelay.node.config import (
-    KEYS,
-    NAMESPACES_MAX,
-    SYNC_PEERS_MAX,
-    NodeConfig,
-    load_config,
-    parse_config,
-)
+from luxrelay.node.config import NAMESPACES_MAX, NodeConfig, load_config, parse_config
+from luxrelay.node.settings import KEYS, SYNC_PEERS_MAX
 from luxrelay.sync import CatchUpConfig
 
 MINIMAL = '[node]\ndata_dir = "data"\n'

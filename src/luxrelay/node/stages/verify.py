@@ -25,6 +25,7 @@ from luxrelay.bus import (
     check_blob,
     verify_header,
 )
+from luxrelay.bus.bound import verify_header_bound
 from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
 from luxrelay.bus.semantics import PROVEN_RULES, ContextRule, check_context, signature_verdict
@@ -61,6 +62,8 @@ class JudgeConfig:
     """How far an announcement's timestamp may be from our clock, milliseconds (G9)."""
     threads: int = 2
     """Threads that verify signatures of one group."""
+    bound_network: str = ""
+    """Network whose headers are signed bound to it; empty for LP-6411's own signatures (H3)."""
 
 
 class Judge:
@@ -161,15 +164,16 @@ class Judge:
 
     def _signatures(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         if len(candidates) < _GROUP_MIN:
-            return [_check_signatures(candidate) for candidate in candidates]
+            return [self._check_signatures(candidate) for candidate in candidates]
         share = -(-len(candidates) // self._config.threads)
         parts = [candidates[i : i + share] for i in range(0, len(candidates), share)]
-        checked = self._pool.map(lambda part: [_check_signatures(c) for c in part], parts)
+        checked = self._pool.map(lambda part: [self._check_signatures(c) for c in part], parts)
         return [verdict for part in checked for verdict in part]
 
-
-def _check_signatures(candidate: Candidate) -> Verdict:
-    header, announcement = candidate.header, candidate.announcement
-    if announcement is not None and not announcement.verify(header.digest):
-        return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
-    return signature_verdict(holds=verify_header(header))
+    def _check_signatures(self, candidate: Candidate) -> Verdict:
+        header, announcement = candidate.header, candidate.announcement
+        if announcement is not None and not announcement.verify(header.digest):
+            return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
+        network = self._config.bound_network
+        holds = verify_header_bound(header, network) if network else verify_header(header)
+        return signature_verdict(holds=holds)
