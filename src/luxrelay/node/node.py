@@ -30,7 +30,7 @@ from typing import Any
 import trio
 
 from luxrelay import __version__
-from luxrelay.bus import NamespaceId, SigningKey, VerdictKind
+from luxrelay.bus import SigningKey, VerdictKind
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import GossipParams, GossipRouter, PeerId, Validate, topic_for_namespace
 from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost
@@ -44,7 +44,7 @@ from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.observe import Observer, Views
 from luxrelay.node.policies import load_registry
 from luxrelay.node.stages.doors import Doors
-from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.sync import SyncServerConfig
@@ -116,7 +116,7 @@ class Node:
             store = RelayStore.open(folder.store, self._store_config(), now_ms=wall_ms())
             stack.callback(store.close)
             judge = Judge(
-                _Known(store),
+                StoreKnowledge(store),
                 self._policies,
                 JudgeConfig(
                     ttl_ms=self._config.ttl_ms,
@@ -285,18 +285,6 @@ class Node:
             return ready, {"ready": ready, "fault": fault}
 
         return Views(metrics=metrics.exposition, healthy=healthy, status=status)
-
-
-class _Known:
-    """Answers the judge from the store."""
-
-    def __init__(self, store: RelayStore) -> None:
-        self.has = store.has
-        self.get_blob = store.get_blob
-        self._head = store.head
-
-    def contiguous_seq(self, namespace_id: NamespaceId) -> int:
-        return self._head(namespace_id).contiguous_seq
 
 
 class _Spread:

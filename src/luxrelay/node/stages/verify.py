@@ -32,6 +32,7 @@ from luxrelay.bus.semantics import PROVEN_RULES, ContextRule, check_context, sig
 from luxrelay.bus.verdict import ignore, reject
 from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.ingest import PolicyHashes
+from luxrelay.store import RelayStore
 
 _GROUP_MIN: Final = 32
 """Fewer signatures than this are not worth a second thread."""
@@ -48,6 +49,20 @@ class KnownMessages(Protocol):
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
         """Return the contiguous head of a namespace."""
+
+
+class StoreKnowledge:
+    """Answers a judge from a store."""
+
+    def __init__(self, store: RelayStore) -> None:
+        """Ask ``store``."""
+        self.has = store.has
+        self.get_blob = store.get_blob
+        self._head = store.head
+
+    def contiguous_seq(self, namespace_id: NamespaceId) -> int:
+        """Return the contiguous head of a namespace."""
+        return self._head(namespace_id).contiguous_seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ import pytest
 
 from luxrelay.bus import (
     MsgHeader,
-    NamespaceId,
     SigningKey,
     lane,
     sha3_commitment,
@@ -24,7 +23,7 @@ from luxrelay.gossip import (
     topic_for_namespace,
 )
 from luxrelay.node.stages.doors import Doors
-from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 
@@ -99,23 +98,13 @@ class Bench:
         )
 
 
-class _Known:
-    def __init__(self, store: RelayStore) -> None:
-        self.has = store.has
-        self.get_blob = store.get_blob
-        self._store = store
-
-    def contiguous_seq(self, namespace_id: NamespaceId) -> int:
-        return self._store.head(namespace_id).contiguous_seq
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A node that knows one namespace, on a fresh store."""
     store = RelayStore.open(tmp_path / "store", RelayStoreConfig.small(), now_ms=NOW)
     policies = {PARENT: frozenset({default_policy(PARENT).policy_hash})}
     made: list[Bench] = []
-    judge = Judge(_Known(store), policies, JudgeConfig(ttl_ms=600_000), lambda: made[0].now)
+    judge = Judge(StoreKnowledge(store), policies, JudgeConfig(ttl_ms=600_000), lambda: made[0].now)
     made.append(Bench(store, judge))
     yield made[0]
     judge.close()
