@@ -157,6 +157,56 @@ _ENTRIES: Final = (
         "Choose a free port or stop the process that holds it.",
     ),
     ErrorEntry(
+        "channel.argument",
+        "A reliable channel was configured or called with values that do not fit.",
+        "See the bounds in the docstring of the call.",
+    ),
+    ErrorEntry(
+        "channel.wire",
+        "The bytes are not a message of a reliable channel within our limits.",
+        "Drop it; nothing needs to be done.",
+    ),
+    ErrorEntry(
+        "channel.segment",
+        "The bytes are not a segment of the configured revision.",
+        "Drop it; all participants of a channel must use the same revision.",
+    ),
+    ErrorEntry(
+        "channel.cipher",
+        "A message does not decrypt with the channel's key.",
+        "Drop it; check that all participants hold the same key.",
+    ),
+    ErrorEntry(
+        "channel.closed",
+        "The channel is closed.",
+        "Open it again with create_reliable_channel.",
+    ),
+    ErrorEntry(
+        "channel.full",
+        "The channel holds as much unacknowledged content as it may.",
+        "Wait for acknowledgements, or raise the bound in SdsConfig.",
+    ),
+    ErrorEntry(
+        "channel.locked",
+        "The state of this sender in this channel is in use elsewhere.",
+        "Give each participant a sender id and a state file of its own.",
+    ),
+    ErrorEntry(
+        "channel.state",
+        "The saved state of the channel cannot be read or written.",
+        "Check the disk and the key; a newer version may have written it.",
+    ),
+    ErrorEntry(
+        "channel.messaging",
+        "The layer below the channel did not take a message.",
+        "Check that the node runs; the channel tries again by itself.",
+    ),
+    ErrorEntry(
+        "channel.refused",
+        "The layer below the channel will never take this message.",
+        "Read the reason; sending the same again is of no use.",
+    ),
+    ErrorEntry(
         "net.address",
         "A network address cannot be parsed.",
         "Use a multiaddress such as /ip4/127.0.0.1/tcp/9640.",
@@ -404,6 +454,42 @@ class SyncUnreachableError(ResourceError):
     """A relay that cannot be reached, or a sync port that cannot be opened."""
 
     default_code = "sync.unreachable"
+
+
+class ChannelArgumentError(LocalError):
+    """A reliable channel configured or called with values that do not fit."""
+
+    default_code = "channel.argument"
+
+
+class ChannelWireError(RemoteError):
+    """Bytes that are no message of a reliable channel."""
+
+    default_code = "channel.wire"
+
+
+class SegmentError(RemoteError):
+    """Bytes that are no segment of the configured revision."""
+
+    default_code = "channel.segment"
+
+
+class CipherError(RemoteError):
+    """Bytes that do not decrypt with the channel's key."""
+
+    default_code = "channel.cipher"
+
+
+class ChannelError(ResourceError):
+    """The channel cannot do what was asked; ``code`` says which way."""
+
+    default_code = "channel.closed"
+
+
+class MessagingError(ResourceError):
+    """The layer below a channel did not take a message; ``channel.refused`` when it never will."""
+
+    default_code = "channel.messaging"
 
 
 class AddressError(LocalError):

@@ -1,0 +1,302 @@
+"""The messages of scalable data sync as bytes: protobuf with the specification's field numbers.
+
+    Message       1 sender_id  2 message_id  3 channel_id  10 lamport_timestamp
+                  11 causal_history*  12 bloom_filter  13 repair_request*  20 content
+    HistoryEntry  1 message_id  2 retrieval_hint  3 sender_id
+
+Written as the public JavaScript implementation writes: fields ascending, empty text omitted, what
+may be absent written also when it is zero or empty. Read as protobuf wants: any order, unknown
+fields skipped, the last of a repeated scalar counts. Stricter than it: text must be UTF-8, and
+every length has a limit.
+
+What a message is follows from two fields: a clock and content make a *content* message, a clock
+alone a *sync* message, content alone an *ephemeral* one; empty content is none.
+
+Source: SDS (message format); decision C5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from luxrelay.errors import ChannelArgumentError, ChannelWireError
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""Longest encoded message; above the 150 KiB of the layer below, so that it never binds there."""
+ID_BYTES_MAX: Final = 256
+"""Longest sender, message or channel id in UTF-8."""
+HINT_BYTES_MAX: Final = 64
+"""Longest retrieval hint."""
+HISTORY_MAX: Final = 1_024
+"""Most entries of a causal history; the JavaScript implementation sends up to 200."""
+REPAIR_REQUESTS_MAX: Final = 64
+"""Most repair requests of a message; senders attach three."""
+LAMPORT_MAX: Final = (1 << 64) - 1
+
+_WHERE: Final = "SDS message"
+
+
+class MessageKind(Enum):
+    """What a message is, told by its clock and content."""
+
+    CONTENT = 0
+    SYNC = 1
+    EPHEMERAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A message named by another: a dependency, or one that is asked for."""
+
+    message_id: str
+    """Its id."""
+    retrieval_hint: bytes | None = None
+    """The name under which a store has it."""
+    sender_id: str | None = None
+    """Who sent it; repair needs it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SdsMessage:
+    """One message. Values are not changed after they are made."""
+
+    sender_id: str
+    """The participant who made it."""
+    message_id: str
+    """Unique in the channel; of a sync message not even that."""
+    channel_id: str
+    """The channel."""
+    lamport_timestamp: int | None = None
+    """Logical clock, about Unix milliseconds; None makes it ephemeral."""
+    causal_history: tuple[HistoryEntry, ...] = ()
+    """What its sender had delivered; oldest first."""
+    bloom_filter: bytes | None = None
+    """What its sender had received."""
+    repair_request: tuple[HistoryEntry, ...] = ()
+    """What its sender misses."""
+    content: bytes | None = None
+    """The segment."""
+
+    @property
+    def kind(self) -> MessageKind:
+        """What the message is; one with neither clock nor content cannot be made by `decode`."""
+        if self.lamport_timestamp is None:
+            return MessageKind.EPHEMERAL
+        return MessageKind.CONTENT if self.content else MessageKind.SYNC
+
+    def encode(self) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            ChannelArgumentError: an id, a hint, the clock or the whole is out of its limit.
+
+        """
+        parts: list[bytes] = []
+        _put_text(parts, b"\x0a", self.sender_id)
+        _put_text(parts, b"\x12", self.message_id)
+        _put_text(parts, b"\x1a", self.channel_id)
+        if self.lamport_timestamp is not None:
+            if not 0 <= self.lamport_timestamp <= LAMPORT_MAX:
+                raise ChannelArgumentError("the clock is no u64", where=_WHERE)
+            parts += (b"\x50", varint(self.lamport_timestamp))
+        for entry in self.causal_history:
+            _put_bytes(parts, b"\x5a", _encode_entry(entry))
+        if self.bloom_filter is not None:
+            _put_bytes(parts, b"\x62", self.bloom_filter)
+        for entry in self.repair_request:
+            _put_bytes(parts, b"\x6a", _encode_entry(entry))
+        if self.content is not None:
+            _put_bytes(parts, b"\xa2\x01", self.content)
+        data = b"".join(parts)
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise ChannelArgumentError(f"{len(data)} bytes are too many", where=_WHERE)
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> SdsMessage:  # noqa: C901 - one branch a field
+        """Return the message of ``data``.
+
+        Raises:
+            ChannelWireError: the bytes are no message, or a limit is exceeded.
+
+        """
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise ChannelWireError(f"{len(data)} bytes are too many", where=_WHERE)
+        sender = message = channel = ""
+        lamport: int | None = None
+        history: list[HistoryEntry] = []
+        requests: list[HistoryEntry] = []
+        bloom: bytes | None = None
+        content: bytes | None = None
+        for number, value in fields_of(data, _WIRE_TYPES, _WHERE):
+            if number == 11:
+                history.append(_decode_entry(value))  # type: ignore[arg-type]
+            elif number == 12:
+                bloom = value  # type: ignore[assignment]
+            elif number == 20:
+                content = value  # type: ignore[assignment]
+            elif number == 10:
+                lamport = value  # type: ignore[assignment]
+            elif number == 1:
+                sender = _text(value)  # type: ignore[arg-type]
+            elif number == 2:
+                message = _text(value)  # type: ignore[arg-type]
+            elif number == 3:
+                channel = _text(value)  # type: ignore[arg-type]
+            else:
+                requests.append(_decode_entry(value))  # type: ignore[arg-type]
+        if len(history) > HISTORY_MAX or len(requests) > REPAIR_REQUESTS_MAX:
+            raise ChannelWireError("too many history entries or repair requests", where=_WHERE)
+        if lamport is None and not content:
+            raise ChannelWireError("neither clock nor content", where=_WHERE)
+        return cls(
+            sender_id=sender,
+            message_id=message,
+            channel_id=channel,
+            lamport_timestamp=lamport,
+            causal_history=tuple(history),
+            bloom_filter=bloom,
+            repair_request=tuple(requests),
+            content=content,
+        )
+
+
+_WIRE_TYPES: Final = {1: 2, 2: 2, 3: 2, 10: 0, 11: 2, 12: 2, 13: 2, 20: 2}
+"""Known field numbers of a message and their wire types."""
+_ENTRY_TYPES: Final = {1: 2, 2: 2, 3: 2}
+_VARINTS: Final = tuple(
+    bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(16_384)
+)
+
+
+def varint(value: int) -> bytes:
+    """Return a protobuf varint of a value that is not negative."""
+    if value < 16_384:
+        return _VARINTS[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def fields_of(  # noqa: C901 - one branch a wire type
+    data: bytes, known: dict[int, int], where: str
+) -> list[tuple[int, int | bytes]]:
+    """Return the known fields of a protobuf message in order; skip the others.
+
+    Args:
+        data: The message.
+        known: Field number to wire type: 0 for a varint, 2 for bytes.
+        where: Names the message in errors.
+
+    Raises:
+        ChannelWireError: not protobuf, or a known field of another wire type.
+
+    """
+    out: list[tuple[int, int | bytes]] = []
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag > 127:
+            tag, position = _read_varint(data, position - 1, where)
+        number, kind = tag >> 3, tag & 7
+        if kind == 2:
+            if position < end and data[position] < 128:
+                length = data[position]
+                position += 1
+            else:
+                length, position = _read_varint(data, position, where)
+            if length > end - position:
+                raise ChannelWireError(f"field {number} is cut off", where=where)
+            value: int | bytes = data[position : position + length]
+            position += length
+        elif kind == 0:
+            value, position = _read_varint(data, position, where)
+        elif kind in (1, 5):
+            position += 8 if kind == 1 else 4
+            value = b""
+            if position > end:
+                raise ChannelWireError(f"field {number} is cut off", where=where)
+        else:
+            raise ChannelWireError(f"wire type {kind} is not supported", where=where)
+        wanted = known.get(number)
+        if wanted == kind:
+            out.append((number, value))
+        elif wanted is not None or not 0 < number < 1 << 29:
+            raise ChannelWireError(f"field {number} has wire type {kind}", where=where)
+    return out
+
+
+def _read_varint(data: bytes, position: int, where: str) -> tuple[int, int]:
+    """Return a varint of at most ten bytes, cut to 64 bits, and the position after it."""
+    value = 0
+    for index, byte in enumerate(data[position : position + 10]):
+        value |= (byte & 127) << 7 * index
+        if byte < 128:
+            return value & LAMPORT_MAX, position + index + 1
+    raise ChannelWireError("a number is cut off or too long", where=where)
+
+
+def _text(value: bytes) -> str:
+    """Return an id, checked."""
+    if len(value) > ID_BYTES_MAX:
+        raise ChannelWireError(f"an id has {len(value)} bytes", where=_WHERE)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ChannelWireError("an id is not UTF-8", where=_WHERE) from None
+
+
+def _put_text(parts: list[bytes], tag: bytes, text: str) -> None:
+    """Append a text field unless it is empty."""
+    if text:
+        data = text.encode()
+        if len(data) > ID_BYTES_MAX:
+            raise ChannelArgumentError(f"an id has {len(data)} bytes", where=_WHERE)
+        parts += (tag, varint(len(data)), data)
+
+
+def _put_bytes(parts: list[bytes], tag: bytes, data: bytes) -> None:
+    """Append a field of bytes."""
+    parts += (tag, varint(len(data)), data)
+
+
+def _encode_entry(entry: HistoryEntry) -> bytes:
+    """Return a history entry as bytes."""
+    parts: list[bytes] = []
+    _put_text(parts, b"\x0a", entry.message_id)
+    if entry.retrieval_hint is not None:
+        if len(entry.retrieval_hint) > HINT_BYTES_MAX:
+            raise ChannelArgumentError("a retrieval hint is too long", where=_WHERE)
+        _put_bytes(parts, b"\x12", entry.retrieval_hint)
+    if entry.sender_id is not None:
+        sender = entry.sender_id.encode()
+        if len(sender) > ID_BYTES_MAX:
+            raise ChannelArgumentError(f"an id has {len(sender)} bytes", where=_WHERE)
+        _put_bytes(parts, b"\x1a", sender)
+    return b"".join(parts)
+
+
+def _decode_entry(data: bytes) -> HistoryEntry:
+    """Return a history entry, checked."""
+    message = ""
+    hint: bytes | None = None
+    sender: str | None = None
+    for number, value in fields_of(data, _ENTRY_TYPES, "SDS history entry"):
+        assert isinstance(value, bytes)
+        if number == 1:
+            message = _text(value)
+        elif number == 2:
+            hint = value
+        else:
+            sender = _text(value)
+    if not message:
+        raise ChannelWireError("a history entry names no message", where=_WHERE)
+    if hint is not None and len(hint) > HINT_BYTES_MAX:
+        raise ChannelWireError("a retrieval hint is too long", where=_WHERE)
+    return HistoryEntry(message, hint, sender)
