@@ -65,6 +65,7 @@ class NodeConfig:
     sync_peers: tuple[str, ...]
     sync_interval_ms: int
     allow_publish: bool
+    allow_handoff: bool
     http_listen: str
     namespaces: tuple[NamespaceEntry, ...]
 
@@ -148,6 +149,7 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         sync_peers=tuple(sync["peers"]),
         sync_interval_ms=sync["interval_ms"],
         allow_publish=sync["allow_publish"],
+        allow_handoff=sync["allow_handoff"],
         http_listen=http["listen"],
         namespaces=_namespaces(document, lines, base),
     )

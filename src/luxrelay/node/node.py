@@ -171,7 +171,11 @@ class Node:
             host=host,
             driver=driver,
             server=RelaySyncServer(
-                store, _server_config(config), clock_ms=wall_ms, publisher=publisher
+                store,
+                _server_config(config),
+                clock_ms=wall_ms,
+                publisher=publisher,
+                handoff=store if config.allow_handoff else None,
             ),
             catch_up=CatchUpLoop(
                 store,

@@ -308,6 +308,15 @@ KEYS: Final = (
         "Whether the sync port also takes signed messages from applications.",
     ),
     Key(
+        "sync",
+        "allow_handoff",
+        False,
+        "",
+        _boolean,
+        "Whether the sync port takes an archive's watermarks: what it has not read is then "
+        "kept beyond its time (J8).",
+    ),
+    Key(
         "http",
         "listen",
         "127.0.0.1:9642",

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from luxrelay.sync.catchup import CatchUp
 from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.held import HeldLane
 from luxrelay.sync.messages import (
+    LanePage,
+    LaneRange,
     PublishItem,
     PublishReceipt,
     SyncPage,
     SyncStatus,
+    Watermark,
     WireMessage,
 )
 from luxrelay.sync.params import CatchUpConfig
@@ -46,6 +50,9 @@ __all__ = [
     "CatchUpReport",
     "CatchUpSink",
     "Head",
+    "HeldLane",
+    "LanePage",
+    "LaneRange",
     "Outcome",
     "PeerReport",
     "PublishItem",
@@ -60,6 +67,7 @@ __all__ = [
     "SyncServerStats",
     "SyncStatus",
     "SyncStore",
+    "Watermark",
     "WireMessage",
     "run_catchup",
 ]

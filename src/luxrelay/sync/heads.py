@@ -55,6 +55,10 @@ class Head:
     """Bytes they take, headers and blobs."""
     window_start_ms: int = 0
     """Messages older than this have expired at the holder; 0 when it does not say."""
+    watermark: int | None = None
+    """Up to where the archive has read; None when none reads the namespace (J8)."""
+    floor_seq: int = 0
+    """Nothing at or below is expected any more; 0 when the holder does not say."""
 
     @property
     def plausible(self) -> bool:

@@ -74,6 +74,40 @@ class SyncPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRange:
+    """Which sequences of one namespace are asked for, in a call for several."""
+
+    namespace_id: NamespaceId
+    """The namespace, 20 bytes."""
+    from_seq: int = 0
+    """Exclusive."""
+    to_seq: int = 0
+    """Inclusive; 0 for the relay's latest."""
+    cursor: bytes = b""
+    """``next_cursor`` of the page before of the same range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePage(SyncPage):
+    """What one answer brought of one of several namespaces."""
+
+    namespace_id: NamespaceId
+    """Which one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """How far an archive has read one namespace at a relay (J8)."""
+
+    namespace_id: NamespaceId
+    """The namespace, 20 bytes."""
+    parent_id: NamespaceId
+    """Its parent when it is a lane, else the namespace itself (J6)."""
+    seq: int | None
+    """Highest sequence read; None when no archive reads the namespace, or is to any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishItem:
     """A signed message handed to a node."""
 
@@ -103,3 +137,7 @@ class PublishReceipt:
     """SHA3-256(namespaceId ‖ seq), 32 bytes; empty when the header is malformed."""
     expected_seq: int = 0
     """Sequence to sign next, when another message holds the slot (H17); else 0."""
+    digest: bytes = b""
+    """SHA3-256 of the header as published, 32 bytes: what `get_receipts` asks by."""
+    seen_back: int = 0
+    """Peers that have announced the message to the node since."""

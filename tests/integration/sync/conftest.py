@@ -32,6 +32,7 @@ from luxrelay.sync import (
     SyncStore,
     WireMessage,
 )
+from luxrelay.sync.rpc.backing import Handoff
 
 PARENT = topic_namespace("/test/1/chat/proto")
 BASE_MS = 1_800_000_000_000
@@ -186,11 +187,14 @@ class Harbour:
         config: SyncServerConfig | None = None,
         *,
         publisher: Publisher | None = None,
+        handoff: Handoff | None = None,
         now_ms: int = BASE_MS,
     ) -> str:
         """Serve the store; return the address."""
         config = replace(config or SyncServerConfig(), port=0)
-        server = RelaySyncServer(store, config, clock_ms=lambda: now_ms, publisher=publisher)
+        server = RelaySyncServer(
+            store, config, clock_ms=lambda: now_ms, publisher=publisher, handoff=handoff
+        )
         self.servers.append(server)
         return f"127.0.0.1:{server.start()}"
 

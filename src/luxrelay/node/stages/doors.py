@@ -37,6 +37,7 @@ from luxrelay.gossip import (
     topic_for_namespace,
 )
 from luxrelay.node.logs import log
+from luxrelay.node.receipts import ReceiptBook
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
 from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
@@ -94,6 +95,9 @@ class Doors:
         self._clock_ms = clock_ms
         self._spread = spread
         self._wanted = wanted
+        self.book = ReceiptBook()
+        """Receipts given out; `receipts` answers from it."""
+        self.receipts = self.book.receipts
         self._fault = ""
         self._complained_ms = 0
         self.counts = VerdictCounts()
@@ -139,7 +143,7 @@ class Doors:
         for entry, verdict in zip(found, verdicts, strict=True):
             self.counts.add("publish", verdict)
             sent = next(peers) if verdict.accepted else 0
-            receipts.append(self._receipt(entry, verdict, sent))
+            receipts.append(self.book.note(self._receipt(entry, verdict, sent)))
         return receipts
 
     def history(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
@@ -211,6 +215,7 @@ class Doors:
             peers_sent=peers_sent,
             message_id=message_id(header.namespace_id, header.seq),
             expected_seq=expected,
+            digest=header.digest,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from luxrelay.bus.header import MessageId, MsgHeader, NamespaceId
+from luxrelay.bus.header import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.sync.messages import PublishItem, PublishReceipt
 
 if TYPE_CHECKING:  # naming a store must not load RocksDB
@@ -141,6 +141,11 @@ class StoreHead(Protocol):
         """Bytes they take."""
         ...
 
+    @property
+    def floor(self) -> int:
+        """Nothing at or below is expected any more."""
+        ...
+
 
 class SyncStore(Protocol):
     """What the service reads."""
@@ -165,6 +170,40 @@ class SyncStore(Protocol):
         """Return heads of a parent and its lanes, or of all, and the next cursor."""
         ...
 
+    def gaps(self, namespace_id: NamespaceId, limit: int) -> Sequence[tuple[int, int]]:
+        """Return the lowest missing ``(first, last)`` below the latest sequence."""
+        ...
+
+    def watermark(self, namespace_id: NamespaceId) -> int | None:
+        """Return how far the archive has read; None when none reads the namespace (J8)."""
+        ...
+
+    def get_blob(self, commitment: bytes, now_ms: int) -> bytes | None:
+        """Return the blob committed to; None when no message here holds it."""
+        ...
+
+    def get_contents(
+        self, content_ids: Sequence[ContentId], now_ms: int
+    ) -> tuple[Sequence[StoreRow], Sequence[ContentId]]:
+        """Return the messages with these content ids, and the ids of which none is here."""
+        ...
+
+
+class Handoff(Protocol):
+    """Keeps for the archive what it has not read (J8)."""
+
+    def set_watermark(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:
+        """Note durably how far the archive has read; never back."""
+        ...
+
+    def drop_watermark(self, namespace_id: NamespaceId) -> None:
+        """Note durably that no archive reads the namespace any more."""
+        ...
+
+    def watermark(self, namespace_id: NamespaceId) -> int | None:
+        """Return how far the archive has read; None when none reads the namespace."""
+        ...
+
 
 class Publisher(Protocol):
     """Takes messages that a client publishes through this server."""
@@ -174,4 +213,8 @@ class Publisher(Protocol):
 
         Called in a thread of the server; may block.
         """
+        ...
+
+    def receipts(self, digests: Sequence[bytes]) -> Sequence[PublishReceipt]:
+        """Return what has become of published messages since, in order."""
         ...

@@ -10,60 +10,31 @@ Source: LP-6421 §2.2, §2.3; decisions P18, P22, P23, P24, P37.
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
-
-import grpc
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, NamespaceId, message_id
-from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.heads import Head
-from luxrelay.sync.messages import (
-    PublishItem,
-    PublishReceipt,
-    SyncPage,
-    WireMessage,
-)
-from luxrelay.sync.rpc import relay_node_pb2 as node_pb
+from luxrelay.sync.messages import LanePage, LaneRange, SyncPage, WireMessage
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import (
     IDS_MAX,
+    LANES_MAX,
     PAGE_BYTES_MAX,
     PAGE_MESSAGES_DEFAULT,
     PAGE_MESSAGES_MAX,
-    SyncClientConfig,
     require,
+    require_id,
 )
-from luxrelay.sync.rpc.faults import translated, unreachable
-from luxrelay.sync.rpc.frames import (
-    PageCheck,
-    publish_frames,
-    to_head,
-    to_message,
-    to_receipt,
-)
-from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
+from luxrelay.sync.rpc.frames import PageCheck, to_head, to_message
+from luxrelay.sync.rpc.node_calls import NodeCalls
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
-
-_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
-_Answer = TypeVar("_Answer")
-_Answer_co = TypeVar("_Answer_co", covariant=True)
+from luxrelay.sync.rpc.set_calls import SetCalls
 
 
-class _Streaming(Protocol[_Answer_co]):
-    """What gRPC returns for a streaming call."""
-
-    def __iter__(self) -> Iterator[_Answer_co]: ...
-
-    def cancel(self) -> bool: ...
-
-
-class RelaySyncClient:
+class RelaySyncClient(SetCalls, NodeCalls):
     """A relay at ``host:port``; connects on first use, may be shared by threads, pickles.
 
     Args:
@@ -77,20 +48,6 @@ class RelaySyncClient:
 
     """
 
-    def __init__(self, address: str, *, config: SyncClientConfig | None = None) -> None:
-        match = _ADDRESS.fullmatch(address)
-        if match is None or not 0 < int(match[1]) <= 65_535:
-            raise SyncArgumentError(
-                f"{address!r} is no relay address",
-                where="address",
-                hint="write host:port, for example 127.0.0.1:9641",
-            )
-        self.address = address
-        self.config = config or SyncClientConfig()
-        self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._closed = False
-
     def sync_page(
         self,
         namespace_id: bytes,
@@ -102,6 +59,7 @@ class RelaySyncClient:
         to_time: int = 0,
         cursor: bytes = b"",
         max_bytes: int = 0,
+        held: bool = False,
         deadline_s: float | None = None,
         scope: CallScope | None = None,
     ) -> SyncPage:
@@ -116,6 +74,7 @@ class RelaySyncClient:
             to_time: Inclusive upper bound, Unix milliseconds; 0 for none.
             cursor: ``status.next_cursor`` of the page before, all else unchanged.
             max_bytes: Bytes of headers and blobs; 0 for 16 MiB, which is the most.
+            held: Also what is past its time and waits for the archive (J8).
             deadline_s: Seconds; the configuration's when not given.
             scope: Lets another thread cancel the call.
 
@@ -127,45 +86,123 @@ class RelaySyncClient:
         Source: LP-6421 §2.2, P18, P20, P21, P23.
 
         """
-        _check_id("namespace_id", namespace_id, c.NAMESPACE_BYTES)
-        for name, value in (
-            ("from_seq", from_seq),
-            ("to_seq", to_seq),
-            ("from_time", from_time),
-            ("to_time", to_time),
-        ):
-            require(name, value, 0, c.MAX_U64)
-        require("max_messages", max_messages, 0, PAGE_MESSAGES_MAX)
-        require("max_bytes", max_bytes, 0, PAGE_BYTES_MAX)
-        request = pb.SyncRequest(
-            namespace_id=namespace_id,
-            from_seq=from_seq,
-            to_seq=to_seq,
-            from_timestamp=from_time,
-            max_messages=max_messages,
-            cursor=cursor,
-            max_frame_messages=self.config.frame_messages,
-            max_bytes=max_bytes,
-            to_timestamp=to_time,
+        lane = LaneRange(
+            namespace_id=NamespaceId(namespace_id), from_seq=from_seq, to_seq=to_seq, cursor=cursor
         )
-        check = PageCheck(
-            namespace_id=NamespaceId(namespace_id),
-            from_seq=from_seq,
-            to_seq=to_seq or c.MAX_U64,
-            rows_max=max_messages or PAGE_MESSAGES_DEFAULT,
-            bytes_max=max_bytes or PAGE_BYTES_MAX,
-            gaps_max=self.config.gaps_max,
-        )
-        timeout = deadline_s or self.config.page_s
+        _check_lane(lane)
+        check = self._check((lane,), max_messages, max_bytes, several=False)
+        request = self._request(max_messages, from_time, to_time, max_bytes, held=held)
+        request.namespace_id = namespace_id
+        request.from_seq, request.to_seq, request.cursor = from_seq, to_seq, cursor
+        self._run(request, check, deadline_s, scope)
         try:
-            for frame in self._stream(
-                lambda channel: RelaySyncStub(channel).SyncNamespace(request, timeout=timeout),
-                scope,
-            ):
-                check.take(frame)
             return check.page()
         except ValueError as error:
             raise self._bad(str(error)) from None
+
+    def sync_lanes(
+        self,
+        lanes: Sequence[LaneRange],
+        max_messages: int = 0,
+        *,
+        from_time: int = 0,
+        to_time: int = 0,
+        max_bytes: int = 0,
+        held: bool = False,
+        deadline_s: float | None = None,
+        scope: CallScope | None = None,
+    ) -> list[LanePage]:
+        """Return one page of several namespaces: those that fitted, in the order asked.
+
+        The page is full at ``max_messages`` or ``max_bytes``, all lanes together. The last lane
+        returned may have more (``status.has_more``); lanes behind it were not looked at. A page
+        brings at least one message or ends at least one lane, so `iter_lanes` always comes to an
+        end.
+
+        Args:
+            lanes: Ranges, each namespace once, 256 at most.
+            max_messages: As in `sync_page`.
+            from_time: As in `sync_page`, for every lane.
+            to_time: As in `sync_page`, for every lane.
+            max_bytes: As in `sync_page`.
+            held: Also what is past its time and waits for the archive (J8).
+            deadline_s: Seconds; the configuration's when not given.
+            scope: Lets another thread cancel the call.
+
+        Raises:
+            SyncArgumentError: a value is out of range, or a namespace is named twice.
+            SyncUnreachableError: no answer in time.
+            SyncRemoteError: an answer that cannot be used; a relay that knows the plain protocol
+                only refuses the call.
+
+        Source: LP-6421 §2.2, P23, P24, J6.
+
+        """
+        require("len(lanes)", len(lanes), 1, LANES_MAX)
+        if len({lane.namespace_id for lane in lanes}) != len(lanes):
+            raise SyncArgumentError("a namespace is named twice", where="lanes")
+        for lane in lanes:
+            _check_lane(lane)
+        check = self._check(lanes, max_messages, max_bytes, several=True)
+        request = self._request(max_messages, from_time, to_time, max_bytes, held=held)
+        for lane in lanes:
+            request.lanes.add(
+                namespace_id=lane.namespace_id,
+                from_seq=lane.from_seq,
+                to_seq=lane.to_seq,
+                cursor=lane.cursor,
+            )
+        self._run(request, check, deadline_s, scope)
+        try:
+            return check.pages()
+        except ValueError as error:
+            raise self._bad(str(error)) from None
+
+    def iter_lanes(
+        self,
+        lanes: Iterable[LaneRange],
+        max_messages: int = 0,
+        *,
+        max_bytes: int = 0,
+        held: bool = False,
+        deadline_s: float | None = None,
+        scope: CallScope | None = None,
+    ) -> Iterator[LanePage]:
+        """Yield pages of any number of lanes until each has ended, in as few calls as possible.
+
+        A lane may come in several pages, one after the other; ``status.has_more`` says that another
+        follows. Arguments and errors are those of `sync_lanes`.
+
+        Source: P24.
+        """
+        waiting = list(lanes)
+        while waiting:
+            asked = waiting[:LANES_MAX]
+            pages = self.sync_lanes(
+                asked,
+                max_messages,
+                max_bytes=max_bytes,
+                held=held,
+                deadline_s=deadline_s,
+                scope=scope,
+            )
+            if not pages:
+                raise self._bad("a page without a lane")
+            yield from pages
+            del waiting[: len(pages)]
+            last, page = asked[len(pages) - 1], pages[-1]
+            if page.status.has_more:
+                if page.status.next_cursor == last.cursor:
+                    raise self._bad("the cursor does not move on")
+                waiting.insert(
+                    0,
+                    LaneRange(
+                        namespace_id=last.namespace_id,
+                        from_seq=last.from_seq,
+                        to_seq=last.to_seq,
+                        cursor=page.status.next_cursor,
+                    ),
+                )
 
     def iter_pages(
         self,
@@ -177,6 +214,7 @@ class RelaySyncClient:
         from_time: int = 0,
         to_time: int = 0,
         max_bytes: int = 0,
+        held: bool = False,
         deadline_s: float | None = None,
         scope: CallScope | None = None,
     ) -> Iterator[SyncPage]:
@@ -195,6 +233,7 @@ class RelaySyncClient:
                 to_time=to_time,
                 cursor=cursor,
                 max_bytes=max_bytes,
+                held=held,
                 deadline_s=deadline_s,
                 scope=scope,
             )
@@ -221,7 +260,7 @@ class RelaySyncClient:
         """
         require("len(ids)", len(ids), 0, IDS_MAX)
         for each in ids:
-            _check_id("id", each, c.HASH_BYTES)
+            require_id("id", each, c.HASH_BYTES)
         found: list[WireMessage] = []
         missing: list[MessageId] = []
         wanted = list(dict.fromkeys(ids))
@@ -251,7 +290,7 @@ class RelaySyncClient:
         Source: LP-6421 §2.2, P22.
 
         """
-        _check_id("namespace_id", namespace_id, c.NAMESPACE_BYTES)
+        require_id("namespace_id", namespace_id, c.NAMESPACE_BYTES)
         request = pb.NamespaceHeadRequest(namespace_id=namespace_id)
         answer = self._unary(
             lambda channel: RelaySyncStub(channel).GetNamespaceHead(
@@ -283,7 +322,7 @@ class RelaySyncClient:
 
         """
         if parent is not None:
-            _check_id("parent", parent, c.NAMESPACE_BYTES)
+            require_id("parent", parent, c.NAMESPACE_BYTES)
         cursor, count = b"", 0
         while True:
             following = b""
@@ -302,96 +341,49 @@ class RelaySyncClient:
                 raise self._bad("the cursor does not move on")
             cursor = following
 
-    def publish(self, items: Iterable[PublishItem]) -> list[PublishReceipt]:
-        """Return one receipt an item, in order, after the node has dealt with all of them.
+    def _request(
+        self, max_messages: int, from_time: int, to_time: int, max_bytes: int, *, held: bool
+    ) -> pb.SyncRequest:
+        for name, value in (("from_time", from_time), ("to_time", to_time)):
+            require(name, value, 0, c.MAX_U64)
+        require("max_messages", max_messages, 0, PAGE_MESSAGES_MAX)
+        require("max_bytes", max_bytes, 0, PAGE_BYTES_MAX)
+        return pb.SyncRequest(
+            from_timestamp=from_time,
+            max_messages=max_messages,
+            max_frame_messages=self.config.frame_messages,
+            max_bytes=max_bytes,
+            to_timestamp=to_time,
+            held=held,
+        )
 
-        The deadline grows with what is sent: ``publish_s`` for each request it takes.
+    def _check(
+        self, lanes: Sequence[LaneRange], max_messages: int, max_bytes: int, *, several: bool
+    ) -> PageCheck:
+        return PageCheck(
+            lanes,
+            rows_max=max_messages or PAGE_MESSAGES_DEFAULT,
+            bytes_max=max_bytes or PAGE_BYTES_MAX,
+            gaps_max=self.config.gaps_max,
+            several=several,
+        )
 
-        Raises:
-            SyncArgumentError: an item is above the limits of LP-6411 §5, or its parent has not
-                20 bytes; nothing was sent.
-            SyncUnreachableError: no answer in time; items may or may not have been taken, and
-                publishing them again is harmless.
-            SyncRemoteError: the node takes no messages, or answered with something else.
-
-        Source: P37.
-
-        """
-        config = self.config
-        checked = [_checked(item) for item in items]
-        size = sum(len(item.header) + len(item.blob) for item in checked)
-        rounds = 1 + len(checked) // config.publish_items + size // config.publish_bytes
-        sent: list[int] = []
-
-        def requests() -> Iterator[node_pb.PublishRequest]:
-            for frame in publish_frames(checked, config.publish_items, config.publish_bytes):
-                sent.append(len(frame.items))
-                yield frame
-
-        receipts: list[PublishReceipt] = []
-        answered = 0
-        for answer in self._stream(
-            lambda channel: RelayNodeStub(channel).Publish(
-                requests(), timeout=config.publish_s * rounds
-            ),
-            None,
-        ):
-            if answered >= len(sent) or len(answer.receipts) != sent[answered]:
-                raise self._bad("receipts that do not match the items")
-            try:
-                receipts += [to_receipt(each) for each in answer.receipts]
-            except ValueError as error:
-                raise self._bad(str(error)) from None
-            answered += 1
-        if answered != len(sent):
-            raise self._bad("the stream ended before every item had its receipt")
-        return receipts
-
-    def close(self) -> None:
-        """Close the connection; calls under way end as unreachable. May be called twice."""
-        with self._lock:
-            channel, self._channel, self._closed = self._channel, None, True
-        if channel is not None:
-            channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
+    def _run(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        request: pb.SyncRequest,
+        check: PageCheck,
+        deadline_s: float | None,
+        scope: CallScope | None,
     ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Travel as address and configuration; the other side connects by itself."""
-        return (_rebuild, (self.address, self.config))
-
-    def __repr__(self) -> str:
-        return f"RelaySyncClient({self.address!r})"
-
-    def _connect(self) -> grpc.Channel:
-        with self._lock:
-            if self._closed:
-                raise SyncArgumentError(
-                    "the client is closed", where=self.address, hint="open a new RelaySyncClient"
-                )
-            if self._channel is None:
-                self._channel = grpc.insecure_channel(self.address, options=self._options())
-            return self._channel
-
-    def _options(self) -> list[tuple[str, int]]:
-        # What gRPC calls the least time between two attempts is the most time for one.
-        return [
-            ("grpc.max_receive_message_length", self.config.frame_bytes_max),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", int(self.config.connect_s * 1000)),
-            ("grpc.max_reconnect_backoff_ms", int(self.config.reconnect_s * 1000)),
-            ("grpc.use_local_subchannel_pool", 1),  # two clients never share a connection's fate
-            ("grpc.enable_http_proxy", 0),  # a relay is dialled, never fetched through a proxy
-        ]
+        timeout = deadline_s or self.config.page_s
+        try:
+            for frame in self._stream(
+                lambda channel: RelaySyncStub(channel).SyncNamespace(request, timeout=timeout),
+                scope,
+            ):
+                check.take(frame)
+        except ValueError as error:
+            raise self._bad(str(error)) from None
 
     def _get_messages(self, ids: Sequence[bytes]) -> pb.GetMessagesResponse:
         request = pb.GetMessagesRequest(ids=ids)
@@ -408,59 +400,14 @@ class RelaySyncClient:
             lambda channel: RelaySyncStub(channel).ListHeads(request, timeout=timeout), scope
         )
 
-    def _unary(self, call: Callable[[grpc.Channel], _Answer]) -> _Answer:
-        channel = self._connect()
-        try:
-            return call(channel)
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
-        except ValueError:  # the channel was closed by another thread in between
-            raise unreachable("the client was closed", self.address) from None
-
-    def _stream(
-        self,
-        start: Callable[[grpc.Channel], _Streaming[_Answer]],
-        scope: CallScope | None,
-    ) -> Iterator[_Answer]:
-        """Yield the frames of a stream; the call ends with the iteration, however that ends."""
-        channel = self._connect()
-        try:
-            call = start(channel)
-        except ValueError:  # the channel was closed by another thread in between
-            raise unreachable("the client was closed", self.address) from None
-        if scope is not None:
-            scope.enter(call.cancel)
-        try:
-            yield from call
-        except grpc.RpcError as error:
-            raise translated(error, self.address) from None
-        finally:
-            call.cancel()
-            if scope is not None:
-                scope.leave(call.cancel)
-
     def _head(self, answer: pb.NamespaceHeadResponse, asked: bytes) -> Head:
         try:
             return to_head(answer, asked)
         except ValueError as error:
             raise self._bad(str(error)) from None
 
-    def _bad(self, what: str) -> SyncRemoteError:
-        return SyncRemoteError(f"the relay's answer cannot be used: {what}", where=self.address)
 
-
-def _rebuild(address: str, config: SyncClientConfig) -> RelaySyncClient:
-    return RelaySyncClient(address, config=config)
-
-
-def _check_id(name: str, value: object, length: int) -> None:
-    if not isinstance(value, bytes) or len(value) != length:
-        raise SyncArgumentError(f"{name} must be {length} bytes", where=name)
-
-
-def _checked(item: PublishItem) -> PublishItem:
-    require("len(header)", len(item.header), 0, c.MAX_HEADER_BYTES)
-    require("len(blob)", len(item.blob), 0, c.MAX_BLOB_BYTES)
-    if item.parent_id:
-        _check_id("parent_id", item.parent_id, c.NAMESPACE_BYTES)
-    return item
+def _check_lane(lane: LaneRange) -> None:
+    require_id("namespace_id", lane.namespace_id, c.NAMESPACE_BYTES)
+    for name, value in (("from_seq", lane.from_seq), ("to_seq", lane.to_seq)):
+        require(name, value, 0, c.MAX_U64)

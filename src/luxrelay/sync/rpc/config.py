@@ -21,6 +21,12 @@ PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of headers and blobs of a page at most (P18)."""
 IDS_MAX: Final = 1_000
 """Message ids of one GetMessages call at most (P22)."""
+LANES_MAX: Final = 256
+"""Namespaces of one SyncNamespace call at most."""
+WATERMARKS_MAX: Final = 1_000
+"""Watermarks of one SetWatermarks call at most."""
+RECEIPTS_MAX: Final = 1_000
+"""Receipts of one GetReceipts call at most."""
 MESSAGE_BYTES_MAX: Final = c.MAX_HEADER_BYTES + c.MAX_BLOB_BYTES
 """The largest message there is: header and blob."""
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -40,6 +46,17 @@ def require(name: str, value: float, low: float, high: float) -> None:
             where=name,
             hint=f"choose {low} to {high}",
         )
+
+
+def require_id(name: str, value: object, length: int) -> None:
+    """Return when ``value`` is ``length`` bytes.
+
+    Raises:
+        SyncArgumentError: it is not.
+
+    """
+    if not isinstance(value, bytes) or len(value) != length:
+        raise SyncArgumentError(f"{name} must be {length} bytes", where=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +93,11 @@ class SyncServerConfig:
     """Bytes of a page at most; one message beyond when the first is larger."""
     read_messages: int = 512
     """Rows taken from the store at a time; with `read_bytes` what one stream holds in memory."""
-    read_bytes: int = 4 * 1024 * 1024
+    read_bytes: int = 1024 * 1024
     """Bytes taken from the store at a time; one message beyond when it is larger."""
     frame_messages_max: int = 1_024
     """Messages grouped in one frame at most, whatever the client asks."""
-    frame_bytes: int = 1024 * 1024
+    frame_bytes: int = 512 * 1024
     """A frame is closed when another message would carry it past this many bytes."""
     gaps_max: int = 1_000
     """Gaps named in one status; a page ends before it would have to name more."""
@@ -88,6 +105,14 @@ class SyncServerConfig:
     """Message ids in one GetMessages call."""
     ids_read: int = 16
     """Ids looked up at a time, so that an answer of large blobs is not held twice."""
+    intervals_max: int = 1_000
+    """Intervals named for one namespace in ListHeld; more are cut off and said to be."""
+    digest_blocks_max: int = 64
+    """Blocks of 256 sequences in one GetDigests call; each is read to be hashed."""
+    lanes_max: int = LANES_MAX
+    """Namespaces of one SyncNamespace call."""
+    watermarks_max: int = WATERMARKS_MAX
+    """Watermarks of one SetWatermarks call."""
     heads_read: int = 1_000
     """Heads taken from the store at a time."""
     request_bytes_max: int = FRAME_BYTES_MAX
@@ -118,6 +143,10 @@ class SyncServerConfig:
         require("gaps_max", self.gaps_max, 1, PAGE_MESSAGES_MAX)
         require("ids_max", self.ids_max, 1, IDS_MAX)
         require("ids_read", self.ids_read, 1, IDS_MAX)
+        require("intervals_max", self.intervals_max, 1, 10_000)
+        require("digest_blocks_max", self.digest_blocks_max, 1, 4_096)
+        require("lanes_max", self.lanes_max, 1, LANES_MAX)
+        require("watermarks_max", self.watermarks_max, 1, WATERMARKS_MAX)
         require("heads_read", self.heads_read, 1, 10_000)
         require("request_bytes_max", self.request_bytes_max, 64 * 1024, 64 * 1024 * 1024)
         require("publish_items_max", self.publish_items_max, 1, 10_000)

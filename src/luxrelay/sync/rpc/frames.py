@@ -8,7 +8,8 @@ Source: LP-6421 §2.2; decisions P18, P22, P23, P35, P36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from luxrelay.bus import constants as c
@@ -16,10 +17,13 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.sync.heads import Head, SeqRange
 from luxrelay.sync.messages import (
     HEADER_PEEK_BYTES,
+    LanePage,
+    LaneRange,
     PublishItem,
     PublishReceipt,
     SyncPage,
     SyncStatus,
+    Watermark,
     WireMessage,
 )
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
@@ -29,29 +33,46 @@ _VERDICTS: Final = range(3)
 """Accept, ignore, reject."""
 
 
+@dataclass(slots=True)
+class _Lane:
+    """One namespace of an answer while its frames come in."""
+
+    asked: LaneRange
+    messages: list[WireMessage] = field(default_factory=list)
+    last_seq: int = 0
+    status: SyncStatus | None = None
+
+
 class PageCheck:
-    """Gathers the frames of one SyncNamespace answer and checks each against the request."""
+    """Gathers the frames of one SyncNamespace answer and checks each against the request.
+
+    Args:
+        lanes: What was asked for, in order.
+        rows_max: Messages asked for at most, all lanes together.
+        bytes_max: Bytes asked for at most, all lanes together.
+        gaps_max: Gaps accepted in one status.
+        several: True for a call with lanes: messages and statuses of one lane after another.
+
+    """
 
     def __init__(
         self,
+        lanes: Sequence[LaneRange],
         *,
-        namespace_id: NamespaceId,
-        from_seq: int,
-        to_seq: int,
         rows_max: int,
         bytes_max: int,
         gaps_max: int,
+        several: bool = False,
     ) -> None:
-        self._namespace_id = namespace_id
-        self._from_seq = from_seq
-        self._to_seq = to_seq
+        self._waiting = [_Lane(lane) for lane in reversed(lanes)]
+        self._several = several
+        self._rows_left = rows_max
+        self._bytes_left = self._bytes_max = bytes_max
         self._rows_max = rows_max
-        self._bytes_max = bytes_max
         self._gaps_max = gaps_max
-        self._bytes = 0
-        self._last_seq = 0
-        self._messages: list[WireMessage] = []
-        self._status: SyncStatus | None = None
+        self._any = False
+        self._lane: _Lane | None = None
+        self._done: list[_Lane] = []
 
     def take(self, frame: pb.StoredMessage) -> None:
         """Keep what the frame brings.
@@ -60,48 +81,88 @@ class PageCheck:
             ValueError: it brings what was not asked for; the text says what.
 
         """
-        if self._status is not None:
-            raise ValueError("a frame follows the status")
         if frame.header:
             self._take_message(frame)
-        for message in frame.batch:
-            self._take_message(message)
+        for entry in frame.batch:
+            if entry.header or not entry.HasField("status"):
+                self._take_message(entry)
+            else:
+                self._take_status(entry.status)
         if frame.HasField("status"):
-            self._status = self._checked(to_status(frame.status))
+            self._take_status(frame.status)
 
     def page(self) -> SyncPage:
-        """Return the page, once the stream has ended.
+        """Return the page of the one namespace asked for, once the stream has ended.
 
         Raises:
             ValueError: the stream ended without a status (P23).
 
         """
-        if self._status is None:
+        if not self._done:
             raise ValueError("the page ended without a status")
-        return SyncPage(messages=self._messages, status=self._status)
+        return SyncPage(messages=self._done[0].messages, status=_status_of(self._done[0]))
+
+    def pages(self) -> list[LanePage]:
+        """Return the pages of the lanes that were served, once the stream has ended.
+
+        Raises:
+            ValueError: a lane was begun and not ended, or there is none at all (P23).
+
+        """
+        if self._lane is not None or not self._done:
+            raise ValueError("the page ended without a status")
+        return [
+            LanePage(
+                namespace_id=lane.asked.namespace_id,
+                messages=lane.messages,
+                status=_status_of(lane),
+            )
+            for lane in self._done
+        ]
 
     def _take_message(self, frame: pb.StoredMessage) -> None:
         message = to_message(frame)
+        lane = self._current(message.namespace_id)
         seq = message.seq
-        if message.namespace_id != self._namespace_id:
-            raise ValueError("a message of another namespace")
-        if not self._from_seq < seq <= self._to_seq:
+        if not lane.asked.from_seq < seq <= (lane.asked.to_seq or c.MAX_U64):
             raise ValueError(f"sequence {seq} is outside the asked range")
-        if seq < self._last_seq:
-            raise ValueError(f"sequence {seq} follows {self._last_seq}")
+        if seq < lane.last_seq:
+            raise ValueError(f"sequence {seq} follows {lane.last_seq}")
         # The first message may alone exceed the byte bound; otherwise a page could never move on.
-        self._bytes += len(message.header) + len(message.blob)
-        if self._messages and self._bytes > self._bytes_max:
+        self._bytes_left -= len(message.header) + len(message.blob)
+        if self._any and self._bytes_left < 0:
             raise ValueError(f"more than {self._bytes_max} bytes")
-        if len(self._messages) == self._rows_max:
+        if not self._rows_left:
             raise ValueError(f"more than {self._rows_max} messages")
-        self._last_seq = seq
-        self._messages.append(message)
+        self._rows_left -= 1
+        self._any = True
+        lane.last_seq = seq
+        lane.messages.append(message)
 
-    def _checked(self, status: SyncStatus) -> SyncStatus:
-        if status.last_seq != self._last_seq:
+    def _current(self, namespace_id: bytes) -> _Lane:
+        """Return the lane that frames are coming in for: the one begun, or the next."""
+        if self._lane is None:
+            if not self._waiting:
+                raise ValueError("a frame follows the status")
+            if self._done and _status_of(self._done[-1]).has_more:
+                raise ValueError("a lane follows one that has more")
+            self._lane = self._waiting.pop()
+        if namespace_id != self._lane.asked.namespace_id:
+            raise ValueError("a message of another namespace")
+        return self._lane
+
+    def _take_status(self, frame: pb.SyncStatus) -> None:
+        asked = self._lane or (self._waiting[-1] if self._waiting else None)
+        named = frame.namespace_id if self._several or asked is None else asked.asked.namespace_id
+        lane = self._current(named)
+        lane.status = self._checked(to_status(frame), lane)
+        self._done.append(lane)
+        self._lane = None
+
+    def _checked(self, status: SyncStatus, lane: _Lane) -> SyncStatus:
+        if status.last_seq != lane.last_seq:
             raise ValueError("the status names another last sequence than the last message")
-        if status.has_more and not (self._messages and status.next_cursor):
+        if status.has_more and not (lane.messages and status.next_cursor):
             raise ValueError("the status promises more and gives no way on")
         if len(status.gaps) > self._gaps_max:
             raise ValueError(f"more than {self._gaps_max} gaps")
@@ -111,6 +172,11 @@ class PageCheck:
                 raise ValueError("gaps out of order")
             previous = gap.last
         return status
+
+
+def _status_of(lane: _Lane) -> SyncStatus:
+    assert lane.status is not None, "a lane is done with its status"
+    return lane.status
 
 
 def to_message(frame: pb.StoredMessage) -> WireMessage:
@@ -147,8 +213,8 @@ def to_status(frame: pb.SyncStatus) -> SyncStatus:
     )
 
 
-def from_status(status: SyncStatus) -> pb.StoredMessage:
-    """Return the final frame of a page (P23)."""
+def from_status(status: SyncStatus, namespace_id: bytes = b"") -> pb.StoredMessage:
+    """Return the final frame of a page; with lanes it names the one that ends (P23)."""
     return pb.StoredMessage(
         status=pb.SyncStatus(
             complete=status.complete,
@@ -157,6 +223,7 @@ def from_status(status: SyncStatus) -> pb.StoredMessage:
             earliest_seq=status.earliest_seq,
             gaps=[pb.SeqRange(first=gap.first, last=gap.last) for gap in status.gaps],
             next_cursor=status.next_cursor,
+            namespace_id=namespace_id,
         )
     )
 
@@ -190,6 +257,8 @@ def to_head(frame: pb.NamespaceHeadResponse, asked: bytes) -> Head:
         messages=frame.messages,
         size_bytes=frame.size_bytes,
         window_start_ms=frame.window_start_ms,
+        watermark=frame.watermark if frame.HasField("watermark") else None,
+        floor_seq=frame.floor_seq,
     )
 
 
@@ -230,6 +299,8 @@ def to_receipt(frame: node_pb.PublishReceipt) -> PublishReceipt:
         peers_sent=frame.peers_sent,
         message_id=frame.message_id,
         expected_seq=frame.expected_seq,
+        digest=frame.digest,
+        seen_back=frame.seen_back,
     )
 
 
@@ -245,7 +316,36 @@ def from_receipts(receipts: Iterable[PublishReceipt]) -> node_pb.PublishReceipts
                 peers_sent=each.peers_sent,
                 message_id=each.message_id,
                 expected_seq=each.expected_seq,
+                digest=each.digest,
+                seen_back=each.seen_back,
             )
             for each in receipts
         ]
+    )
+
+
+def to_watermark(frame: node_pb.Watermark) -> Watermark:
+    """Return the watermark of a frame.
+
+    Raises:
+        ValueError: an id of the wrong length.
+
+    """
+    parent = frame.parent_id or frame.namespace_id
+    if len(frame.namespace_id) != c.NAMESPACE_BYTES or len(parent) != c.NAMESPACE_BYTES:
+        raise ValueError("a watermark with an id that has not 20 bytes")
+    return Watermark(
+        namespace_id=NamespaceId(frame.namespace_id),
+        parent_id=NamespaceId(parent),
+        seq=None if frame.drop else frame.seq,
+    )
+
+
+def from_watermark(watermark: Watermark) -> node_pb.Watermark:
+    """Return the frame of a watermark."""
+    return node_pb.Watermark(
+        namespace_id=watermark.namespace_id,
+        parent_id=watermark.parent_id,
+        seq=watermark.seq or 0,
+        drop=watermark.seq is None,
     )

@@ -10,17 +10,18 @@ Source: LP-6421 §2.2; decisions P18, P20, P21, P23, P35, J11; 21-18 to 21-22, 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncArgumentError
 from luxrelay.store import NamespaceQuery
 from luxrelay.sync.heads import SeqRange
-from luxrelay.sync.messages import SyncStatus
+from luxrelay.sync.messages import LaneRange, SyncStatus
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.backing import StoreRow, SyncStore
+from luxrelay.sync.rpc.backing import StoreHead, StoreRow, SyncStore
 from luxrelay.sync.rpc.config import PAGE_MESSAGES_DEFAULT, SyncServerConfig
 from luxrelay.sync.rpc.frames import from_status
 
@@ -32,12 +33,10 @@ CURSOR_BYTES: Final = 8 + c.HASH_BYTES
 class PageRequest:
     """A checked SyncRequest with every default filled in."""
 
-    namespace_id: NamespaceId
-    """The namespace."""
-    from_seq: int
-    """Exclusive."""
-    to_seq: int
-    """Inclusive; 0 = latest."""
+    lanes: tuple[LaneRange, ...]
+    """What is asked for, in order; one namespace in the plain protocol."""
+    several: bool
+    """True for a call with lanes: every status names its namespace."""
     from_time: int
     """Inclusive, Unix milliseconds; 0 = open."""
     to_time: int
@@ -48,8 +47,8 @@ class PageRequest:
     """Bytes at most."""
     frame_rows: int
     """Messages in a frame at most; 1 = the plain protocol."""
-    cursor: bytes
-    """Where the page before ended; empty for the first page."""
+    held: bool
+    """Also what is past its time and waits for the archive (J8)."""
 
     @classmethod
     def check(cls, request: pb.SyncRequest, config: SyncServerConfig) -> PageRequest:
@@ -59,23 +58,18 @@ class PageRequest:
             SyncArgumentError: a field is out of range; the text names it.
 
         """
-        if len(request.namespace_id) != c.NAMESPACE_BYTES:
-            raise _bad("namespace_id", f"it has {len(request.namespace_id)} bytes", "send 20 bytes")
-        if request.to_seq and request.to_seq < request.from_seq:
-            raise _bad("to_seq", "it lies below from_seq", "send 0 for the latest")
         _check_time("from_timestamp", request.from_timestamp)
         _check_time("to_timestamp", request.to_timestamp)
-        _check_cursor(request)
+        lanes = _lanes(request, config)
         return cls(
-            namespace_id=NamespaceId(request.namespace_id),
-            from_seq=request.from_seq,
-            to_seq=request.to_seq,
+            lanes=lanes,
+            several=bool(request.lanes),
             from_time=request.from_timestamp,
             to_time=request.to_timestamp,
             rows=min(request.max_messages or PAGE_MESSAGES_DEFAULT, config.page_messages_max),
             size=min(request.max_bytes or config.page_bytes_max, config.page_bytes_max),
             frame_rows=min(request.max_frame_messages or 1, config.frame_messages_max),
-            cursor=request.cursor,
+            held=request.held,
         )
 
     @property
@@ -83,14 +77,34 @@ class PageRequest:
         """True when timestamps decide as well, so that absent sequences are no gaps."""
         return bool(self.from_time or self.to_time)
 
-    @property
-    def begin(self) -> int:
-        """The lowest sequence this page may bring, candidates of the cursor's slot apart."""
-        return int.from_bytes(self.cursor[:8], "big") + 1 if self.cursor else self.from_seq + 1
+
+class Turn(Protocol):
+    """One use of the store, as whoever shares it out wants to know it."""
+
+    def read(self, size_bytes: int) -> None:
+        """Say how much was read; held until the next turn of this page."""
+        ...
+
+
+Turns = Callable[[], AbstractContextManager[Turn]]
+"""Waits until it is this page's turn to read."""
+
+
+class _NoTurn:
+    """Nobody else reads."""
+
+    def read(self, size_bytes: int) -> None:
+        """Forget it."""
+
+
+@contextmanager
+def at_once() -> Iterator[Turn]:
+    """Let a page read without waiting for anybody."""
+    yield _NoTurn()
 
 
 class PageReader:
-    """One page: frames out of the store, then the status.
+    """One page: frames out of the store, a status after each namespace.
 
     Args:
         store: Where the messages are.
@@ -98,6 +112,7 @@ class PageReader:
         request: What was asked.
         now_ms: Wall clock; what has expired by then is not served (P14).
         stop: True when the page must end at the next slice, for want of time.
+        turns: Waits until it is this page's turn to read the next slice.
 
     """
 
@@ -109,82 +124,130 @@ class PageReader:
         *,
         now_ms: int,
         stop: Callable[[], bool],
+        turns: Turns = at_once,
     ) -> None:
         self._store = store
         self._config = config
         self._request = request
         self._now_ms = now_ms
         self._stop = stop
-        self._gaps: list[SeqRange] = []
-        self._head = store.head(request.namespace_id)
-        self._last: StoreRow | None = None
-        self._earliest = 0
-        self._expected = 0
+        self._turns = turns
+        self._frame = pb.StoredMessage()
+        self._frame_bytes = 0
         self.messages = 0
         """Messages sent so far."""
         self.size_bytes = 0
         """Their header and blob bytes."""
 
     def frames(self) -> Iterator[pb.StoredMessage]:
-        """Yield the frames of the page; the last one carries the status (P23)."""
-        frame, frame_bytes = pb.StoredMessage(), 0
-        cursor, more = self._request.cursor, True
-        while more:
-            page = self._store.query(self._slice(cursor), self._now_ms)
-            if cursor == self._request.cursor:
-                self._begin(page.earliest_seq)
+        """Yield the frames of the page; the last one carries a status (P23)."""
+        for lane in self._request.lanes:
+            if self.messages and self._full():
+                break
+            scan = _LaneScan(lane, self._request, self._config, self._store.head(lane.namespace_id))
+            yield from self._rows(scan)
+            if self.messages and scan.more and not scan.messages:
+                break  # its first message does not fit; it was not looked at
+            status = scan.status(self._now_ms)
+            if not self._request.several:
+                yield from self._flush()
+                yield from_status(status)
+            elif self._request.frame_rows == 1:
+                yield from_status(status, lane.namespace_id)
+            else:
+                if len(self._frame.batch) >= self._request.frame_rows:
+                    yield from self._flush()
+                self._frame.batch.append(from_status(status, lane.namespace_id))
+        yield from self._flush()
+
+    def _rows(self, scan: _LaneScan) -> Iterator[pb.StoredMessage]:
+        """Yield full frames of one namespace; its last messages stay in the open one."""
+        cursor = scan.lane.cursor
+        while scan.more:
+            with self._turns() as turn:
+                page = self._store.query(self._slice(scan.lane, cursor), self._now_ms)
+                turn.read(sum(map(_size, page.messages)))
+            if cursor == scan.lane.cursor:
+                scan.begin(page.earliest_seq)
             taken = 0
             for row in page.messages:
-                size = len(row.header_bytes) + len(row.blob or b"")
-                if not self._admit(row, size):
+                size = _size(row)
+                if self.messages and self.size_bytes + size > self._request.size:
                     break
+                if not scan.admit(row):
+                    break
+                self.messages += 1
+                self.size_bytes += size
                 taken += 1
                 if self._request.frame_rows == 1:
                     yield to_frame(row)
                     continue
-                full = len(frame.batch) == self._request.frame_rows
-                if frame.batch and (full or frame_bytes + size > self._config.frame_bytes):
-                    yield frame
-                    frame, frame_bytes = pb.StoredMessage(), 0
-                _fill(row, frame.batch.add())
-                frame_bytes += size
-            more = page.has_more or taken < len(page.messages)
+                full = len(self._frame.batch) >= self._request.frame_rows
+                if full or self._frame_bytes + size > self._config.frame_bytes:
+                    yield from self._flush()
+                _fill(row, self._frame.batch.add())
+                self._frame_bytes += size
+            scan.more = page.has_more or taken < len(page.messages)
             if taken < len(page.messages) or self._full():
                 break
             cursor = page.next_cursor
-        if frame.batch:
-            yield frame
-        yield from_status(self._status(more=more))
 
-    def _slice(self, cursor: bytes) -> NamespaceQuery:
+    def _flush(self) -> Iterator[pb.StoredMessage]:
+        """Yield the open frame, if it has anything."""
+        if self._frame.batch:
+            frame, self._frame, self._frame_bytes = self._frame, pb.StoredMessage(), 0
+            yield frame
+
+    def _slice(self, lane: LaneRange, cursor: bytes) -> NamespaceQuery:
         """Return the store query for the next rows: no more than still belong to this page."""
         request, config = self._request, self._config
         return NamespaceQuery(
-            namespace_id=request.namespace_id,
-            from_seq=request.from_seq,
-            to_seq=request.to_seq,
+            namespace_id=lane.namespace_id,
+            from_seq=lane.from_seq,
+            to_seq=lane.to_seq,
             from_time=request.from_time,
             to_time=request.to_time,
             limit=min(config.read_messages, request.rows - self.messages),
             max_bytes=min(config.read_bytes, max(1, request.size - self.size_bytes)),
             cursor=cursor,
+            held=request.held,
         )
-
-    def _begin(self, earliest_seq: int) -> None:
-        """Note where the relay's messages begin, as the first slice has shown."""
-        beyond = 0 < self._request.to_seq < self._head.earliest_seq
-        self._earliest = self._head.earliest_seq if beyond else earliest_seq
-        self._expected = max(self._request.begin, self._earliest)
 
     def _full(self) -> bool:
         """Return True when the page ends here, whether or not there is more."""
-        full = self.messages == self._request.rows or self.size_bytes >= self._request.size
+        full = self.messages >= self._request.rows or self.size_bytes >= self._request.size
         return full or (self.messages > 0 and self._stop())
 
-    def _admit(self, row: StoreRow, size: int) -> bool:
-        """Count the row; False when the page is full before it."""
-        if self.messages and self.size_bytes + size > self._request.size:
-            return False
+
+class _LaneScan:
+    """One namespace of a page while it is read: what was sent, what is missing, how it ends."""
+
+    def __init__(
+        self, lane: LaneRange, request: PageRequest, config: SyncServerConfig, head: StoreHead
+    ) -> None:
+        self.lane = lane
+        self._request = request
+        self._config = config
+        self._head = head
+        self._gaps: list[SeqRange] = []
+        self._last: StoreRow | None = None
+        self._earliest = 0
+        self._expected = 0
+        self.messages = 0
+        self.more = True
+        """There may be more rows."""
+
+    def begin(self, earliest_seq: int) -> None:
+        """Note where the relay's messages begin, as the first slice has shown."""
+        beyond = 0 < self.lane.to_seq < self._head.earliest_seq
+        self._earliest = self._head.earliest_seq if beyond else earliest_seq
+        cursor = self.lane.cursor
+        # The lowest sequence this page may bring, candidates of the cursor's slot apart.
+        first = (int.from_bytes(cursor[:8], "big") if cursor else self.lane.from_seq) + 1
+        self._expected = max(first, self._earliest)
+
+    def admit(self, row: StoreRow) -> bool:
+        """Count the row; False when the status would have to name too many gaps."""
         if row.seq > self._expected and not self._request.timed:
             if len(self._gaps) == self._config.gaps_max:
                 return False
@@ -192,19 +255,19 @@ class PageReader:
         self._expected = max(self._expected, row.seq + 1)
         self._last = row
         self.messages += 1
-        self.size_bytes += size
         return True
 
-    def _status(self, *, more: bool) -> SyncStatus:
-        request = self._request
-        latest = self._head.latest_seq
-        if not (more or request.timed):
-            top = min(request.to_seq or latest, latest)
+    def status(self, now_ms: int) -> SyncStatus:
+        """Return how the namespace ended on this page."""
+        latest, last, more = self._head.latest_seq, self._last, self.more
+        if not (more or self._request.timed):
+            top = min(self.lane.to_seq or latest, latest)
             if self._expected <= top and self._earliest:
                 self._gaps.append(SeqRange(self._expected, top))
         lowest = self._earliest or latest + 1
-        too_old = request.from_seq + 1 < lowest and not self._within_window()
-        last = self._last
+        # A time that begins where nothing can have expired yet asks for nothing too old.
+        fresh = self._request.from_time > max(0, now_ms - self._config.window_ms)
+        too_old = self.lane.from_seq + 1 < lowest and not fresh
         return SyncStatus(
             complete=not (more or self._gaps or too_old),
             last_seq=last.seq if last else 0,
@@ -213,10 +276,6 @@ class PageReader:
             gaps=tuple(self._gaps),
             next_cursor=_cursor(last) if more and last else b"",
         )
-
-    def _within_window(self) -> bool:
-        """Return True when the asked time begins where nothing can have expired yet."""
-        return self._request.from_time > max(0, self._now_ms - self._config.window_ms)
 
 
 def to_frame(row: StoreRow) -> pb.StoredMessage:
@@ -241,15 +300,42 @@ def _cursor(row: StoreRow) -> bytes:
     return row.seq.to_bytes(8, "big") + row.header.content_id
 
 
-def _check_cursor(request: pb.SyncRequest) -> None:
-    seq = int.from_bytes(request.cursor[:8], "big")
-    inside = request.from_seq < seq <= (request.to_seq or c.MAX_U64)
-    if request.cursor and (len(request.cursor) != CURSOR_BYTES or not inside):
+def _size(row: StoreRow) -> int:
+    return len(row.header_bytes) + len(row.blob or b"")
+
+
+def _lanes(request: pb.SyncRequest, config: SyncServerConfig) -> tuple[LaneRange, ...]:
+    if not request.lanes:
+        return (_lane(request),)
+    if request.namespace_id:
+        raise _bad("namespace_id", "lanes are given as well", "leave one of them out")
+    if len(request.lanes) > config.lanes_max:
+        raise _bad("lanes", f"there are {len(request.lanes)}", f"send {config.lanes_max} at most")
+    lanes = tuple(_lane(each) for each in request.lanes)
+    if len({lane.namespace_id for lane in lanes}) != len(lanes):
+        raise _bad("lanes", "a namespace is named twice", "name each once")
+    return lanes
+
+
+def _lane(asked: pb.SyncRequest | pb.LaneRange) -> LaneRange:
+    if len(asked.namespace_id) != c.NAMESPACE_BYTES:
+        raise _bad("namespace_id", f"it has {len(asked.namespace_id)} bytes", "send 20 bytes")
+    if asked.to_seq and asked.to_seq < asked.from_seq:
+        raise _bad("to_seq", "it lies below from_seq", "send 0 for the latest")
+    seq = int.from_bytes(asked.cursor[:8], "big")
+    inside = asked.from_seq < seq <= (asked.to_seq or c.MAX_U64)
+    if asked.cursor and (len(asked.cursor) != CURSOR_BYTES or not inside):
         raise _bad(
             "cursor",
             "it does not belong to this request",
             "repeat the request of the page it came with, or leave it out",
         )
+    return LaneRange(
+        namespace_id=NamespaceId(asked.namespace_id),
+        from_seq=asked.from_seq,
+        to_seq=asked.to_seq,
+        cursor=asked.cursor,
+    )
 
 
 def _check_time(name: str, value: int) -> None:

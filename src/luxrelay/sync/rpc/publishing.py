@@ -1,31 +1,39 @@
-"""`NodeServicer`: the Publish call of RelayNode, handed on to whoever takes messages.
+"""`NodeServicer`: RelayNode, that is messages for whoever takes them, and the archive's watermarks.
 
-Source: decisions P37; verdict codes of LP-6400.
+Source: decisions P37, J8; verdict codes of LP-6400.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
-from luxrelay.sync.rpc.backing import Publisher
+from luxrelay.sync.rpc.backing import Handoff, Publisher
 from luxrelay.sync.rpc.calls import CallBook
-from luxrelay.sync.rpc.config import SyncServerConfig
-from luxrelay.sync.rpc.frames import from_receipts, to_items
+from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
+from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeServicer
+from luxrelay.sync.rpc.set_answers import check_length
 
 
 class NodeServicer(RelayNodeServicer):
-    """Forwards to ``publisher``; without one the call is UNIMPLEMENTED."""
+    """Forwards to ``publisher`` and ``handoff``; without one its calls are UNIMPLEMENTED."""
 
     def __init__(
-        self, publisher: Publisher | None, config: SyncServerConfig, calls: CallBook
+        self,
+        publisher: Publisher | None,
+        handoff: Handoff | None,
+        config: SyncServerConfig,
+        calls: CallBook,
     ) -> None:
         self._publisher = publisher
+        self._handoff = handoff
         self._config = config
         self._calls = calls
 
@@ -42,6 +50,45 @@ class NodeServicer(RelayNodeServicer):
             for request in request_iterator:
                 call.renew()
                 yield self._publish(self._publisher, request)
+
+    def GetReceipts(  # noqa: N802 - the name in relay_node.proto
+        self, request: pb.ReceiptsRequest, context: grpc.ServicerContext
+    ) -> pb.PublishReceipts:
+        """Return what has become of published messages since."""
+        with self._calls.call("GetReceipts", context) as call:
+            if self._publisher is None:
+                call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay takes no messages")
+            _check_count("ReceiptsRequest.digests", len(request.digests), RECEIPTS_MAX)
+            for each in request.digests:
+                check_length("ReceiptsRequest.digests", each, c.HASH_BYTES)
+            return from_receipts(self._publisher.receipts(list(request.digests)))
+        raise AssertionError  # the call above returns or aborts
+
+    def SetWatermarks(  # noqa: N802 - the name in relay_node.proto
+        self, request: pb.WatermarksRequest, context: grpc.ServicerContext
+    ) -> pb.WatermarksResponse:
+        """Take how far an archive has read, and say where each watermark stands (J8)."""
+        with self._calls.call("SetWatermarks", context) as call:
+            if self._handoff is None:
+                call.refuse(
+                    grpc.StatusCode.PERMISSION_DENIED,
+                    "this relay keeps nothing for an archive; its configuration decides",
+                )
+            count = len(request.watermarks)
+            _check_count("WatermarksRequest.watermarks", count, self._config.watermarks_max)
+            asked = [_watermark(each) for each in request.watermarks]
+            for each in asked:
+                if each.seq is None:
+                    self._handoff.drop_watermark(each.namespace_id)
+                else:
+                    self._handoff.set_watermark(each.namespace_id, each.parent_id, each.seq)
+            return pb.WatermarksResponse(
+                watermarks=[
+                    from_watermark(replace(each, seq=self._handoff.watermark(each.namespace_id)))
+                    for each in asked
+                ]
+            )
+        raise AssertionError  # the call above returns or aborts
 
     def _publish(self, publisher: Publisher, request: pb.PublishRequest) -> pb.PublishReceipts:
         if len(request.items) > self._config.publish_items_max:
@@ -62,3 +109,15 @@ class NodeServicer(RelayNodeServicer):
         receipts = publisher.publish(items)
         assert len(receipts) == len(items), "a publisher gives one receipt an item"
         return from_receipts(receipts)
+
+
+def _watermark(frame: pb.Watermark) -> Watermark:
+    check_length("Watermark.namespace_id", frame.namespace_id)
+    if frame.parent_id:
+        check_length("Watermark.parent_id", frame.parent_id)
+    return to_watermark(frame)
+
+
+def _check_count(name: str, count: int, most: int) -> None:
+    if count > most:
+        raise SyncArgumentError(f"{count} in one call", where=name, hint=f"send {most} at most")

@@ -6,7 +6,6 @@ Source: LP-6421 §2.2; decisions P18, P22, P23, P35, J6; 21-18 to 21-24, 21-53, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import grpc
 
@@ -16,12 +15,10 @@ from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import StoreHead, SyncStore
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
-from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, SyncServerConfig
+from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
 from luxrelay.sync.rpc.pages import PageReader, PageRequest, to_frame
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncServicer
-
-ANSWER_BYTES: Final = FRAME_BYTES_MAX - MESSAGE_BYTES_MAX
-"""Bytes of messages after which a GetMessages answer takes no further one."""
+from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
 
 
 class SyncServicer(RelaySyncServicer):
@@ -38,6 +35,7 @@ class SyncServicer(RelaySyncServicer):
         self._config = config
         self._calls = calls
         self._clock_ms = clock_ms
+        self._sets = SetAnswers(config, calls.counters)
 
     def SyncNamespace(  # noqa: N802 - the name of the specification
         self, request: pb.SyncRequest, context: grpc.ServicerContext
@@ -69,7 +67,7 @@ class SyncServicer(RelaySyncServicer):
     ) -> pb.NamespaceHeadResponse:
         """Return the head of one namespace."""
         with self._calls.call("GetNamespaceHead", context) as call:
-            _check_length("NamespaceHeadRequest.namespace_id", request.namespace_id)
+            check_length("NamespaceHeadRequest.namespace_id", request.namespace_id)
             head = self._open_store(call).head(NamespaceId(request.namespace_id))
             self._calls.counters.sent(heads=1)
             return self._head(head, self._clock_ms())
@@ -81,20 +79,68 @@ class SyncServicer(RelaySyncServicer):
         """Stream heads in the order of their ids."""
         with self._calls.call("ListHeads", context, stream=True) as call:
             if request.parent_id:
-                _check_length("ListHeadsRequest.parent_id", request.parent_id)
+                check_length("ListHeadsRequest.parent_id", request.parent_id)
             yield from self._list_heads(request, self._open_store(call))
+
+    def ListHeld(  # noqa: N802 - the name in relay_sync.proto
+        self, request: pb.ListHeldRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.HeldNamespace]:
+        """Stream interval lists in the order of the namespaces' ids."""
+        with self._calls.call("ListHeld", context, stream=True) as call:
+            if request.parent_id:
+                check_length("ListHeldRequest.parent_id", request.parent_id)
+            yield from self._sets.list_held(request, self._open_store(call))
+
+    def GetDigests(  # noqa: N802 - the name in relay_sync.proto
+        self, request: pb.DigestsRequest, context: grpc.ServicerContext
+    ) -> pb.DigestsResponse:
+        """Return digests of blocks of 256 sequences."""
+        with self._calls.call("GetDigests", context) as call:
+            check_length("DigestsRequest.namespace_id", request.namespace_id)
+            return self._sets.digests(request, self._open_store(call), self._clock_ms())
+        raise AssertionError  # the call above returns or aborts
+
+    def GetBlob(  # noqa: N802 - the name in relay_sync.proto
+        self, request: pb.GetBlobRequest, context: grpc.ServicerContext
+    ) -> pb.GetBlobResponse:
+        """Return one blob of our own store; a peer's question is never passed on (P28)."""
+        with self._calls.call("GetBlob", context) as call:
+            check_length("GetBlobRequest.commitment", request.commitment, c.HASH_BYTES)
+            blob = self._open_store(call).get_blob(request.commitment, self._clock_ms())
+            self._calls.counters.sent(size_bytes=len(blob or b""))
+            return pb.GetBlobResponse(found=blob is not None, blob=blob or b"")
+        raise AssertionError  # the call above returns or aborts
+
+    def Reconcile(  # noqa: N802 - the name in relay_sync.proto
+        self,
+        request_iterator: Iterator[pb.ReconcileRequest],  # noqa: ARG002
+        context: grpc.ServicerContext,
+    ) -> Iterator[pb.ReconcileReply]:
+        """Answer the messages of one reconciliation."""
+        with self._calls.call("Reconcile", context, stream=True) as call:
+            call.refuse(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+        yield pb.ReconcileReply()
 
     def _get_messages(
         self, request: pb.GetMessagesRequest, store: SyncStore
     ) -> pb.GetMessagesResponse:
-        if len(request.ids) > self._config.ids_max:
+        count = len(request.ids) + len(request.content_ids)
+        if count > self._config.ids_max:
             raise SyncArgumentError(
-                f"{len(request.ids)} ids in one call",
+                f"{count} ids in one call",
                 where="GetMessagesRequest.ids",
                 hint=f"send {self._config.ids_max} at most",
             )
-        for each in request.ids:
-            _check_length("GetMessagesRequest.ids", each, c.HASH_BYTES)
+        for each in (*request.ids, *request.content_ids):
+            check_length("GetMessagesRequest.ids", each, c.HASH_BYTES)
+        if request.content_ids:
+            if request.ids:
+                raise SyncArgumentError(
+                    "ids of both kinds in one call",
+                    where="GetMessagesRequest",
+                    hint="send ids or content_ids",
+                )
+            return self._sets.contents(request.content_ids, store, self._clock_ms())
         now_ms = self._clock_ms()
         wanted = [MessageId(each) for each in dict.fromkeys(request.ids)]
         answer = pb.GetMessagesResponse()
@@ -154,6 +200,8 @@ class SyncServicer(RelaySyncServicer):
             parent_id=head.parent,
             messages=head.messages,
             size_bytes=head.size_bytes,
+            watermark=self._open().watermark(head.namespace_id),
+            floor_seq=head.floor,
         )
 
     def _open_store(self, call: ServedCall) -> SyncStore:
@@ -163,9 +211,6 @@ class SyncServicer(RelaySyncServicer):
             )
         return self._store
 
-
-def _check_length(name: str, value: bytes, length: int = c.NAMESPACE_BYTES) -> None:
-    if len(value) != length:
-        raise SyncArgumentError(
-            f"an id of {len(value)} bytes", where=name, hint=f"send {length} bytes"
-        )
+    def _open(self) -> SyncStore:
+        assert self._store is not None, "a head came from it"
+        return self._store

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\">\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\"A\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\"\x8d\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x32W\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\">\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\"A\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\"\xb0\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x11\n\tseen_back\x18\t \x01(\r\"\"\n\x0fReceiptsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"@\n\x11WatermarksRequest\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"O\n\tWatermark\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0c\n\x04\x64rop\x18\x04 \x01(\x08\"A\n\x12WatermarksResponse\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark2\xf8\x01\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x12K\n\x0bGetReceipts\x12\x1d.lux.relay.v1.ReceiptsRequest\x1a\x1d.lux.relay.v1.PublishReceipts\x12R\n\rSetWatermarks\x12\x1f.lux.relay.v1.WatermarksRequest\x1a .lux.relay.v1.WatermarksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLISHRECEIPTS']._serialized_start=176
   _globals['_PUBLISHRECEIPTS']._serialized_end=241
   _globals['_PUBLISHRECEIPT']._serialized_start=244
-  _globals['_PUBLISHRECEIPT']._serialized_end=385
-  _globals['_RELAYNODE']._serialized_start=387
-  _globals['_RELAYNODE']._serialized_end=474
+  _globals['_PUBLISHRECEIPT']._serialized_end=420
+  _globals['_RECEIPTSREQUEST']._serialized_start=422
+  _globals['_RECEIPTSREQUEST']._serialized_end=456
+  _globals['_WATERMARKSREQUEST']._serialized_start=458
+  _globals['_WATERMARKSREQUEST']._serialized_end=522
+  _globals['_WATERMARK']._serialized_start=524
+  _globals['_WATERMARK']._serialized_end=603
+  _globals['_WATERMARKSRESPONSE']._serialized_start=605
+  _globals['_WATERMARKSRESPONSE']._serialized_end=670
+  _globals['_RELAYNODE']._serialized_start=673
+  _globals['_RELAYNODE']._serialized_end=921
 # @@protoc_insertion_point(module_scope)

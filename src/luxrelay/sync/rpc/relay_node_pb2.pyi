@@ -99,6 +99,8 @@ class PublishReceipt(_message.Message):
     PEERS_SENT_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_SEQ_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SEEN_BACK_FIELD_NUMBER: _builtins.int
     verdict: _builtins.int
     """0 accept, 1 ignore, 2 reject"""
     code: _builtins.int
@@ -111,6 +113,10 @@ class PublishReceipt(_message.Message):
     """32 bytes, empty when the header is malformed"""
     expected_seq: _builtins.int
     """the sequence to sign next, when another message holds the slot"""
+    digest: _builtins.bytes
+    """SHA3-256 of the header as published, 32 bytes"""
+    seen_back: _builtins.int
+    """peers that have announced it to this node since"""
     def __init__(
         self,
         *,
@@ -121,11 +127,111 @@ class PublishReceipt(_message.Message):
         peers_sent: _builtins.int = ...,
         message_id: _builtins.bytes = ...,
         expected_seq: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        seen_back: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "expected_seq", b"expected_seq", "message_id", b"message_id", "peers_sent", b"peers_sent", "reason", b"reason", "stored", b"stored", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "digest", b"digest", "expected_seq", b"expected_seq", "message_id", b"message_id", "peers_sent", b"peers_sent", "reason", b"reason", "seen_back", b"seen_back", "stored", b"stored", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishReceipt: _TypeAlias = PublishReceipt  # noqa: Y015
+
+@_typing.final
+class ReceiptsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """32 bytes each, 1,000 at most"""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiptsRequest: _TypeAlias = ReceiptsRequest  # noqa: Y015
+
+@_typing.final
+class WatermarksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATERMARKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]:
+        """1,000 at most"""
+
+    def __init__(
+        self,
+        *,
+        watermarks: _abc.Iterable[Global___Watermark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watermarks", b"watermarks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatermarksRequest: _TypeAlias = WatermarksRequest  # noqa: Y015
+
+@_typing.final
+class Watermark(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    parent_id: _builtins.bytes
+    """20 bytes; empty = the namespace itself"""
+    seq: _builtins.int
+    """highest sequence read; a lower one than before changes nothing"""
+    drop: _builtins.bool
+    """no archive reads the namespace any more"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        parent_id: _builtins.bytes = ...,
+        seq: _builtins.int = ...,
+        drop: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop", b"drop", "namespace_id", b"namespace_id", "parent_id", b"parent_id", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Watermark: _TypeAlias = Watermark  # noqa: Y015
+
+@_typing.final
+class WatermarksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATERMARKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]:
+        """as they stand now, durably, in the order asked"""
+
+    def __init__(
+        self,
+        *,
+        watermarks: _abc.Iterable[Global___Watermark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watermarks", b"watermarks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatermarksResponse: _TypeAlias = WatermarksResponse  # noqa: Y015

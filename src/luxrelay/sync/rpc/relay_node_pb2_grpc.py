@@ -39,6 +39,16 @@ class RelayNodeStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
                 _registered_method=True)
+        self.GetReceipts = channel.unary_unary(
+                '/lux.relay.v1.RelayNode/GetReceipts',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
+                _registered_method=True)
+        self.SetWatermarks = channel.unary_unary(
+                '/lux.relay.v1.RelayNode/SetWatermarks',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksResponse.FromString,
+                _registered_method=True)
 
 
 class RelayNodeServicer:
@@ -51,6 +61,20 @@ class RelayNodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReceipts(self, request, context):
+        """What has become of messages since they were published.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetWatermarks(self, request, context):
+        """An archive says how far it has read (J8); what it has not read waits for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RelayNodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +82,16 @@ def add_RelayNodeServicer_to_server(servicer, server):
                     servicer.Publish,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.SerializeToString,
+            ),
+            'GetReceipts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReceipts,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.SerializeToString,
+            ),
+            'SetWatermarks': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetWatermarks,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +121,60 @@ class RelayNode:
             '/lux.relay.v1.RelayNode/Publish',
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReceipts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayNode/GetReceipts',
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetWatermarks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayNode/SetWatermarks',
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,12 +36,20 @@ class RelayNodeStub:
     def __new__(cls, channel: _aio.Channel) -> RelayNodeAsyncStub: ...
     Publish: _grpc.StreamStreamMultiCallable[_relay_node_pb2.PublishRequest, _relay_node_pb2.PublishReceipts]
     """One answer a request, in order, with one receipt an item, in order."""
+    GetReceipts: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]
+    """What has become of messages since they were published."""
+    SetWatermarks: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]
+    """An archive says how far it has read (J8); what it has not read waits for it."""
 
 @_typing.type_check_only
 class RelayNodeAsyncStub(RelayNodeStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Publish: _aio.StreamStreamMultiCallable[_relay_node_pb2.PublishRequest, _relay_node_pb2.PublishReceipts]  # type: ignore[assignment]
     """One answer a request, in order, with one receipt an item, in order."""
+    GetReceipts: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]  # type: ignore[assignment]
+    """What has become of messages since they were published."""
+    SetWatermarks: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]  # type: ignore[assignment]
+    """An archive says how far it has read (J8); what it has not read waits for it."""
 
 class RelayNodeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -51,5 +59,21 @@ class RelayNodeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_relay_node_pb2.PublishReceipts], _abc.AsyncIterator[_relay_node_pb2.PublishReceipts]]:
         """One answer a request, in order, with one receipt an item, in order."""
+
+    @_abc_1.abstractmethod
+    def GetReceipts(
+        self,
+        request: _relay_node_pb2.ReceiptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_node_pb2.PublishReceipts, _abc.Awaitable[_relay_node_pb2.PublishReceipts]]:
+        """What has become of messages since they were published."""
+
+    @_abc_1.abstractmethod
+    def SetWatermarks(
+        self,
+        request: _relay_node_pb2.WatermarksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_node_pb2.WatermarksResponse, _abc.Awaitable[_relay_node_pb2.WatermarksResponse]]:
+        """An archive says how far it has read (J8); what it has not read waits for it."""
 
 def add_RelayNodeServicer_to_server(servicer: RelayNodeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,6 +11,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,6 +22,27 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ReconcileMethod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReconcileMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReconcileMethod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECONCILE_METHOD_UNSPECIFIED: _ReconcileMethod.ValueType  # 0
+    RECONCILE_METHOD_RANGES: _ReconcileMethod.ValueType  # 1
+    """Negentropy protocol version 1 over (timestamp, content id)"""
+    RECONCILE_METHOD_TREE: _ReconcileMethod.ValueType  # 2
+    """the Merkle tree over content ids, every namespace"""
+
+class ReconcileMethod(_ReconcileMethod, metaclass=_ReconcileMethodEnumTypeWrapper): ...
+
+RECONCILE_METHOD_UNSPECIFIED: ReconcileMethod.ValueType  # 0
+RECONCILE_METHOD_RANGES: ReconcileMethod.ValueType  # 1
+"""Negentropy protocol version 1 over (timestamp, content id)"""
+RECONCILE_METHOD_TREE: ReconcileMethod.ValueType  # 2
+"""the Merkle tree over content ids, every namespace"""
+Global___ReconcileMethod: _TypeAlias = ReconcileMethod  # noqa: Y015
 
 @_typing.final
 class SyncRequest(_message.Message):
@@ -35,6 +57,8 @@ class SyncRequest(_message.Message):
     MAX_FRAME_MESSAGES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     TO_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     """20 bytes"""
     from_seq: _builtins.int
@@ -53,6 +77,12 @@ class SyncRequest(_message.Message):
     """0 = 16 MiB, which is the most"""
     to_timestamp: _builtins.int
     """inclusive, Unix milliseconds; 0 = open"""
+    held: _builtins.bool
+    """also what is past its time and waits for the archive"""
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneRange]:
+        """instead of namespace_id, from_seq, to_seq and cursor"""
+
     def __init__(
         self,
         *,
@@ -65,14 +95,52 @@ class SyncRequest(_message.Message):
         max_frame_messages: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
         to_timestamp: _builtins.int = ...,
+        lanes: _abc.Iterable[Global___LaneRange] | None = ...,
+        held: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "max_bytes", b"max_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "held", b"held", "lanes", b"lanes", "max_bytes", b"max_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SyncRequest: _TypeAlias = SyncRequest  # noqa: Y015
+
+@_typing.final
+class LaneRange(_message.Message):
+    """One namespace of several in one call. They are served in order until the page is full; each that
+    was begun ends with a status that names it, those after it were not looked at.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    FROM_SEQ_FIELD_NUMBER: _builtins.int
+    TO_SEQ_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    from_seq: _builtins.int
+    """exclusive"""
+    to_seq: _builtins.int
+    """inclusive, 0 = latest"""
+    cursor: _builtins.bytes
+    """next_cursor of the previous page of this range"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        from_seq: _builtins.int = ...,
+        to_seq: _builtins.int = ...,
+        cursor: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "namespace_id", b"namespace_id", "to_seq", b"to_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaneRange: _TypeAlias = LaneRange  # noqa: Y015
 
 @_typing.final
 class StoredMessage(_message.Message):
@@ -140,6 +208,7 @@ class SyncStatus(_message.Message):
     EARLIEST_SEQ_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """nothing in the asked range is missing from this answer"""
     last_seq: _builtins.int
@@ -150,6 +219,8 @@ class SyncStatus(_message.Message):
     """lowest sequence the relay holds, 0 without one"""
     next_cursor: _builtins.bytes
     """opaque; empty when has_more is false"""
+    namespace_id: _builtins.bytes
+    """in a call with lanes: which one ends here"""
     @_builtins.property
     def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeqRange]:
         """sequences in the covered range that the relay does not hold"""
@@ -163,10 +234,11 @@ class SyncStatus(_message.Message):
         earliest_seq: _builtins.int = ...,
         gaps: _abc.Iterable[Global___SeqRange] | None = ...,
         next_cursor: _builtins.bytes = ...,
+        namespace_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "earliest_seq", b"earliest_seq", "gaps", b"gaps", "has_more", b"has_more", "last_seq", b"last_seq", "next_cursor", b"next_cursor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "earliest_seq", b"earliest_seq", "gaps", b"gaps", "has_more", b"has_more", "last_seq", b"last_seq", "namespace_id", b"namespace_id", "next_cursor", b"next_cursor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,18 +272,24 @@ class GetMessagesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     IDS_FIELD_NUMBER: _builtins.int
+    CONTENT_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """32 bytes each, 1,000 at most"""
+        """32 bytes each, 1,000 at most, both kinds together"""
+
+    @_builtins.property
+    def content_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """SHA3-256(headerHash || senderPubKey), 32 bytes each"""
 
     def __init__(
         self,
         *,
         ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        content_ids: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_ids", b"content_ids", "ids", b"ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -285,6 +363,8 @@ class NamespaceHeadResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    WATERMARK_FIELD_NUMBER: _builtins.int
+    FLOOR_SEQ_FIELD_NUMBER: _builtins.int
     earliest_seq: _builtins.int
     """0 when nothing is held"""
     contiguous_head: _builtins.int
@@ -305,6 +385,10 @@ class NamespaceHeadResponse(_message.Message):
     size_bytes: _builtins.int
     next_cursor: _builtins.bytes
     """ListHeads: on the last head of a page when there is more"""
+    watermark: _builtins.int
+    """how far the archive has read; absent when none reads"""
+    floor_seq: _builtins.int
+    """nothing at or below is expected any more"""
     def __init__(
         self,
         *,
@@ -320,12 +404,16 @@ class NamespaceHeadResponse(_message.Message):
         messages: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
         next_cursor: _builtins.bytes = ...,
+        watermark: _builtins.int | None = ...,
+        floor_seq: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark", b"_watermark", "watermark", b"watermark"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contiguous_head", b"contiguous_head", "earliest_seq", b"earliest_seq", "finalized_seq", b"finalized_seq", "latest_header_hash", b"latest_header_hash", "latest_seq", b"latest_seq", "latest_timestamp", b"latest_timestamp", "messages", b"messages", "namespace_id", b"namespace_id", "next_cursor", b"next_cursor", "parent_id", b"parent_id", "size_bytes", b"size_bytes", "window_start_ms", b"window_start_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark", b"_watermark", "contiguous_head", b"contiguous_head", "earliest_seq", b"earliest_seq", "finalized_seq", b"finalized_seq", "floor_seq", b"floor_seq", "latest_header_hash", b"latest_header_hash", "latest_seq", b"latest_seq", "latest_timestamp", b"latest_timestamp", "messages", b"messages", "namespace_id", b"namespace_id", "next_cursor", b"next_cursor", "parent_id", b"parent_id", "size_bytes", b"size_bytes", "watermark", b"watermark", "window_start_ms", b"window_start_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__watermark: _TypeAlias = _typing.Literal["watermark"]  # noqa: Y015
+    _WhichOneofArgType__watermark: _TypeAlias = _typing.Literal["_watermark", b"_watermark"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark) -> _WhichOneofReturnType__watermark | None: ...
 
 Global___NamespaceHeadResponse: _TypeAlias = NamespaceHeadResponse  # noqa: Y015
 
@@ -356,3 +444,222 @@ class ListHeadsRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListHeadsRequest: _TypeAlias = ListHeadsRequest  # noqa: Y015
+
+@_typing.final
+class ListHeldRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    parent_id: _builtins.bytes
+    """empty = every namespace"""
+    cursor: _builtins.bytes
+    """next_cursor of the last namespace received"""
+    limit: _builtins.int
+    """namespaces, 0 = all"""
+    def __init__(
+        self,
+        *,
+        parent_id: _builtins.bytes = ...,
+        cursor: _builtins.bytes = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "parent_id", b"parent_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHeldRequest: _TypeAlias = ListHeldRequest  # noqa: Y015
+
+@_typing.final
+class HeldNamespace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    parent_id: _builtins.bytes
+    """20 bytes; empty when it is no lane"""
+    cut: _builtins.bool
+    """there are more intervals than the relay names"""
+    next_cursor: _builtins.bytes
+    """on the last namespace of a page when there is more"""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ascending intervals as steps: lowest sequence held, further sequences of that interval,
+        sequences missing after it, further sequences of the next interval, and so on. The number of
+        steps is even.
+        """
+
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        parent_id: _builtins.bytes = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+        cut: _builtins.bool = ...,
+        next_cursor: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "namespace_id", b"namespace_id", "next_cursor", b"next_cursor", "parent_id", b"parent_id", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldNamespace: _TypeAlias = HeldNamespace  # noqa: Y015
+
+@_typing.final
+class DigestsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_BLOCK_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    first_block: _builtins.int
+    """block b holds sequences 256 b + 1 to 256 b + 256"""
+    blocks: _builtins.int
+    """64 at most"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        first_block: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "first_block", b"first_block", "namespace_id", b"namespace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DigestsRequest: _TypeAlias = DigestsRequest  # noqa: Y015
+
+@_typing.final
+class DigestsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """SHA3-256 over the headerHashes of a block in the order of (sequence, content id); empty for a
+        block of which nothing is held.
+        """
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DigestsResponse: _TypeAlias = DigestsResponse  # noqa: Y015
+
+@_typing.final
+class ReconcileRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    FROM_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    TO_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    method: Global___ReconcileMethod.ValueType
+    """in the first request only, as the three below"""
+    parent_id: _builtins.bytes
+    """empty = every namespace"""
+    from_timestamp: _builtins.int
+    """inclusive, Unix milliseconds; 0 = open"""
+    to_timestamp: _builtins.int
+    """inclusive, Unix milliseconds; 0 = open"""
+    payload: _builtins.bytes
+    """a message of the method"""
+    def __init__(
+        self,
+        *,
+        method: Global___ReconcileMethod.ValueType = ...,
+        parent_id: _builtins.bytes = ...,
+        from_timestamp: _builtins.int = ...,
+        to_timestamp: _builtins.int = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_timestamp", b"from_timestamp", "method", b"method", "parent_id", b"parent_id", "payload", b"payload", "to_timestamp", b"to_timestamp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileRequest: _TypeAlias = ReconcileRequest  # noqa: Y015
+
+@_typing.final
+class ReconcileReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """empty: the sets are equal as far as asked"""
+    def __init__(
+        self,
+        *,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileReply: _TypeAlias = ReconcileReply  # noqa: Y015
+
+@_typing.final
+class GetBlobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITMENT_FIELD_NUMBER: _builtins.int
+    commitment: _builtins.bytes
+    """32 bytes"""
+    def __init__(
+        self,
+        *,
+        commitment: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBlobRequest: _TypeAlias = GetBlobRequest  # noqa: Y015
+
+@_typing.final
+class GetBlobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    blob: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+        blob: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "found", b"found"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBlobResponse: _TypeAlias = GetBlobResponse  # noqa: Y015

@@ -54,6 +54,26 @@ class RelaySyncStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeadsRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.NamespaceHeadResponse.FromString,
                 _registered_method=True)
+        self.ListHeld = channel.unary_stream(
+                '/lux.relay.v1.RelaySync/ListHeld',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeldRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.HeldNamespace.FromString,
+                _registered_method=True)
+        self.GetDigests = channel.unary_unary(
+                '/lux.relay.v1.RelaySync/GetDigests',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsResponse.FromString,
+                _registered_method=True)
+        self.Reconcile = channel.stream_stream(
+                '/lux.relay.v1.RelaySync/Reconcile',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileReply.FromString,
+                _registered_method=True)
+        self.GetBlob = channel.unary_unary(
+                '/lux.relay.v1.RelaySync/GetBlob',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.FromString,
+                _registered_method=True)
 
 
 class RelaySyncServicer:
@@ -88,6 +108,34 @@ class RelaySyncServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHeld(self, request, context):
+        """Which sequences the relay holds, as interval lists, for a parent and its lanes or for all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDigests(self, request, context):
+        """Digests of ranges of 256 sequences of one namespace, to compare two relays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reconcile(self, request_iterator, context):
+        """Compares two sets of messages; one reply a request, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBlob(self, request, context):
+        """One blob by its commitment, from this relay's own store only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RelaySyncServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +158,26 @@ def add_RelaySyncServicer_to_server(servicer, server):
                     servicer.ListHeads,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeadsRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.NamespaceHeadResponse.SerializeToString,
+            ),
+            'ListHeld': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListHeld,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeldRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.HeldNamespace.SerializeToString,
+            ),
+            'GetDigests': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDigests,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsResponse.SerializeToString,
+            ),
+            'Reconcile': grpc.stream_stream_rpc_method_handler(
+                    servicer.Reconcile,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileReply.SerializeToString,
+            ),
+            'GetBlob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBlob,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +288,114 @@ class RelaySync:
             '/lux.relay.v1.RelaySync/ListHeads',
             luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeadsRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.NamespaceHeadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHeld(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lux.relay.v1.RelaySync/ListHeld',
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ListHeldRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.HeldNamespace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDigests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelaySync/GetDigests',
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.DigestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reconcile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lux.relay.v1.RelaySync/Reconcile',
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.ReconcileReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelaySync/GetBlob',
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.FromString,
             options,
             channel_credentials,
             insecure,

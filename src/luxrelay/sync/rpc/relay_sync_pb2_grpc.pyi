@@ -45,6 +45,14 @@ class RelaySyncStub:
     """What the relay holds of one namespace; zeros for one it does not know."""
     ListHeads: _grpc.UnaryStreamMultiCallable[_relay_sync_pb2.ListHeadsRequest, _relay_sync_pb2.NamespaceHeadResponse]
     """The heads of a parent namespace and its lanes, or of every namespace."""
+    ListHeld: _grpc.UnaryStreamMultiCallable[_relay_sync_pb2.ListHeldRequest, _relay_sync_pb2.HeldNamespace]
+    """Which sequences the relay holds, as interval lists, for a parent and its lanes or for all."""
+    GetDigests: _grpc.UnaryUnaryMultiCallable[_relay_sync_pb2.DigestsRequest, _relay_sync_pb2.DigestsResponse]
+    """Digests of ranges of 256 sequences of one namespace, to compare two relays."""
+    Reconcile: _grpc.StreamStreamMultiCallable[_relay_sync_pb2.ReconcileRequest, _relay_sync_pb2.ReconcileReply]
+    """Compares two sets of messages; one reply a request, in order."""
+    GetBlob: _grpc.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]
+    """One blob by its commitment, from this relay's own store only."""
 
 @_typing.type_check_only
 class RelaySyncAsyncStub(RelaySyncStub):
@@ -59,6 +67,14 @@ class RelaySyncAsyncStub(RelaySyncStub):
     """What the relay holds of one namespace; zeros for one it does not know."""
     ListHeads: _aio.UnaryStreamMultiCallable[_relay_sync_pb2.ListHeadsRequest, _relay_sync_pb2.NamespaceHeadResponse]  # type: ignore[assignment]
     """The heads of a parent namespace and its lanes, or of every namespace."""
+    ListHeld: _aio.UnaryStreamMultiCallable[_relay_sync_pb2.ListHeldRequest, _relay_sync_pb2.HeldNamespace]  # type: ignore[assignment]
+    """Which sequences the relay holds, as interval lists, for a parent and its lanes or for all."""
+    GetDigests: _aio.UnaryUnaryMultiCallable[_relay_sync_pb2.DigestsRequest, _relay_sync_pb2.DigestsResponse]  # type: ignore[assignment]
+    """Digests of ranges of 256 sequences of one namespace, to compare two relays."""
+    Reconcile: _aio.StreamStreamMultiCallable[_relay_sync_pb2.ReconcileRequest, _relay_sync_pb2.ReconcileReply]  # type: ignore[assignment]
+    """Compares two sets of messages; one reply a request, in order."""
+    GetBlob: _aio.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]  # type: ignore[assignment]
+    """One blob by its commitment, from this relay's own store only."""
 
 class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -94,5 +110,37 @@ class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_relay_sync_pb2.NamespaceHeadResponse], _abc.AsyncIterator[_relay_sync_pb2.NamespaceHeadResponse]]:
         """The heads of a parent namespace and its lanes, or of every namespace."""
+
+    @_abc_1.abstractmethod
+    def ListHeld(
+        self,
+        request: _relay_sync_pb2.ListHeldRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_relay_sync_pb2.HeldNamespace], _abc.AsyncIterator[_relay_sync_pb2.HeldNamespace]]:
+        """Which sequences the relay holds, as interval lists, for a parent and its lanes or for all."""
+
+    @_abc_1.abstractmethod
+    def GetDigests(
+        self,
+        request: _relay_sync_pb2.DigestsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_sync_pb2.DigestsResponse, _abc.Awaitable[_relay_sync_pb2.DigestsResponse]]:
+        """Digests of ranges of 256 sequences of one namespace, to compare two relays."""
+
+    @_abc_1.abstractmethod
+    def Reconcile(
+        self,
+        request_iterator: _MaybeAsyncIterator[_relay_sync_pb2.ReconcileRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_relay_sync_pb2.ReconcileReply], _abc.AsyncIterator[_relay_sync_pb2.ReconcileReply]]:
+        """Compares two sets of messages; one reply a request, in order."""
+
+    @_abc_1.abstractmethod
+    def GetBlob(
+        self,
+        request: _relay_sync_pb2.GetBlobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_sync_pb2.GetBlobResponse, _abc.Awaitable[_relay_sync_pb2.GetBlobResponse]]:
+        """One blob by its commitment, from this relay's own store only."""
 
 def add_RelaySyncServicer_to_server(servicer: RelaySyncServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

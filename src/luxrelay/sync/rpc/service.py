@@ -16,7 +16,7 @@ import grpc
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc.admission import StreamGate
-from luxrelay.sync.rpc.backing import Publisher, SyncStore
+from luxrelay.sync.rpc.backing import Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
 from luxrelay.sync.rpc.publishing import NodeServicer
@@ -43,6 +43,7 @@ class RelaySyncServer:
         config: Address and bounds.
         clock_ms: Wall clock, Unix milliseconds.
         publisher: Takes published messages; None answers Publish with UNIMPLEMENTED.
+        handoff: Takes an archive's watermarks; None answers SetWatermarks with PERMISSION_DENIED.
 
     """
 
@@ -53,6 +54,7 @@ class RelaySyncServer:
         *,
         clock_ms: Callable[[], int],
         publisher: Publisher | None = None,
+        handoff: Handoff | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self._counters = SyncCounters()
@@ -65,7 +67,7 @@ class RelaySyncServer:
         reading = CallBook(self._counters, self._streams)
         publishing = CallBook(self._counters, self._publishers)
         self._sync = SyncServicer(store, self.config, reading, clock_ms)
-        self._node = NodeServicer(publisher, self.config, publishing)
+        self._node = NodeServicer(publisher, handoff, self.config, publishing)
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
 

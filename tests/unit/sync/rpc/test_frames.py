@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
 from luxrelay.sync.heads import SeqRange
-from luxrelay.sync.messages import PublishItem, PublishReceipt, SyncStatus
+from luxrelay.sync.messages import LaneRange, PublishItem, PublishReceipt, SyncStatus
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.frames import (
@@ -35,8 +35,11 @@ def frame(seq: int, *, namespace: bytes = NS, blob: bytes = b"") -> pb.StoredMes
 
 def check(**changes: int) -> PageCheck:
     """Return a check of a small request."""
-    limits = {"from_seq": 0, "to_seq": 9, "rows_max": 5, "bytes_max": 10_000, "gaps_max": 2}
-    return PageCheck(namespace_id=NS, **{**limits, **changes})
+    limits = {"rows_max": 5, "bytes_max": 10_000, "gaps_max": 2, **changes}
+    lane = LaneRange(
+        namespace_id=NS, from_seq=limits.pop("from_seq", 0), to_seq=limits.pop("to_seq", 9)
+    )
+    return PageCheck([lane], **limits)
 
 
 # LP-6421's field numbers (21-57)
@@ -113,8 +116,10 @@ def test_golden_service_names() -> None:
 
     assert sync.full_name == "lux.relay.v1.RelaySync"
     calls = [method.name for method in sync.methods]
-    assert calls == ["SyncNamespace", "GetMessages", "GetNamespaceHead", "ListHeads"]
-    assert [method.name for method in node.methods] == ["Publish"]
+    assert calls[:4] == ["SyncNamespace", "GetMessages", "GetNamespaceHead", "ListHeads"]
+    assert calls[4:] == ["ListHeld", "GetDigests", "Reconcile", "GetBlob"]
+    calls = [method.name for method in node.methods]
+    assert calls == ["Publish", "GetReceipts", "SetWatermarks"]
 
 
 # Pages

@@ -1,0 +1,148 @@
+"""`RelayConnection`: the channel to one relay, and how a call over it fails.
+
+Source: P37.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
+
+import grpc
+
+from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.sync.rpc.config import SyncClientConfig
+from luxrelay.sync.rpc.faults import translated, unreachable
+from luxrelay.sync.rpc.scope import CallScope
+
+_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_Answer = TypeVar("_Answer")
+_Answer_co = TypeVar("_Answer_co", covariant=True)
+
+
+class Streaming(Protocol[_Answer_co]):
+    """What gRPC returns for a streaming call."""
+
+    def __iter__(self) -> Iterator[_Answer_co]: ...
+
+    def cancel(self) -> bool:
+        """End the call."""
+        ...
+
+
+class RelayConnection:
+    """A relay at ``host:port``; connects on first use, may be shared by threads, pickles.
+
+    Args:
+        address: ``host:port``; an IPv6 address in brackets.
+        config: Deadlines and sizes.
+
+    Raises:
+        SyncArgumentError: the address is not of that form.
+
+    Source: P37.
+
+    """
+
+    def __init__(self, address: str, *, config: SyncClientConfig | None = None) -> None:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match[1]) <= 65_535:
+            raise SyncArgumentError(
+                f"{address!r} is no relay address",
+                where="address",
+                hint="write host:port, for example 127.0.0.1:9641",
+            )
+        self.address = address
+        self.config = config or SyncClientConfig()
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the connection; calls under way end as unreachable. May be called twice."""
+        with self._lock:
+            channel, self._channel, self._closed = self._channel, None, True
+        if channel is not None:
+            channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel as address and configuration; the other side connects by itself."""
+        return (_rebuild, (type(self), self.address, self.config))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"
+
+    def _connect(self) -> grpc.Channel:
+        with self._lock:
+            if self._closed:
+                raise SyncArgumentError(
+                    "the client is closed", where=self.address, hint="open a new RelaySyncClient"
+                )
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self.address, options=self._options())
+            return self._channel
+
+    def _options(self) -> list[tuple[str, int]]:
+        # What gRPC calls the least time between two attempts is the most time for one.
+        return [
+            ("grpc.max_receive_message_length", self.config.frame_bytes_max),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", int(self.config.connect_s * 1000)),
+            ("grpc.max_reconnect_backoff_ms", int(self.config.reconnect_s * 1000)),
+            ("grpc.use_local_subchannel_pool", 1),  # two clients never share a connection's fate
+            ("grpc.enable_http_proxy", 0),  # a relay is dialled, never fetched through a proxy
+        ]
+
+    def _unary(self, call: Callable[[grpc.Channel], _Answer]) -> _Answer:
+        channel = self._connect()
+        try:
+            return call(channel)
+        except grpc.RpcError as error:
+            raise translated(error, self.address) from None
+        except ValueError:  # the channel was closed by another thread in between
+            raise unreachable("the client was closed", self.address) from None
+
+    def _stream(
+        self,
+        start: Callable[[grpc.Channel], Streaming[_Answer]],
+        scope: CallScope | None,
+    ) -> Iterator[_Answer]:
+        """Yield the frames of a stream; the call ends with the iteration, however that ends."""
+        channel = self._connect()
+        try:
+            call = start(channel)
+        except ValueError:  # the channel was closed by another thread in between
+            raise unreachable("the client was closed", self.address) from None
+        if scope is not None:
+            scope.enter(call.cancel)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise translated(error, self.address) from None
+        finally:
+            call.cancel()
+            if scope is not None:
+                scope.leave(call.cancel)
+
+    def _bad(self, what: str) -> SyncRemoteError:
+        return SyncRemoteError(f"the relay's answer cannot be used: {what}", where=self.address)
+
+
+def _rebuild(
+    kind: type[RelayConnection], address: str, config: SyncClientConfig
+) -> RelayConnection:
+    return kind(address, config=config)
