@@ -71,7 +71,6 @@ PARAMS = replace(
     queue_bytes_max=1_700,
     rpc_max=1_024,
     frame_max=4_096,
-    invalid_max=6,
 )
 NODES = range(3)
 NAMES = [PeerId(b"peer-%d" % number) for number in range(6)]

@@ -1,6 +1,6 @@
 """How a message spreads: a router without I/O, its envelope and its topics. Pure."""
 
-from luxrelay.gossip.actions import Action, Deliver, Disconnect, Send, Validate
+from luxrelay.gossip.actions import Action, Deliver, Dial, Disconnect, Discover, Send, Validate
 from luxrelay.gossip.announcements import (
     INLINE_BLOB_MAX,
     BlobAvailabilityHint,
@@ -19,6 +19,8 @@ from luxrelay.gossip.envelope import (
 from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.router import PROTOCOLS, GossipRouter
+from luxrelay.gossip.score import ScoreTerms, TopicTerms
+from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
 from luxrelay.gossip.stats import GossipStats, PeerStats
 from luxrelay.gossip.topics import (
     Topic,
@@ -37,7 +39,9 @@ __all__ = [
     "BlobAvailabilityHint",
     "BlockAnnouncement",
     "Deliver",
+    "Dial",
     "Disconnect",
+    "Discover",
     "GossipParams",
     "GossipRouter",
     "GossipStats",
@@ -46,9 +50,13 @@ __all__ = [
     "PeerId",
     "PeerStats",
     "RelayMessage",
+    "ScoreParams",
+    "ScoreTerms",
     "Send",
     "Topic",
     "TopicKind",
+    "TopicScoreParams",
+    "TopicTerms",
     "Validate",
     "decode_header_with_blob",
     "encode_header_with_blob",

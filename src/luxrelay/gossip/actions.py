@@ -2,7 +2,7 @@
 
 Slotted and not frozen: they are made for every message and read once (an eighth of the cost).
 
-Source: LP-6420 §4.2; decisions G2.
+Source: LP-6420 §1.2, §4.2; decisions G2, G16, G21.
 """
 
 from __future__ import annotations
@@ -61,6 +61,26 @@ class Disconnect:
     """Whom."""
     reason: str
     """For the log: what was wrong."""
+    refuse_s: float = 0.0
+    """Seconds for which the peer is not to be let in again; 0 when it may come back at once."""
 
 
-Action = Send | Validate | Deliver | Disconnect
+@dataclass(slots=True, kw_only=True)
+class Dial:
+    """Connect to a peer that another one suggested; asked for with `GossipParams.peer_exchange`."""
+
+    peer: PeerId
+    """Whom the record is to be of."""
+    record: bytes
+    """Its signed peer record, unverified: the driver checks signature, peer id and addresses."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Discover:
+    """Connect to peers that we are not connected with, chosen by chance; part of a rotation."""
+
+    count: int
+    """How many."""
+
+
+Action = Send | Validate | Deliver | Disconnect | Dial | Discover

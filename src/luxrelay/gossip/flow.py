@@ -1,11 +1,12 @@
 """The way of a message: from bytes to `Validate`, and from a verdict to everybody else.
 
-Source: LP-6420 §4.2, §4.3; decisions G1, G2, G3, G4, G19.
+Source: LP-6420 §4.2, §4.3, §5; decisions G1, G2, G3, G4, G16, G19.
 """
 
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Final
 
 from luxrelay.bus import VerdictKind
@@ -26,6 +27,7 @@ from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.pending import Pending
 from luxrelay.gossip.rpc import encode_message
+from luxrelay.gossip.score import UNREADABLE, Scores
 from luxrelay.gossip.stats import GossipStats
 from luxrelay.gossip.topics import fold_topic, parse_topic
 
@@ -43,10 +45,12 @@ class Flow:
         mesh: Mesh,
         lazy: Lazy,
         memory: Memory,
+        scores: Scores,
         stats: GossipStats,
         actions: list[Action],
     ) -> None:
         self._params = params
+        self._scores = scores
         self._peers = peers
         self._mesh = mesh
         self._lazy = lazy
@@ -66,10 +70,10 @@ class Flow:
             self._stats.unwanted += 1
             return
         if len(data) > self._params.message_max:
-            self.malformed(state)
+            self.malformed(state, topic=topic)
             return
         digest = EnvelopeDigest(hashlib.sha256(data).digest())
-        if self._known(state, digest, now):
+        if self._known(state, topic, digest, data, now):
             return
         message = self._open(state, topic, data)
         if message is None:
@@ -77,14 +81,16 @@ class Flow:
         try:
             slot = (topic, relay_message_id(message))
         except EnvelopeError:
-            self.malformed(state)
+            self.malformed(state, topic=topic)
             return
         if self._memory.seen_of(message.type).full(slot):
             self._stats.contended += 1
             state.stats.ignored += 1
+            self._lazy.kept(slot, state)
         elif not self._memory.pending.room(state.peer, len(data)):
             self._stats.busy += 1
             state.stats.ignored += 1
+            self._lazy.kept(slot, state)
         else:
             pending = self._memory.pending.add(
                 state.peer, slot=slot, digest=digest, kind=message.type, data=data, now=now
@@ -113,7 +119,7 @@ class Flow:
         found = [self._peers.get(peer) for peer in pending.senders]
         culprits = [state for state in found if state is not None]
         for state in culprits:
-            self._rejected(state)
+            self._rejected(state, pending.slot[0])
         if not culprits:
             self._stats.rejected += 1
         return culprits
@@ -146,18 +152,26 @@ class Flow:
         spared = set(pending.senders) if pending is not None else set()
         cached = self._keep(slot, data)
         count = 0
+        threshold = self._scores.params.publish_threshold
         for peer, state in self._mesh.publish_peers(topic, now).items():
-            if peer not in spared and state.outbox.message(cached.wire(state.spell(topic))):
+            if (
+                peer not in spared
+                and state.score >= threshold
+                and state.outbox.message(cached.wire(state.spell(topic)))
+            ):
                 count += 1
         return count
 
-    def malformed(self, state: PeerState, count: int = 1) -> None:
+    def malformed(self, state: PeerState, count: int = 1, topic: str = UNREADABLE) -> None:
         """Count frames or messages that could not be read."""
         self._stats.malformed += count
         state.stats.malformed += count
-        state.invalid += count
+        self._scores.invalid(state.ledger, topic, count)
+        state.suspect = True
 
-    def _known(self, state: PeerState, digest: EnvelopeDigest, now: float) -> bool:
+    def _known(
+        self, state: PeerState, topic: str, digest: EnvelopeDigest, data: bytes, now: float
+    ) -> bool:
         """Return True, and count, when exactly these bytes were dealt with already.
 
         A copy of what is in validation waits for that verdict: its sender is not sent the message,
@@ -171,13 +185,22 @@ class Flow:
             if failure is None:
                 return False
             if failure is VerdictKind.REJECT:
-                self._rejected(state)
+                self._rejected(state, topic)
             else:
                 self._ignored(state)
+                self._keeps_promise(state, topic, data)
             return True
+        else:
+            self._scores.duplicate(state.ledger, digest, now)
         self._stats.duplicates += 1
         state.stats.duplicates += 1
         return True
+
+    def _keeps_promise(self, state: PeerState, topic: str, data: bytes) -> None:
+        """Note that a message we asked for came, though we ignored the same bytes lately."""
+        if state.wanted:
+            with suppress(EnvelopeError):
+                self._lazy.kept((topic, relay_message_id(RelayMessage.decode(data))), state)
 
     def _open(self, state: PeerState, topic: str, data: bytes) -> RelayMessage | None:
         """Return the envelope, or None after counting what is wrong with it (20-08, 20-33)."""
@@ -186,13 +209,13 @@ class Flow:
         except EnvelopeError:
             if data[:1] == bytes([VERSION]) and data[1:2] not in _TYPE_BYTES:
                 # Unknown types are rejected by name, because G4 leaves no default case.
-                self._rejected(state)
+                self._rejected(state, topic)
             else:
-                self.malformed(state)
+                self.malformed(state, topic=topic)
             return None
         if self._fits(topic, message):
             return message
-        self._rejected(state)
+        self._rejected(state, topic)
         return None
 
     @staticmethod
@@ -210,9 +233,7 @@ class Flow:
             self._stats.contended += 1
             return
         self._stats.accepted += 1
-        source = self._peers.get(next(iter(pending.senders)))
-        if source is not None:
-            source.stats.accepted += 1
+        self._credit(pending, now)
         cached = self._keep(pending.slot, pending.data)
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
@@ -233,12 +254,22 @@ class Flow:
         self._memory.cache.put(cached)
         return cached
 
+    def _credit(self, pending: Pending, now: float) -> None:
+        """Count an accepted message for those that brought it; the first one may be gone."""
+        senders = [self._peers.get(peer) for peer in pending.senders]
+        source = senders[0]
+        if source is not None:
+            source.stats.accepted += 1
+            ledgers = [state.ledger for state in senders if state is not None]
+            self._scores.accepted(ledgers, pending.slot[0], pending.digest, now)
+
     def _ignored(self, state: PeerState | None) -> None:
         self._stats.ignored += 1
         if state is not None:
             state.stats.ignored += 1
 
-    def _rejected(self, state: PeerState) -> None:
+    def _rejected(self, state: PeerState, topic: str) -> None:
         self._stats.rejected += 1
         state.stats.rejected += 1
-        state.invalid += 1
+        self._scores.invalid(state.ledger, topic)
+        state.suspect = True

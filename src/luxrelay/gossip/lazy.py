@@ -1,6 +1,6 @@
 """Announce and ask: IHAVE to a few peers outside the mesh, IWANT for what we missed.
 
-Source: LP-6420 §4.1, §4.2, §7.2; decisions G1, G14, G15.
+Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16.
 """
 
 # Theory of operation
@@ -17,7 +17,9 @@ Source: LP-6420 §4.1, §4.2, §7.2; decisions G1, G14, G15.
 #     wanted  -> known    a message of the id arrives; whether it is valid is not known yet, and
 #                         when it is not the id is unknown again and the next IHAVE asks anew (G1)
 # Inputs and what they may cause: `on_ihave` may ask; `on_iwant` may send; `arrived` ends the
-#   wanting; `peer_left` forgets a peer; `heartbeat` asks, counts broken promises and announces.
+#   wanting; `kept` ends one peer's promise; `peer_left` and `topic_left` forget; `heartbeat` asks,
+#   counts broken promises and announces. Peers below the gossip threshold are not heard, asked or
+#   told (G16).
 # Timers: none of its own; `heartbeat(now)`.
 # Bounds, per peer and heartbeat: ihave_messages_max RPCs with IHAVE heard, ihave_ids_max ids in
 #   them looked up, asked of it and announced to it, iwant_ids_max ids looked up for it. Over all:
@@ -26,8 +28,9 @@ Source: LP-6420 §4.1, §4.2, §7.2; decisions G1, G14, G15.
 # Deviations from the specification: an id is asked of one holder a heartbeat, not of all at once:
 #   copies are costly here, and a peer that announces and never delivers delays by one heartbeat
 #   each. Promises are per id, not one chosen id a request. D_lazy is literal, without gossipsub's
-#   factor of a quarter of all peers (LP-6420 §4.1). Broken promises are counted; nothing follows
-#   from them until peers are scored.
+#   factor of a quarter of all peers (LP-6420 §4.1). A heartbeat in which promises break is one
+#   offence however many they are: with a promise for each id a slow link would look like an attack.
+#   It is none while messages of that peer wait for verdicts here: then it is we who are slow.
 # What else to change when you change this: `flow` uses the holders, so that a message does not go
 #   to peers known to have it.
 
@@ -43,6 +46,7 @@ from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.score import Scores
 from luxrelay.gossip.stats import GossipStats
 
 if TYPE_CHECKING:
@@ -76,9 +80,11 @@ class Lazy:
         peers: PeerTable,
         mesh: Mesh,
         memory: Memory,
+        scores: Scores,
         stats: GossipStats,
     ) -> None:
         self._params = params
+        self._scores = scores
         self._rng = rng
         self._peers = peers
         self._mesh = mesh
@@ -91,8 +97,21 @@ class Lazy:
 
     def hears(self, state: PeerState) -> bool:
         """Return True when another RPC with IHAVE of this peer is heard in this heartbeat."""
+        if state.score < self._scores.params.gossip_threshold:
+            return False
         state.ihave_rpcs += 1
-        return state.ihave_rpcs <= self._params.ihave_messages_max
+        if state.ihave_rpcs > self._params.ihave_messages_max:
+            self.flooded(state)
+            return False
+        return True
+
+    def flooded(self, state: PeerState) -> None:
+        """Count that a peer exceeded a cap, once a heartbeat (P7; 20-36)."""
+        if not state.flooded:
+            state.flooded = state.suspect = True
+            state.stats.control_floods += 1
+            self._stats.control_floods += 1
+            self._scores.misbehaved(state.ledger, self._scores.params.control_flood)
 
     def on_ihave(self, topic: str, state: PeerState, ids: Sequence[bytes], now: float) -> None:
         """Ask for what is neither known nor in validation nor just asked of another (20-35)."""
@@ -124,9 +143,13 @@ class Lazy:
 
     def on_iwant(self, state: PeerState, ids: Sequence[bytes]) -> None:
         """Send what is still in the cache, on topics the peer follows (20-17, 20-36)."""
+        if state.score < self._scores.params.gossip_threshold:
+            return
         heard = ids[: max(0, self._params.iwant_ids_max - state.iwant_heard)]
         state.iwant_heard += len(heard)
-        self._stats.iwant_refused += len(ids) - len(heard)
+        if len(heard) < len(ids):
+            self._stats.iwant_refused += len(ids) - len(heard)
+            self.flooded(state)
         for raw in heard:
             for message in self._memory.cache.get(MessageId(raw)):
                 if message.topic not in state.topics:
@@ -146,6 +169,19 @@ class Lazy:
             self._release(peer)
         return want.holders | dict.fromkeys(want.asked)
 
+    def kept(self, slot: Slot, state: PeerState) -> None:
+        """End the promise of one peer: it sent the message, though we could not take it in."""
+        want = self._wants.get(slot)
+        if want is not None and want.asked.pop(state.peer, None) is not None:
+            self._release(state.peer)
+            if not want.holders and not want.asked:
+                del self._wants[slot]
+
+    def topic_left(self, topic: str) -> None:
+        """Expect nothing more on a topic that we left; nobody breaks a promise by it."""
+        for slot in [slot for slot in self._wants if slot[0] == topic]:
+            self.arrived(slot)
+
     def peer_left(self, peer: PeerId) -> None:
         """Expect nothing more of a peer."""
         for slot, want in list(self._wants.items()):
@@ -161,6 +197,7 @@ class Lazy:
 
     def _retry(self, now: float) -> None:
         asks: dict[PeerId, list[MessageId]] = {}
+        unreliable: dict[PeerId, PeerState] = {}
         for slot, want in list(self._wants.items()):
             for peer in [peer for peer, until in want.asked.items() if until <= now]:
                 del want.asked[peer]
@@ -168,6 +205,7 @@ class Lazy:
                 state = self._release(peer)
                 if state is not None:
                     state.stats.promises_broken += 1
+                    unreliable[peer] = state
             if want.holders and now >= want.retry_at:
                 self._ask_next(slot, want, asks, now)
             if not want.holders and not want.asked:
@@ -176,6 +214,10 @@ class Lazy:
             state = self._peers.get(peer)
             if state is not None:
                 state.outbox.iwant(ids)
+        for peer, state in unreliable.items():
+            if not self._memory.pending.of_peer(peer):
+                state.suspect = True
+                self._scores.misbehaved(state.ledger, self._scores.params.broken_promise)
 
     def _ask_next(
         self, slot: Slot, want: Want, asks: dict[PeerId, list[MessageId]], now: float
@@ -183,7 +225,7 @@ class Lazy:
         peer = next(iter(want.holders))
         del want.holders[peer]
         state = self._peers.get(peer)
-        if state is None:
+        if state is None or state.score < self._scores.params.gossip_threshold:
             return
         ids = asks.setdefault(peer, [])
         if self._asking_room(state) > 0 and len(ids) < state.outbox.ids_room():
@@ -194,10 +236,13 @@ class Lazy:
 
     def _announce(self) -> None:
         """Tell ``d_lazy`` subscribers outside mesh and fan-out what is recent (LP-6420 §4.2)."""
+        threshold = self._scores.params.gossip_threshold
         for topic, ids in self._memory.cache.recent().items():
             near = self._mesh.near(topic)
             others = [
-                state for peer, state in self._peers.subscribers(topic).items() if peer not in near
+                state
+                for peer, state in self._peers.subscribers(topic).items()
+                if peer not in near and state.score >= threshold
             ]
             for state in self._rng.sample(others, min(self._params.d_lazy, len(others))):
                 room = self._params.ihave_ids_max - state.ihave_sent

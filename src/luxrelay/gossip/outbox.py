@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from luxrelay.bus import MessageId
+from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.rpc import (
     MESSAGE_ID_WIRE_BYTES,
@@ -46,7 +47,7 @@ class Outbox:
         self._stats = stats
         self._subscriptions: dict[str, bool] = {}
         self._grafts: dict[str, None] = {}
-        self._prunes: dict[str, int] = {}
+        self._prunes: dict[str, tuple[int, Sequence[tuple[PeerId, bytes]]]] = {}
         self._messages: list[bytes] = []
         self._iwant: list[bytes] = []
         self._ihave: list[tuple[int, list[bytes]]] = []
@@ -66,11 +67,20 @@ class Outbox:
         self._prunes.pop(topic, None)
         self._grafts[topic] = None
 
-    def prune(self, topic: str, backoff_s: float) -> None:
-        """Tell the peer that it is not in our mesh of a topic and for how long not to ask."""
+    def prune(
+        self, topic: str, backoff_s: float, suggested: Sequence[tuple[PeerId, bytes]] = ()
+    ) -> None:
+        """Tell the peer that it is not in our mesh of a topic and for how long not to ask.
+
+        Args:
+            topic: The peer's spelling.
+            backoff_s: Seconds.
+            suggested: Other subscribers and their signed records.
+
+        """
         self._grafts.pop(topic, None)
         # Whole seconds, rounded up: a peer that asks early is refused and blamed.
-        self._prunes[topic] = int(-(-backoff_s // 1))
+        self._prunes[topic] = (int(-(-backoff_s // 1)), suggested)
 
     def message(self, fragment: bytes) -> bool:
         """Queue an encoded message; False, and counted, when there is no room."""
@@ -117,8 +127,8 @@ class Outbox:
             packer.add_fragment(encode_subscription(topic, subscribe=subscribe))
         for topic in self._grafts:
             packer.add_control(encode_graft(topic))
-        for topic, backoff_s in self._prunes.items():
-            packer.add_control(encode_prune(topic, backoff_s))
+        for topic, (backoff_s, suggested) in self._prunes.items():
+            packer.add_control(encode_prune(topic, backoff_s, suggested, self._params.rpc_max))
         for fragment in self._messages:
             packer.add_fragment(fragment)
         for body in self._iwant:

@@ -1,6 +1,6 @@
 """`GossipParams`: every number that steers the router, checked as a set when it is built.
 
-Source: LP-6420 §4.1; decisions G1, G13, G14, G15, G21, G25.
+Source: LP-6420 §1.2, §4.1; decisions G1, G13, G14, G15, G21, G25, G26.
 """
 
 from __future__ import annotations
@@ -122,11 +122,21 @@ class GossipParams:
     # Behaviour.
     flood_publish: bool = True
     """Send our own messages to every subscriber, not to the mesh alone (G14)."""
-    invalid_max: float = 0.0
-    """Invalid messages and frames after which a peer is disconnected; 0 turns it off. A stand-in
-    until peers are scored."""
-    invalid_decay: float = 0.99
-    """What a heartbeat leaves of a peer's count of invalid messages, above 0, at most 1."""
+    light: bool = False
+    """We are a light node: no mesh of ours, we are reached by flood publish and IHAVE (G26)."""
+    opportunistic_graft_heartbeats: int = 60
+    """Heartbeats between looks for better peers for a mesh of poor ones (G14)."""
+    opportunistic_graft_peers: int = 2
+    """Better peers grafted at such a look, per topic."""
+    peer_exchange: bool = False
+    """Suggest peers in a PRUNE, and ask the driver to `Dial` those that are suggested to us; the
+    driver has to hand in signed records with `GossipRouter.peer_record` (LP-6420 §1.2, G21)."""
+    px_peers_max: int = 16
+    """Peers suggested in a PRUNE, and taken from one."""
+    px_record_max: int = 2_048
+    """Longest signed peer record, bytes; a longer one is not passed on."""
+    px_dials_max: int = 16
+    """`Dial` asked for in one heartbeat, whoever suggests peers."""
 
     def __post_init__(self) -> None:
         """Refuse a set of numbers that does not fit together; the error names each fault."""
@@ -166,7 +176,7 @@ class GossipParams:
 
     def _range_faults(self) -> list[str]:
         """Return what is wrong with single values."""
-        may_be_zero = {"d_score", "d_out", "d_lazy", "invalid_max"}
+        may_be_zero = {"d_score", "d_out", "d_lazy", "opportunistic_graft_peers"}
         faults = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -187,7 +197,6 @@ class GossipParams:
                 self.history_gossip <= self.history_length,
                 "history_gossip is above history_length",
             ),
-            (self.invalid_decay <= 1, "invalid_decay is above 1"),
             (self.prune_backoff_s <= self.backoff_max_s, "prune_backoff_s is above backoff_max_s"),
             (
                 self.unsubscribe_backoff_s <= self.backoff_max_s,

@@ -11,6 +11,7 @@ from typing import Final
 from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.outbox import Outbox
 from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.score import PeerLedger
 from luxrelay.gossip.stats import GossipStats, PeerStats
 from luxrelay.gossip.topics import fold_topic
 
@@ -21,23 +22,31 @@ class PeerState:
     """One connected peer."""
 
     __slots__ = (
+        "flooded",
         "ihave_heard",
         "ihave_rpcs",
         "ihave_sent",
-        "invalid",
         "iwant_asked",
         "iwant_heard",
+        "ledger",
+        "light",
         "outbound",
         "outbox",
         "peer",
+        "protected",
         "protocol",
+        "record",
         "score",
+        "since",
         "stats",
+        "suspect",
         "topics",
         "wanted",
     )
 
-    def __init__(self, peer: PeerId, protocol: str, *, outbound: bool, outbox: Outbox) -> None:
+    def __init__(
+        self, peer: PeerId, protocol: str, *, outbound: bool, outbox: Outbox, ledger: PeerLedger
+    ) -> None:
         self.peer = peer
         self.protocol = protocol
         self.outbound = outbound
@@ -46,10 +55,21 @@ class PeerState:
         self.topics: dict[str, str] = {}
         """Canonical names of what it subscribes to, each with the peer's own spelling."""
         self.stats = PeerStats()
+        self.since = 0.0
+        """When it connected."""
+        self.ledger = ledger
         self.score = 0.0
-        """Higher is better; everybody is equal until peers are scored."""
-        self.invalid = 0.0
-        """Invalid messages and frames, decaying with each heartbeat."""
+        """As of the last heartbeat or offence; higher is better."""
+        self.suspect = False
+        """An offence was counted since the score was."""
+        self.protected = False
+        """Chosen by the operator: not subject to rotation and diversity."""
+        self.light = False
+        """A light node, which is in no mesh (G26)."""
+        self.record = b""
+        """Its signed peer record; empty when it gave none."""
+        self.flooded = False
+        """A cap on control messages was exceeded since the last heartbeat."""
         self.wanted = 0
         """Ids it was asked for and has not delivered."""
         self.ihave_rpcs = 0
@@ -63,14 +83,14 @@ class PeerState:
         """Return the peer's own spelling of a canonical topic (G5)."""
         return self.topics.get(topic, topic)
 
-    def new_heartbeat(self, decay: float) -> None:
-        """Renew the allowances and let the count of invalid messages decay."""
+    def new_heartbeat(self) -> None:
+        """Renew the allowances."""
         self.ihave_rpcs = 0
         self.ihave_heard = 0
         self.ihave_sent = 0
         self.iwant_asked = 0
         self.iwant_heard = 0
-        self.invalid *= decay
+        self.flooded = False
 
 
 class PeerTable:
@@ -102,10 +122,10 @@ class PeerTable:
         """Return True when no further peer may connect."""
         return len(self._peers) >= self._params.peers_max
 
-    def add(self, peer: PeerId, protocol: str, *, outbound: bool) -> PeerState:
+    def add(self, peer: PeerId, protocol: str, *, outbound: bool, ledger: PeerLedger) -> PeerState:
         """Remember a connected peer and return its fresh state."""
         outbox = Outbox(self._params, self._stats)
-        state = PeerState(peer, protocol, outbound=outbound, outbox=outbox)
+        state = PeerState(peer, protocol, outbound=outbound, outbox=outbox, ledger=ledger)
         self._peers[peer] = state
         return state
 

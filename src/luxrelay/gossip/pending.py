@@ -106,6 +106,10 @@ class PendingTable:
         self._bytes += len(data)
         return pending
 
+    def of_peer(self, peer: PeerId) -> int:
+        """Return how many messages wait that ``peer`` brought first."""
+        return self._by_peer.get(peer, 0)
+
     def note_holder(self, slot: Slot, peer: PeerId) -> bool:
         """Note that ``peer`` has a message of this slot; False when none is in validation."""
         waiting = self._by_slot.get(slot)

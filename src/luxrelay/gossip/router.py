@@ -1,13 +1,14 @@
 """`GossipRouter`: told what happens, it answers with what to do.
 
-Source: LP-6420 §4, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G25, G29.
+Source: LP-6420 §4, §5, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G25, G26, G29.
 """
 
 # Theory of operation
 #
 # Decides: which peers there are, what they follow, which bytes are a frame, when a heartbeat is
-#   due, and when a peer has to go. It hands messages to `flow`, GRAFT and PRUNE to `mesh`, IHAVE
-#   and IWANT to `lazy`, and gathers what they leave in the peers' outboxes.
+#   due, who is heard, and when a peer has to go. It hands messages to `flow`, GRAFT and PRUNE to
+#   `mesh`, IHAVE and IWANT to `lazy`, what they did to `score`, and gathers what they leave in the
+#   peers' outboxes.
 # Does not know: sockets, streams, clocks, signatures, stores. Whether a message is valid is asked
 #   of the driver with `Validate`.
 # Machines and their states:
@@ -17,13 +18,14 @@ Source: LP-6420 §4, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G25, G29.
 #              bytes alone. While in validation further copies wait for the same verdict.
 #   `mesh` and `lazy` describe theirs.
 # Inputs and what they may cause:
-#   peer_connected      Send (our subscriptions) or Disconnect (too many, foreign protocol)
-#   peer_disconnected   nothing
-#   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Disconnect (too many faults)
+#   peer_connected      Send (our subscriptions) or Disconnect (too many, foreign protocol, refused)
+#   peer_disconnected, peer_record, app_score   nothing
+#   peer_role           Send (PRUNE to a light node)
+#   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Dial, Disconnect (score)
 #   subscribe, unsubscribe   Send (subscription, GRAFT or PRUNE)
 #   publish             Send
-#   validated           Send (forward), Deliver, Disconnect (too many faults)
-#   wake                Send (GRAFT, PRUNE, IWANT, IHAVE)
+#   validated           Send (forward), Deliver, Disconnect (score)
+#   wake                Send (GRAFT, PRUNE, IWANT, IHAVE), Disconnect (score)
 # Timers: the heartbeat, and `mesh.hurry_at`. A late `wake` runs one heartbeat, not those that were
 #   missed. All other times (back-off, fan-out, seen, promises, validation) are looked at in the
 #   heartbeat.
@@ -33,8 +35,8 @@ Source: LP-6420 §4, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G25, G29.
 # Deviations from the specification: the id enters the seen set after ACCEPT only, and up to
 #   digests_max envelopes share an id (G1); the seen key has the topic in it (G2); the `0x` spelling
 #   of a namespace topic is the same topic, and a peer is answered in the spelling it uses (G5);
-#   control travels as libp2p's, not as LP-6420 §7.2's codes (G6, G29); no scores yet, `invalid_max`
-#   stands in for them (G16).
+#   control travels as libp2p's, not as LP-6420 §7.2's codes (G6, G29). A score is counted anew at
+#   each heartbeat and after each offence; credit waits for the heartbeat.
 # What else to change when you change this: `luxrelay.net.driver` and `luxrelay.sim` drive it;
 #   tests/property/test_router.py holds the invariants.
 
@@ -45,15 +47,17 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
-from luxrelay.gossip.actions import Action, Disconnect, Send
+from luxrelay.gossip.actions import Action, Dial, Disconnect, Send
 from luxrelay.gossip.flow import Flow
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.identity import PEER_ID_MAX, PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.rpc import Rpc, decode_rpc
+from luxrelay.gossip.score import Scores, ScoreTerms
+from luxrelay.gossip.score_params import ScoreParams
 from luxrelay.gossip.stats import GossipStats
 from luxrelay.gossip.topics import fold_topic, parse_topic
 
@@ -74,23 +78,38 @@ class GossipRouter:
         params: Degrees, timers, bounds.
         rng: The only chance the router draws from; seeded, the router is deterministic.
         own_id: Our peer id; a connection to ourselves is refused.
+        scores: What peers' behaviour is worth; the defaults of the decisions when None.
 
     """
 
-    def __init__(self, params: GossipParams, *, rng: Random, own_id: PeerId) -> None:
+    def __init__(
+        self,
+        params: GossipParams,
+        *,
+        rng: Random,
+        own_id: PeerId,
+        scores: ScoreParams | None = None,
+    ) -> None:
         self._params = params
         self._own_id = own_id
         self._stats = GossipStats()
         self._actions: list[Action] = []
         self._peers = PeerTable(params, self._stats)
         self._memory = Memory(params)
-        self._mesh = Mesh(params, rng, self._peers, self._stats)
+        self._score_params = scores or ScoreParams()
+        self._scores = Scores(
+            self._score_params,
+            heartbeat_s=params.heartbeat_interval_s,
+            topics_max=params.topics_max,
+        )
+        self._mesh = Mesh(params, rng, peers=self._peers, scores=self._scores, stats=self._stats)
         self._lazy = Lazy(
             params,
             rng,
             peers=self._peers,
             mesh=self._mesh,
             memory=self._memory,
+            scores=self._scores,
             stats=self._stats,
         )
         self._flow = Flow(
@@ -99,14 +118,24 @@ class GossipRouter:
             mesh=self._mesh,
             lazy=self._lazy,
             memory=self._memory,
+            scores=self._scores,
             stats=self._stats,
             actions=self._actions,
         )
         self._heartbeat_at: float | None = None
+        self._dials = 0
 
     # Inputs.
 
-    def peer_connected(self, peer: PeerId, protocol: str, outbound: bool, now: float) -> None:
+    def peer_connected(
+        self,
+        peer: PeerId,
+        protocol: str,
+        outbound: bool,
+        now: float,
+        *,
+        protected: bool = False,
+    ) -> None:
         """Greet a peer with our subscriptions, or ask for its disconnection.
 
         Args:
@@ -114,32 +143,61 @@ class GossipRouter:
             protocol: The negotiated stream protocol, one of `PROTOCOLS`.
             outbound: True when we dialed.
             now: Monotonic seconds.
+            protected: True for a peer that the operator chose: what it suggests is followed.
 
         """
         self._start(now)
         state = self._peers.get(peer)
-        if state is not None:
-            state.protocol, state.outbound = protocol, outbound
-        elif peer == self._own_id:
-            self._actions.append(Disconnect(peer=peer, reason="this is ourselves"))
-            return
-        elif protocol not in PROTOCOLS:
-            self._actions.append(
-                Disconnect(peer=peer, reason=f"protocol {protocol[:40]!r} is not spoken here")
-            )
-            return
-        elif self._peers.full():
-            self._actions.append(Disconnect(peer=peer, reason="too many peers"))
-            return
-        else:
-            state = self._peers.add(peer, protocol, outbound=outbound)
+        if state is None:
+            reason, refuse_s = self._refusal(peer, protocol, now)
+            if reason:
+                self._stats.refused += 1
+                self._actions.append(Disconnect(peer=peer, reason=reason, refuse_s=refuse_s))
+                return
+            ledger = self._scores.joined(peer, now)
+            state = self._peers.add(peer, protocol, outbound=outbound, ledger=ledger)
+            state.since = now
+            state.score = self._scores.score(ledger, now)
+        state.protocol, state.outbound, state.protected = protocol, outbound, protected
         for topic in self._mesh.topics:
             state.outbox.subscription(topic, subscribe=True)
 
     def peer_disconnected(self, peer: PeerId, now: float) -> None:
-        """Forget a peer; its back-offs and the messages it brought stay."""
+        """Forget a peer; its back-offs, its penalties and the messages it brought stay."""
         self._start(now)
-        self._forget(peer)
+        self._forget(peer, now)
+
+    def peer_record(self, peer: PeerId, record: bytes) -> bool:
+        """Remember the signed peer record of a connected peer, to suggest it to others (20-03).
+
+        Args:
+            peer: Whose it is.
+            record: As the peer signed it; the driver has checked signature and peer id, and that
+                the peer can be reached at its addresses.
+
+        Returns:
+            False when the peer is not connected or the record is above ``px_record_max``.
+
+        """
+        state = self._peers.get(peer)
+        if state is None or len(record) > self._params.px_record_max:
+            return False
+        state.record = record
+        return True
+
+    def app_score(self, peer: PeerId, score: float, now: float) -> None:
+        """Set what the application thinks of a connected peer (P5); 0 until it says so."""
+        state = self._peers.get(peer)
+        if state is not None:
+            state.ledger.app = score
+            self._judge(state, now)
+
+    def peer_is_light(self, peer: PeerId, now: float) -> None:
+        """Take a peer that said it is a light node out of every mesh (G26)."""
+        state = self._peers.get(peer)
+        if state is not None and not state.light:
+            state.light = True
+            self._mesh.peer_is_light(state, now)
 
     def received(self, peer: PeerId, rpc_bytes: bytes, now: float) -> None:
         """Take in one RPC; whatever it holds, nothing is raised.
@@ -160,12 +218,14 @@ class GossipRouter:
         except RpcError:
             self._flow.malformed(state)
         else:
-            self._subscriptions(state, rpc, now)
-            for topic, data in rpc.messages:
-                self._flow.on_message(state, topic, data, now)
-            self._flow.malformed(state, rpc.malformed)
-            self._control(state, rpc, now)
-        self._judge(state)
+            if rpc.malformed:
+                self._flow.malformed(state, rpc.malformed)
+            if state.score >= self._score_params.accept_threshold:
+                self._hear(state, rpc, now)
+            else:
+                self._stats.unheard += 1
+        if state.suspect:
+            self._judge(state, now)
 
     def subscribe(self, topic: str, now: float) -> None:
         """Follow a topic; does nothing when we do already (20-41).
@@ -177,7 +237,7 @@ class GossipRouter:
         """
         self._start(now)
         name = parse_topic(topic).name
-        if self._mesh.join(name):
+        if self._mesh.join(name, now):
             for state in self._peers:
                 state.outbox.subscription(name, subscribe=True)
 
@@ -186,6 +246,7 @@ class GossipRouter:
         self._start(now)
         name = fold_topic(topic)
         if name is not None and self._mesh.leave(name, now):
+            self._lazy.topic_left(name)
             for state in self._peers:
                 state.outbox.subscription(name, subscribe=False)
 
@@ -212,13 +273,13 @@ class GossipRouter:
         """Let the verdict on a `Validate` have its effect; an unknown token is counted only."""
         self._start(now)
         for state in self._flow.on_verdict(token, kind, now):
-            self._judge(state)
+            self._judge(state, now)
 
     def wake(self, now: float) -> None:
         """Run the heartbeat and the mesh's early grafting when they are due."""
         self._start(now)
         if self._mesh.hurry_at is not None and now >= self._mesh.hurry_at:
-            self._mesh.hurry()
+            self._mesh.hurry(now)
         if self._heartbeat_at is None or now < self._heartbeat_at:
             return
         interval = self._params.heartbeat_interval_s
@@ -228,8 +289,11 @@ class GossipRouter:
         self._memory.expire(now)
         for token in self._memory.pending.overdue(now):
             self._flow.on_verdict(token, VerdictKind.IGNORE, now)
-        for state in self._peers:
-            state.new_heartbeat(self._params.invalid_decay)
+        self._dials = 0
+        self._scores.decay(now)
+        for state in list(self._peers):
+            state.new_heartbeat()
+            self._judge(state, now)
         self._mesh.heartbeat(now)
         self._lazy.heartbeat(now)
         self._memory.cache.shift()
@@ -265,14 +329,29 @@ class GossipRouter:
             cached_bytes=memory.cache.size_bytes,
             wanted=len(self._lazy),
             mesh={topic: len(mesh) for topic, mesh in self._mesh.topics.items()},
-            peers={state.peer: replace(state.stats) for state in self._peers},
+            peers={state.peer: replace(state.stats, score=state.score) for state in self._peers},
         )
+
+    def explain(self, peer: PeerId, now: float) -> ScoreTerms | None:
+        """Return the score of a connected peer with each of its terms; None for a stranger."""
+        state = self._peers.get(peer)
+        return None if state is None else self._scores.explain(state.ledger, now)
 
     # What serves them.
 
     def _start(self, now: float) -> None:
         if self._heartbeat_at is None:
             self._heartbeat_at = now + self._params.heartbeat_initial_s
+
+    def _hear(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        """Take in what a frame holds, its control messages only from a peer of fair score (G16)."""
+        self._subscriptions(state, rpc, now)
+        for topic, data in rpc.messages:
+            self._flow.on_message(state, topic, data, now)
+        if state.score >= self._score_params.graylist_threshold:
+            self._control(state, rpc, now)
+        elif rpc.has_control():
+            self._stats.unheard += 1
 
     def _subscriptions(self, state: PeerState, rpc: Rpc, now: float) -> None:
         for subscribe, spelled in rpc.subscriptions:
@@ -283,7 +362,7 @@ class GossipRouter:
             else:
                 topic = self._peers.unsubscribe(state, spelled)
                 if topic is not None:
-                    self._mesh.peer_unsubscribed(topic, state.peer)
+                    self._mesh.peer_unsubscribed(topic, state, now)
 
     def _control(self, state: PeerState, rpc: Rpc, now: float) -> None:
         for spelled in rpc.graft:
@@ -294,6 +373,8 @@ class GossipRouter:
             topic = fold_topic(spelled)
             if topic is not None:
                 self._mesh.on_prune(topic, state, backoff_s, now)
+        if rpc.suggested and self._params.peer_exchange:
+            self._exchange(state, rpc, now)
         if rpc.iwant:
             self._lazy.on_iwant(state, rpc.iwant)
         if rpc.ihave and self._lazy.hears(state):
@@ -302,15 +383,60 @@ class GossipRouter:
                 if topic in self._mesh.topics:
                     self._lazy.on_ihave(topic, state, ids, now)
 
-    def _judge(self, state: PeerState) -> None:
-        """Have a peer disconnected that has sent too much that is invalid."""
-        limit = self._params.invalid_max
-        if 0 < limit <= state.invalid and self._peers.get(state.peer) is state:
-            self._stats.disconnected += 1
-            self._actions.append(Disconnect(peer=state.peer, reason="too many invalid messages"))
-            self._forget(state.peer)
+    def _exchange(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        """Ask the driver to dial suggested peers, of peers that we trust so far (20-03; G21)."""
+        trusted = state.protected or state.score >= self._score_params.px_threshold
+        for spelled, peer, record in rpc.suggested:
+            suggested = PeerId(peer)
+            if (
+                trusted
+                and fold_topic(spelled) in self._mesh.topics
+                and 0 < len(peer) <= PEER_ID_MAX
+                and 0 < len(record) <= self._params.px_record_max
+                and self._dials < self._params.px_dials_max
+                and suggested != self._own_id
+                and self._peers.get(suggested) is None
+                and not self._peers.full()
+                and not self._scores.refused_s(suggested, now)
+            ):
+                self._dials += 1
+                self._stats.px_dials += 1
+                self._actions.append(Dial(peer=suggested, record=record))
+            else:
+                self._stats.px_refused += 1
 
-    def _forget(self, peer: PeerId) -> None:
-        if self._peers.remove(peer) is not None:
+    def _refusal(self, peer: PeerId, protocol: str, now: float) -> tuple[str, float]:
+        """Return why a peer is not let in and for how long not, or an empty reason."""
+        if peer == self._own_id:
+            return "this is ourselves", 0.0
+        if protocol not in PROTOCOLS:
+            return f"protocol {protocol[:40]!r} is not spoken here", 0.0
+        refused_s = self._scores.refused_s(peer, now)
+        if refused_s:
+            return "its score was too low", refused_s
+        if self._peers.full():
+            return "too many peers", 0.0
+        return "", 0.0
+
+    def _judge(self, state: PeerState, now: float) -> None:
+        """Count a peer's score anew, and have it disconnected when that is too low (G16)."""
+        state.suspect = False
+        state.score = self._scores.score(state.ledger, now)
+        if (
+            state.score < self._score_params.reject_threshold
+            and self._peers.get(state.peer) is state
+        ):
+            self._stats.disconnected += 1
+            refuse_s = self._score_params.refuse_s
+            self._actions.append(
+                Disconnect(peer=state.peer, reason=f"score {state.score:.0f}", refuse_s=refuse_s)
+            )
+            self._scores.refuse(state.ledger, now)
+            self._forget(state.peer, now)
+
+    def _forget(self, peer: PeerId, now: float) -> None:
+        state = self._peers.remove(peer)
+        if state is not None:
             self._mesh.peer_left(peer)
             self._lazy.peer_left(peer)
+            self._scores.left(state.ledger, now)

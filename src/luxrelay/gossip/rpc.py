@@ -30,6 +30,7 @@ from luxrelay.gossip.rpc_pb2 import (
     ControlMessage,
     ControlPrune,
     Message,
+    PeerInfo,
 )
 from luxrelay.gossip.topics import TOPIC_MAX
 
@@ -61,6 +62,13 @@ class Rpc:
     """Topics."""
     prune: list[tuple[str, int]] = field(default_factory=list)
     """Topics and back-off in seconds; 0 when none was given."""
+    suggested: list[tuple[str, bytes, bytes]] = field(default_factory=list)
+    """Topic, peer id and signed peer record of each peer suggested in a PRUNE, the latter two of
+    any length; at most ``px_peers_max`` a PRUNE."""
+
+    def has_control(self) -> bool:
+        """Return True when there is any control message."""
+        return bool(self.ihave or self.iwant or self.graft or self.prune)
 
 
 def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
@@ -68,7 +76,7 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
 
     Args:
         data: One RPC without its length prefix.
-        params: For ``frame_max``, ``subscriptions_max`` and ``controls_max``.
+        params: For ``frame_max``, ``subscriptions_max``, ``controls_max`` and ``px_peers_max``.
 
     Raises:
         RpcError: the bytes are no RPC or exceed a limit.
@@ -96,19 +104,25 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
         else:
             rpc.messages.append((message.topic, message.data))
     if frame.HasField("control"):
-        _take_control(rpc, frame.control, params.controls_max)
+        _take_control(rpc, frame.control, params)
     return rpc
 
 
-def _take_control(rpc: Rpc, control: ControlMessage, controls_max: int) -> None:
+def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> None:
     """Move the control entries into ``rpc``, or raise when there are too many."""
     entries = len(control.ihave) + len(control.iwant) + len(control.graft) + len(control.prune)
-    if entries > controls_max:
+    if entries > params.controls_max:
         raise RpcError(f"{entries} control entries in one frame")
     rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in control.ihave]
     rpc.iwant = [wanted for entry in control.iwant for wanted in entry.messageIDs]
     rpc.graft = [entry.topicID for entry in control.graft]
     rpc.prune = [(entry.topicID, entry.backoff) for entry in control.prune]
+    for entry in control.prune:
+        if entry.peers:
+            rpc.suggested += [
+                (entry.topicID, info.peerID, info.signedPeerRecord)
+                for info in entry.peers[: params.px_peers_max]
+            ]
 
 
 def encode_message(topic: str, data: bytes) -> bytes:
@@ -131,10 +145,29 @@ def encode_graft(topic: str) -> bytes:
     return ControlMessage(graft=[ControlGraft(topicID=topic)]).SerializeToString()
 
 
-def encode_prune(topic: str, backoff_s: int) -> bytes:
-    """Return a control body with one PRUNE and its back-off in whole seconds."""
+def encode_prune(
+    topic: str,
+    backoff_s: int,
+    suggested: Sequence[tuple[bytes, bytes]] = (),
+    rpc_max: int = 64 * 1024,
+) -> bytes:
+    """Return a control body with one PRUNE.
+
+    Args:
+        topic: Topic.
+        backoff_s: Back-off in whole seconds.
+        suggested: Peer ids and signed records; those that do not fit ``rpc_max`` are left out.
+        rpc_max: Longest frame, bytes.
+
+    """
+    room = rpc_max - _CONTROL_OVERHEAD - _ENTRY_OVERHEAD
+    peers = []
+    for peer, record in suggested:
+        room -= len(peer) + len(record) + 16
+        if room >= 0:
+            peers.append(PeerInfo(peerID=peer, signedPeerRecord=record))
     return ControlMessage(
-        prune=[ControlPrune(topicID=topic, backoff=backoff_s)]
+        prune=[ControlPrune(topicID=topic, backoff=backoff_s, peers=peers)]
     ).SerializeToString()
 
 

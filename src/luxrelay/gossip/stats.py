@@ -30,6 +30,10 @@ class PeerStats:
     """GRAFTs it sent during its back-off."""
     promises_broken: int = 0
     """Messages it announced, was asked for and did not deliver in time."""
+    control_floods: int = 0
+    """Heartbeats in which it exceeded a cap on control messages."""
+    score: float = 0.0
+    """Its score as of the last heartbeat or offence."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +84,21 @@ class GossipStats:
     dropped_gossip: int = 0
     """IHAVE and IWANT entries not queued, or thrown out to make room for messages."""
     disconnected: int = 0
-    """Peers the router had disconnected."""
+    """Peers the router had disconnected for their score."""
+    refused: int = 0
+    """Connections refused: too many, another protocol, or a peer that was disconnected lately."""
+    unheard: int = 0
+    """Frames not heard, whole or their control messages, because of the sender's score."""
+    control_floods: int = 0
+    """Heartbeats in which a peer exceeded a cap on control messages, once a peer."""
+    grafts_opportunistic: int = 0
+    """Peers grafted because a mesh was poor."""
+    px_suggested: int = 0
+    """Peers we suggested to others."""
+    px_dials: int = 0
+    """Peers suggested to us that the driver was asked to dial."""
+    px_refused: int = 0
+    """Suggested peers passed over: no record, known, too many, or from a peer of low score."""
 
     pending: int = 0
     """Messages in validation now."""

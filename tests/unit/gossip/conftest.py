@@ -12,16 +12,20 @@ import pytest
 from luxrelay.bus import NamespaceId, VerdictKind
 from luxrelay.gossip import (
     Deliver,
+    Dial,
     Disconnect,
+    Discover,
     GossipParams,
     GossipRouter,
     HeaderAnnouncement,
     MessageType,
     PeerId,
     RelayMessage,
+    ScoreParams,
     Send,
     Validate,
     encode_header_with_blob,
+    relay_message_id,
     topic_for_namespace,
 )
 from luxrelay.gossip.rpc import Rpc, decode_rpc
@@ -33,6 +37,7 @@ from luxrelay.gossip.rpc_pb2 import (
     ControlMessage,
     ControlPrune,
     Message,
+    PeerInfo,
 )
 
 PROTOCOL = "/meshsub/1.1.0"
@@ -84,6 +89,7 @@ def frame(
     iwant: Iterable[list[bytes]] = (),
     graft: Iterable[str] = (),
     prune: Iterable[tuple[str, int]] = (),
+    suggest: Iterable[tuple[bytes, bytes]] = (),
 ) -> bytes:
     """Return an RPC as a peer of ours would write it by hand."""
     subscriptions = [RPC.SubOpts(subscribe=True, topicid=topic) for topic in subscribe]
@@ -92,7 +98,14 @@ def frame(
         ihave=[ControlIHave(topicID=topic, messageIDs=ids) for topic, ids in ihave],
         iwant=[ControlIWant(messageIDs=ids) for ids in iwant],
         graft=[ControlGraft(topicID=topic) for topic in graft],
-        prune=[ControlPrune(topicID=topic, backoff=backoff) for topic, backoff in prune],
+        prune=[
+            ControlPrune(
+                topicID=topic,
+                backoff=backoff,
+                peers=[PeerInfo(peerID=peer, signedPeerRecord=record) for peer, record in suggest],
+            )
+            for topic, backoff in prune
+        ],
     )
     return RPC(
         subscriptions=subscriptions,
@@ -108,6 +121,8 @@ class Drained:
     validate: list[Validate] = field(default_factory=list)
     deliver: list[Deliver] = field(default_factory=list)
     disconnect: list[Disconnect] = field(default_factory=list)
+    dial: list[Dial] = field(default_factory=list)
+    discover: list[Discover] = field(default_factory=list)
     frames: dict[PeerId, list[bytes]] = field(default_factory=dict)
 
     def rpc(self, peer: PeerId) -> Rpc:
@@ -121,6 +136,7 @@ class Drained:
             merged.iwant += part.iwant
             merged.graft += part.graft
             merged.prune += part.prune
+            merged.suggested += part.suggested
         return merged
 
     def receivers(self, data: bytes) -> set[PeerId]:
@@ -131,9 +147,13 @@ class Drained:
 class Desk:
     """One router whose peers are played by the test."""
 
-    def __init__(self, params: GossipParams | None = None, seed: int = 1) -> None:
+    def __init__(
+        self, params: GossipParams | None = None, seed: int = 1, scores: ScoreParams | None = None
+    ) -> None:
         self.params = params or GossipParams()
-        self.router = GossipRouter(self.params, rng=random.Random(seed), own_id=PeerId(b"the desk"))
+        self.router = GossipRouter(
+            self.params, rng=random.Random(seed), own_id=PeerId(b"the desk"), scores=scores
+        )
         self.now = 100.0
 
     def peers(self, count: int, *topics: str, outbound: Iterable[int] = ()) -> list[PeerId]:
@@ -187,6 +207,10 @@ class Desk:
                     drained.deliver.append(action)
                 case Disconnect():
                     drained.disconnect.append(action)
+                case Dial():
+                    drained.dial.append(action)
+                case Discover():
+                    drained.discover.append(action)
         return drained
 
 
@@ -311,6 +335,7 @@ class Kit:
     envelope = staticmethod(envelope)
     header_bytes = staticmethod(header_bytes)
     topic_of = staticmethod(topic_of)
+    id_of = staticmethod(lambda data: relay_message_id(RelayMessage.decode(data)))
     frame = staticmethod(frame)
 
 

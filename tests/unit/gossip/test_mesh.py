@@ -79,7 +79,7 @@ def test_pruning_keeps_the_best_and_enough_outbound(kit: Kit, seed: int) -> None
     count = len(mesh)
     best = list(mesh)[:4]
     for peer in best:
-        mesh[peer].score = 5.0
+        desk.router.app_score(peer, 5.0, desk.now)
     assert len(mesh) > desk.params.d_hi
 
     pruned = desk.heartbeat()

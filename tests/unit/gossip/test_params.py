@@ -36,7 +36,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         ({"heartbeat_interval_s": float("nan")}, "heartbeat_interval_s is nan"),
         ({"fanout_ttl_s": float("inf")}, "fanout_ttl_s is inf"),
         ({"peers_max": 0}, "peers_max is 0"),
-        ({"invalid_decay": 1.1}, "invalid_decay"),
+        ({"px_peers_max": 0}, "px_peers_max is 0"),
         ({"prune_backoff_s": 4000.0}, "prune_backoff_s is above"),
         ({"unsubscribe_backoff_s": 4000.0}, "unsubscribe_backoff_s is above"),
         ({"rpc_max": 1000}, "rpc_max is below"),
@@ -70,6 +70,6 @@ def test_the_small_preset_fits_together() -> None:
 
 def test_a_layer_may_be_off() -> None:
     """Zero turns off what can be done without."""
-    params = GossipParams(d_score=0, d_out=0, d_lazy=0, invalid_max=0)
+    params = GossipParams(d_score=0, d_out=0, d_lazy=0, opportunistic_graft_peers=0)
 
     assert {field.name for field in fields(params)} >= {"d_score", "d_out", "d_lazy"}

@@ -223,45 +223,39 @@ def test_a_frame_of_a_stranger_is_dropped(kit: Kit) -> None:
     assert desk.router.stats().strangers == 1
 
 
-def test_a_peer_with_too_many_faults_is_disconnected(kit: Kit) -> None:
-    """Rejected and malformed messages count up to invalid_max (stand-in for G16)."""
-    desk = kit.Desk(replace(GossipParams(), invalid_max=3))
-    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
-    peers = desk.peers(2, topic)
-    bad = kit.envelope(topic)
-    (validate,) = desk.message(peers[0], topic, bad).validate
-    desk.message(peers[1], topic, bad)
-    desk.receive(peers[0], b"\xff")
-
-    assert desk.verdict(validate, VerdictKind.REJECT).disconnect == []
-    drained = desk.receive(peers[0], b"\xff")
-
-    assert [d.peer for d in drained.disconnect] == [peers[0]]
-    assert list(desk.router.stats().peers) == [peers[1]]
-    assert desk.router.stats().disconnected == 1
-
-
 def test_isolated_faults_are_forgiven(kit: Kit) -> None:
-    """The count decays with each heartbeat, so faults far apart never add up."""
-    desk = kit.Desk(replace(GossipParams(), invalid_max=2, invalid_decay=0.5))
-    (peer,) = desk.peers(1)
-
-    disconnects = []
-    for _ in range(20):
-        disconnects += desk.receive(peer, b"\xff").disconnect
-        desk.heartbeat()
-        desk.heartbeat()
-
-    assert disconnects == []
-    assert desk.router.stats().peers[peer].malformed == 20
-
-
-def test_faults_alone_do_not_disconnect_by_default(kit: Kit) -> None:
-    """invalid_max is off until somebody turns it on."""
+    """Invalid messages decay with each heartbeat, so faults far apart never add up (G18)."""
     desk = kit.Desk()
     (peer,) = desk.peers(1)
 
-    assert [d for _ in range(500) for d in desk.receive(peer, b"\xff").disconnect] == []
+    disconnects = []
+    for _ in range(40):
+        disconnects += desk.receive(peer, b"\xff").disconnect
+        for _ in range(100):
+            desk.heartbeat()
+
+    assert disconnects == []
+    assert desk.router.stats().peers[peer].malformed == 40
+
+
+def test_faults_in_a_row_lead_from_the_mesh_to_the_door(kit: Kit) -> None:
+    """23 unreadable frames disconnect a peer, and it is refused for ten minutes (20-27; G16)."""
+    desk = kit.Desk()
+    (peer,) = desk.peers(1)
+
+    disconnects = [d for _ in range(23) for d in desk.receive(peer, b"\xff").disconnect]
+
+    assert [(d.peer, d.reason, d.refuse_s) for d in disconnects] == [(peer, "score -5290", 600.0)]
+    assert desk.router.stats().peers == {}
+    assert desk.router.stats().disconnected == 1
+    desk.now += 599
+    desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now)
+    (refused,) = desk.drain().disconnect
+    assert refused.refuse_s == pytest.approx(1)
+    desk.now += 2
+    desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now)
+    assert desk.drain().disconnect == []
+    assert list(desk.router.stats().peers) == [peer]
 
 
 def test_the_heartbeat_keeps_its_period(kit: Kit) -> None:
