@@ -56,6 +56,10 @@ bench: setup $(STAMPS)/peers  ## benchmarks, ratios against a limit or a peer of
 chaos: setup  ## kill processes many times over
 	LUXRELAY_CHAOS_ROUNDS=40 $(BIN)/pytest tests/chaos
 
+.PHONY: operations
+operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtool, and test that each fires
+	cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml
+
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
 	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done
@@ -98,4 +102,9 @@ $(STAMPS)/jars: $(STAMPS)/packages src/luxrelay/archive/jars.py
 # What the benchmarks measure us against: Redis by the distribution, NATS by the Go toolchain.
 $(STAMPS)/peers: bench/install_peers.py
 	$(PYTHON) bench/install_peers.py
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/promtool:
+	@command -v promtool >/dev/null 2>&1 || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; }
 	@mkdir -p $(STAMPS) && touch $@

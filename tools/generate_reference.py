@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 NOTE = "<!-- Made by tools/generate_reference.py from the code; do not edit. -->\n\n"
+ROFF_NOTE = '.\\" ' + NOTE.removeprefix("<!-- ").replace(" -->\n", "")
 
 
 def config_page() -> str:
@@ -140,6 +141,44 @@ def _sentence(text: str | None) -> str:
     return words[:1].upper() + words[1:] + "."
 
 
+def manual_page() -> str:
+    """Return luxrelay.1: the command as a manual page, in roff."""
+    lines = [
+        '.TH LUXRELAY 1 "" "LuxRelay" "User commands"',
+        ".SH NAME",
+        "luxrelay \\- a message bus without a master: relays, their store, and their archive",
+        ".SH SYNOPSIS",
+        ".B luxrelay",
+        "COMMAND ...",
+        ".SH DESCRIPTION",
+        "Each command below says what it does, its arguments, and an example.",
+        ".SH COMMANDS",
+    ]
+    for words, parser in _subcommands(build_parser(), []):
+        lines += [f".SS luxrelay {' '.join(words)}", _roff(_sentence(parser.description))]
+        for action in parser._actions:
+            if action.dest == "help":
+                continue
+            names = ", ".join(action.option_strings) or str(action.metavar)
+            value = f" {action.metavar}" if action.option_strings and action.metavar else ""
+            meaning = _sentence((action.help or "") % {"default": action.default})
+            lines += [".TP", f".B {_roff(names + value)}", _roff(meaning)]
+        lines += [".PP", "Example:", _roff((parser.epilog or "").removeprefix("example: "))]
+    lines += [
+        ".SH EXIT STATUS",
+        "0 success, 1 a clear error on standard error, 2 wrong usage, 130 interrupted.",
+        ".SH SEE ALSO",
+        "The documentation in docs/: tutorial, how\\-to, reference, explanation.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _roff(text: str) -> str:
+    """Return text that roff takes for text."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("\n", " ")
+    return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
+
+
 def metrics_page() -> str:
     """Return metrics.md: every metric a node exports, read from a node that has done nothing."""
     lines = ["# Metrics\n", "| name | type | labels | meaning |", "|---|---|---|---|"]
@@ -214,6 +253,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "command.md": command_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "luxrelay.1": manual_page,
 }
 
 
@@ -222,7 +262,8 @@ def main() -> int:
     check = "--check" in sys.argv[1:]
     stale = []
     for name, make in PAGES.items():
-        path, text = FOLDER / name, NOTE + make()
+        note = NOTE if name.endswith(".md") else ROFF_NOTE
+        path, text = FOLDER / name, note + make()
         if not path.exists() or path.read_text() != text:
             stale.append(name)
             if not check:

@@ -11,11 +11,35 @@ import sys
 from collections.abc import Sequence
 
 from luxrelay import __version__
-from luxrelay.cli import demo, doctor, header, keys, node, policy, publish, query, store, vectors
+from luxrelay.cli import (
+    completion,
+    demo,
+    doctor,
+    header,
+    keys,
+    node,
+    policy,
+    publish,
+    query,
+    store,
+    vectors,
+)
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 
-_COMMANDS = (demo, node, keys, header, policy, publish, query, store, vectors, doctor)
+_COMMANDS = (
+    demo,
+    node,
+    keys,
+    header,
+    policy,
+    publish,
+    query,
+    store,
+    vectors,
+    doctor,
+    completion,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
