@@ -36,7 +36,7 @@ def _complete_files(parser: argparse.ArgumentParser) -> None:
             for below in action.choices.values():
                 _complete_files(below)
         elif action.type is Path:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]  how shtab is told
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # how shtab is told
 
 
 def _run(arguments: argparse.Namespace) -> int:
