@@ -8,6 +8,8 @@ STAMPS := .make
 OUT ?= demo-out
 ARGS ?=
 PART ?=
+MESSAGES ?= 1000
+GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
 export PYTHONDONTWRITEBYTECODE = 1
 # A machine's own PYTHONPATH must not leak into the environment.
 unexport PYTHONPATH
@@ -60,6 +62,10 @@ chaos: setup  ## kill processes many times over
 operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtool, and test that each fires
 	cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml
 
+.PHONY: interop
+interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer  ## one mesh with js-libp2p and go-libp2p-pubsub; MESSAGES=50 for a short run
+	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) $(BIN)/pytest tests/interop
+
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
 	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done
@@ -94,6 +100,21 @@ $(STAMPS)/packages: pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,dev]'; \
 	fi
 	@mkdir -p $(STAMPS) && touch $@
+
+# The peers of other languages, for `make interop` and the gossip benchmark.
+$(STAMPS)/interop-js/node_modules: tests/interop/js/package.json tests/interop/js/package-lock.json
+	@command -v npm >/dev/null 2>&1 || { echo "make interop needs Node 20 or later with npm"; exit 1; }
+	@mkdir -p $(STAMPS)/interop-js
+	cp tests/interop/js/package*.json $(STAMPS)/interop-js && cd $(STAMPS)/interop-js && npm ci --loglevel=error --no-audit --no-fund
+	@touch $@
+
+$(STAMPS)/interop-js/peer.mjs: $(wildcard tests/interop/js/*.mjs) $(STAMPS)/interop-js/node_modules
+	cp tests/interop/js/*.mjs $(STAMPS)/interop-js && touch $@
+
+$(STAMPS)/interop-go-peer: $(wildcard tests/interop/go/*)
+	@command -v $(GO) >/dev/null 2>&1 || { echo "make interop needs Go; name it: make GO=/path/to/go interop"; exit 1; }
+	@mkdir -p $(STAMPS)
+	cd tests/interop/go && CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(CURDIR)/$@ .
 
 $(STAMPS)/jars: $(STAMPS)/packages src/luxrelay/archive/jars.py
 	$(BIN)/python -m luxrelay.archive.jars

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from luxrelay.errors import ConfigError
+from luxrelay.gossip import PROTOCOLS
 
 DEFAULT_PORT: Final = 9640
 """TCP port of the gossip host, apart from any other Lux network (G29, 20-56)."""
-MESHSUB: Final = "/meshsub/1.1.0"
-"""The pubsub protocol we offer and accept (G29)."""
+MESHSUB: Final = PROTOCOLS
+"""The pubsub protocols we offer and accept, best first (G29)."""
 COALESCED_BYTES: Final = 65_507
 """64 KiB less the framing: one write becomes one Yamux frame inside one Noise message."""
 

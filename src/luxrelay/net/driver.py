@@ -111,7 +111,8 @@ class GossipDriver:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._host.handle(MESHSUB, self._serve_inbound)
+                for protocol in MESHSUB:
+                    self._host.handle(protocol, self._serve_inbound)
                 nursery.start_soon(self._keep_time)
                 nursery.start_soon(self._judge)
                 nursery.start_soon(self._watch_connections)
@@ -119,7 +120,8 @@ class GossipDriver:
                     nursery.start_soon(self._redialler.keep, address, peer)
                 task_status.started(None)
         finally:
-            self._host.unhandle(MESHSUB)
+            for protocol in MESHSUB:
+                self._host.unhandle(protocol)
             self._nursery = None
             for link in self._links.values():
                 link.close()
@@ -297,7 +299,7 @@ class GossipDriver:
                     return
                 began = trio.current_time()
                 try:
-                    stream = await self._host.open_stream(link.peer, MESHSUB)
+                    stream = await self._host.open_stream(link.peer, *MESHSUB)
                 except NetError:
                     failures += 1
                     await trio.sleep(_RETRY_S * 2**failures)
@@ -326,7 +328,7 @@ class GossipDriver:
             async with trio.open_nursery() as nursery:
                 link.attach(stream, writer, nursery.cancel_scope)
                 dialled = self._host.dialled(link.peer)
-                self._router.peer_connected(link.peer, MESHSUB, dialled, self._clock())
+                self._router.peer_connected(link.peer, stream.protocol, dialled, self._clock())
                 self._act()
                 nursery.start_soon(_until_over, stream, nursery.cancel_scope)
                 end = await writer.run()

@@ -123,10 +123,10 @@ class _BoundedHost(BasicHost):
         await handler(net_stream)
 
     async def new_stream(self, peer_id: ID, protocol_ids: Sequence[TProtocol]) -> INetStream:
-        """A stream of the first protocol, over the newest connection.
+        """A stream of the first protocol the peer speaks, over the newest connection.
 
         Raises:
-            StreamFailure: The peer does not speak it, or is not connected.
+            StreamFailure: The peer speaks none, or is not connected.
 
         """
         network = self.get_network()
@@ -136,14 +136,15 @@ class _BoundedHost(BasicHost):
             raise StreamFailure(f"{peer_id} is not connected")
         stream = await live[-1].new_stream()  # the newest: an older one may be dead unnoticed
         try:
-            await select_protocol(stream, protocol_ids[0], network.config.handshake_timeout_s)
+            timeout_s = network.config.handshake_timeout_s
+            protocol = await select_protocol(stream, protocol_ids, timeout_s)
         except MultiselectClientError as error:
-            raise StreamFailure(f"{peer_id} does not speak {protocol_ids[0]}") from error
+            raise StreamFailure(f"{peer_id} speaks none of {protocol_ids}") from error
         except BaseException:
             with shielded(_FAREWELL_S):
                 await stream.reset()
             raise
-        stream.set_protocol(protocol_ids[0])
+        stream.set_protocol(TProtocol(protocol))
         return stream
 
 
@@ -320,23 +321,24 @@ class RelayHost:
             self._dialling.pop(peer).set()
         return peer
 
-    async def open_stream(self, peer: PeerId, protocol: str) -> RelayStream:
-        """A stream of ``protocol`` to a connected peer.
+    async def open_stream(self, peer: PeerId, *protocols: str) -> RelayStream:
+        """A stream to a connected peer, of the first of ``protocols`` that it speaks.
 
         Raises:
-            NetError: There is no connection, or the peer does not speak the protocol.
+            NetError: There is no connection, or the peer speaks none of the protocols.
 
         """
         if not self.is_connected(peer):
             raise NetError("The peer is not connected", where=peer_text(peer))
         try:
             with trio.fail_after(2 * self.config.handshake_timeout_s):
-                stream = await self._host.new_stream(ID(peer), [TProtocol(protocol)])
+                names = [TProtocol(protocol) for protocol in protocols]
+                stream = await self._host.new_stream(ID(peer), names)
         except (BaseLibp2pError, trio.TooSlowError, KeyError) as error:
             raise NetError(
-                f"The peer opens no stream for {protocol}", where=peer_text(peer)
+                f"The peer opens no stream for {' or '.join(protocols)}", where=peer_text(peer)
             ) from error
-        return RelayStream(stream, protocol)
+        return RelayStream(stream, str(stream.get_protocol()))
 
     async def disconnect(self, peer: PeerId) -> None:
         """All connections with the peer are closed."""

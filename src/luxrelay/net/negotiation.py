@@ -9,6 +9,7 @@ one choice of each.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from libp2p.abc import IMultiselectCommunicator, IMuxedConn, IRawConnection, ISecureConn
@@ -100,17 +101,16 @@ class LineCommunicator(IMultiselectCommunicator):
         return data
 
 
-async def select_protocol(duplex: Duplex, protocol: str, timeout_s: float) -> None:
-    """The peer agreed to speak ``protocol``.
+async def select_protocol(duplex: Duplex, protocols: Sequence[str], timeout_s: float) -> str:
+    """The first of ``protocols`` that the peer agreed to speak.
 
     Raises:
-        MultiselectClientError: It did not, or not in time.
+        MultiselectClientError: It speaks none of them, or did not say so in time.
 
     """
     client = MultiselectClient()
-    await client.select_one_of(
-        [TProtocol(protocol)], LineCommunicator(duplex), math.ceil(timeout_s)
-    )
+    names = [TProtocol(protocol) for protocol in protocols]
+    return str(await client.select_one_of(names, LineCommunicator(duplex), math.ceil(timeout_s)))
 
 
 class MuxerFactory(Protocol):
@@ -135,7 +135,7 @@ class NoiseYamuxUpgrader(TransportUpgrader):
 
     async def _agree(self, duplex: Duplex, protocol: str, *, initiator: bool) -> None:
         if initiator:
-            await select_protocol(duplex, protocol, self._timeout_s)
+            await select_protocol(duplex, [protocol], self._timeout_s)
             return
         server = Multiselect({TProtocol(protocol): None})
         await server.negotiate(LineCommunicator(duplex), math.ceil(self._timeout_s))

@@ -54,7 +54,7 @@ class RawPubsubPeer:
         """The relay has been told that we want these topics."""
         await self.send_rpc(subscription_rpc(topics))
 
-    async def open_stream(self, protocol: str = MESHSUB) -> RelayStream:
+    async def open_stream(self, protocol: str = MESHSUB[0]) -> RelayStream:
         """A further stream to the relay."""
         return await self.host.open_stream(self.relay, protocol)
 
@@ -109,9 +109,10 @@ async def raw_pubsub_peer(
                 await trio.sleep_forever()
             await peers[0].serve(stream)
 
-        host.handle(MESHSUB, serve)
+        for protocol in MESHSUB:
+            host.handle(protocol, serve)
         relay = await host.dial(address)
-        peer = RawPubsubPeer(host, relay, await host.open_stream(relay, MESHSUB))
+        peer = RawPubsubPeer(host, relay, await host.open_stream(relay, *MESHSUB))
         peers.append(peer)
         waiting.set()
         if topics:

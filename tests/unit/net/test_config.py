@@ -14,7 +14,7 @@ from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
 def test_default_port_and_protocol() -> None:
     """The gossip host has a port and a protocol of its own (20-56)."""
     assert NetConfig().listen == ("/ip4/0.0.0.0/tcp/9640",)
-    assert (DEFAULT_PORT, MESHSUB) == (9640, "/meshsub/1.1.0")
+    assert (DEFAULT_PORT, MESHSUB) == (9640, ("/meshsub/1.2.0", "/meshsub/1.1.0"))
 
 
 def test_default_connection_numbers() -> None:

@@ -102,7 +102,7 @@ async def test_agree_on_protocol() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.negotiate, LineCommunicator(far), 5)
-        await select_protocol(near, "/a/1", 5.0)
+        await select_protocol(near, ["/a/1"], 5.0)
 
 
 async def test_refuse_protocol_nobody_speaks() -> None:
@@ -113,7 +113,7 @@ async def test_refuse_protocol_nobody_speaks() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.negotiate, LineCommunicator(far), 50)
         with pytest.raises(MultiselectClientError):
-            await select_protocol(near, "/b/1", 5.0)
+            await select_protocol(near, ["/b/1"], 5.0)
         nursery.cancel_scope.cancel()
 
 
@@ -123,6 +123,6 @@ async def test_give_up_on_silence() -> None:
     began = trio.current_time()
 
     with pytest.raises(MultiselectClientError):
-        await select_protocol(near, "/a/1", 5.0)
+        await select_protocol(near, ["/a/1"], 5.0)
 
     assert trio.current_time() - began == pytest.approx(5.0)
