@@ -48,6 +48,10 @@ def wycheproof() -> Callable[[str], list[dict[str, Any]]]:
     return groups
 
 
+UNLIMITED = {f"{layer}_messages_per_s": 0 for layer in ("peer", "node", "namespace", "sender")}
+"""Limits of a node whose test is not about limits: it sends faster than people do."""
+
+
 class NodeProcess:
     """A relay as users run it: the command, a configuration file, a data folder."""
 
@@ -61,6 +65,7 @@ class NodeProcess:
             "store": {"ttl_ms": 3_600_000},
             "sync": {"listen": "127.0.0.1:0", "interval_ms": 300, "allow_publish": True},
             "http": {"listen": "127.0.0.1:0"},
+            "limits": dict(UNLIMITED),
         }
         self.topics = ["/chat/1/room"]
         self.process: subprocess.Popen[bytes] | None = None

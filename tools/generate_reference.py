@@ -23,6 +23,7 @@ from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.catch_up import CatchUpTotals
 from luxrelay.node.metrics import NodeCollector, Sources
+from luxrelay.node.rates import LAYERS
 from luxrelay.node.settings import KEYS
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
@@ -222,6 +223,7 @@ def _idle_metrics() -> list[Metric]:
         uptime_s=lambda: 0.0,
         clock_ms=lambda: now_ms,
         catch_up=lambda: dict.fromkeys(CatchUpTotals.__slots__, 0),
+        rates=lambda: dict.fromkeys(LAYERS, 0),
     )
     return list(NodeCollector(sources).collect())
 

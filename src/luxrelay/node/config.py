@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
+from luxrelay.node.rates import rate_of
 from luxrelay.node.settings import KEYS
 
 NAMESPACES_MAX: Final = 1024
@@ -67,6 +69,7 @@ class NodeConfig:
     allow_publish: bool
     allow_handoff: bool
     http_listen: str
+    limits: LimitConfig
     namespaces: tuple[NamespaceEntry, ...]
 
 
@@ -116,7 +119,7 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
     _refuse_unknown(document, lines)
     values = {
         section: _section_values(section, _table(document, section, lines), lines)
-        for section in ("node", "gossip", "store", "sync", "http")
+        for section in ("node", "gossip", "store", "sync", "http", "limits")
     }
     node, gossip, store, sync, http = (
         values[s] for s in ("node", "gossip", "store", "sync", "http")
@@ -151,7 +154,18 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         allow_publish=sync["allow_publish"],
         allow_handoff=sync["allow_handoff"],
         http_listen=http["listen"],
+        limits=_limits(values["limits"]),
         namespaces=_namespaces(document, lines, base),
+    )
+
+
+def _limits(values: Mapping[str, int]) -> LimitConfig:
+    return LimitConfig(
+        peer=rate_of(values["peer_messages_per_s"]),
+        everything=rate_of(values["node_messages_per_s"]),
+        namespace=rate_of(values["namespace_messages_per_s"]),
+        sender=rate_of(values["sender_messages_per_s"]),
+        burst_factor=values["burst_s"],
     )
 
 

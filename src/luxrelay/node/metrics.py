@@ -50,6 +50,7 @@ class Sources:
     uptime_s: Callable[[], float]
     clock_ms: Callable[[], int]
     catch_up: Callable[[], dict[str, int]]
+    rates: Callable[[], dict[str, int]]
 
 
 class NodeMetrics:
@@ -96,6 +97,14 @@ def _messages(sources: Sources) -> Iterable[Metric]:
     for (door, kind, code), count in sorted(sources.doors.counts.snapshot().items()):
         verdicts.add_metric((door, kind.name.lower(), code.name.lower()), count)
     yield verdicts
+    refused = CounterMetricFamily(
+        "luxrelay_rate_limited",
+        "Live messages that a rate refused, by layer (peer, global, namespace, sender).",
+        labels=("layer",),
+    )
+    for layer, count in sorted(sources.rates().items()):
+        refused.add_metric((layer,), count)
+    yield refused
     buckets, total_ms = sources.doors.latency.snapshot()
     for name in ("relay_message_latency_ms", "luxda_relay_latency_ms"):
         yield HistogramMetricFamily(

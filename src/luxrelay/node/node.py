@@ -43,6 +43,7 @@ from luxrelay.node.logs import log, start_logging
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.observe import Observer, Views
 from luxrelay.node.policies import load_registry
+from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
@@ -86,6 +87,7 @@ class _Parts:
     """What one relay is made of."""
 
     store: RelayStore
+    rates: NodeRates
     doors: Doors
     host: RelayHost
     driver: GossipDriver
@@ -115,6 +117,7 @@ class Node:
         with ExitStack() as stack:
             store = RelayStore.open(folder.store, self._store_config(), now_ms=wall_ms())
             stack.callback(store.close)
+            rates = NodeRates(self._config.limits, time.monotonic)
             judge = Judge(
                 StoreKnowledge(store),
                 self._policies,
@@ -124,9 +127,10 @@ class Node:
                 ),
                 wall_ms,
                 registry=registry,
+                rates=rates,
             )
             stack.callback(judge.close)
-            parts = self._assemble(identity, store, judge)
+            parts = self._assemble(identity, store, judge, rates)
             await self._serve(folder, parts, task_status)
 
     def _store_config(self) -> RelayStoreConfig:
@@ -138,7 +142,9 @@ class Node:
             namespace_quota_bytes=self._config.namespace_quota_bytes or None,
         )
 
-    def _assemble(self, identity: SigningKey, store: RelayStore, judge: Judge) -> _Parts:
+    def _assemble(
+        self, identity: SigningKey, store: RelayStore, judge: Judge, rates: NodeRates
+    ) -> _Parts:
         config = self._config
         net_config = net_config_of(config)
         host = RelayHost(identity.seed, net_config)
@@ -167,6 +173,7 @@ class Node:
         publisher = doors if config.allow_publish else None
         return _Parts(
             store=store,
+            rates=rates,
             doors=doors,
             host=host,
             driver=driver,
@@ -269,6 +276,7 @@ class Node:
                 uptime_s=uptime,
                 clock_ms=wall_ms,
                 catch_up=parts.catch_up.totals,
+                rates=parts.rates.refused,
             )
         )
 

@@ -325,6 +325,48 @@ KEYS: Final = (
         "Where /metrics, /healthz and /status answer; port 0 takes a free one.",
     ),
     Key(
+        "limits",
+        "peer_messages_per_s",
+        1000,
+        "messages/s",
+        _whole(0, 10_000_000),
+        "Live messages that one gossip peer may bring; 0 for no limit (LP-6422, G20).",
+    ),
+    Key(
+        "limits",
+        "node_messages_per_s",
+        100_000,
+        "messages/s",
+        _whole(0, 10_000_000),
+        "Live messages that this node takes from everybody together; 0 for no limit.",
+    ),
+    Key(
+        "limits",
+        "namespace_messages_per_s",
+        100,
+        "messages/s",
+        _whole(0, 10_000_000),
+        "Live messages of one namespace with its lanes, where no policy_file says it; 0 for no "
+        "limit.",
+    ),
+    Key(
+        "limits",
+        "sender_messages_per_s",
+        10,
+        "messages/s",
+        _whole(0, 10_000_000),
+        "Live messages of one sender; a good reputation doubles it, a bad one halves it (S8); "
+        "0 for no limit.",
+    ),
+    Key(
+        "limits",
+        "burst_s",
+        3,
+        "seconds",
+        _whole(1, 3600),
+        "How many seconds' worth may come at once (S1).",
+    ),
+    Key(
         "namespace",
         "content_topic",
         "",

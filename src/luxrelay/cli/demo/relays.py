@@ -155,6 +155,8 @@ class RelayProcess:
             "allow_publish = true",
             "[http]",
             'listen = "127.0.0.1:0"',
+            "[limits]  # the demo sends as fast as it can",
+            *(f"{layer}_messages_per_s = 0" for layer in ("peer", "node", "namespace", "sender")),
         ]
         for topic in self._topics:
             lines += ["[[namespace]]", f"content_topic = {json.dumps(topic)}"]

@@ -107,10 +107,7 @@ class Doors:
 
     def gossip(self, batch: Sequence[Validate]) -> list[VerdictKind]:
         """Return the verdict kinds on a batch from peers; accepted ones are durable."""
-        found = [
-            ingest(item.topic, item.message, item.peer, inline_blob_max=self._inline_blob_max)
-            for item in batch
-        ]
+        found = [self._arrived(item) for item in batch]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
         judged = iter(self._pass(candidates, self._judge.judge(candidates, LIVE_RULES)))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
@@ -153,7 +150,7 @@ class Doors:
         """
         found = [_served(message, parent) for message in messages]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
-        judged = iter(self._pass(candidates, self._judge.judge(candidates, SYNC_RULES)))
+        judged = iter(self._pass(candidates, self._judge.judge(candidates, SYNC_RULES, live=False)))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
         for verdict in verdicts:
             self.counts.add("sync", verdict)
@@ -165,6 +162,12 @@ class Doors:
         A full store is no fault: a sender can fill it, and its metric says so.
         """
         return self._fault
+
+    def _arrived(self, item: Validate) -> Candidate | Verdict:
+        admitted = self._judge.admit(item.peer, len(item.data))
+        if not admitted.accepted:
+            return admitted
+        return ingest(item.topic, item.message, item.peer, inline_blob_max=self._inline_blob_max)
 
     def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
         written = write(self._store, candidates, verdicts, self._clock_ms())

@@ -19,9 +19,11 @@ from luxrelay.bus import (
     ACCEPTED,
     Code,
     ContentId,
+    MsgHeader,
     NamespaceId,
     ValidationContext,
     Verdict,
+    VerdictKind,
     check_blob,
     verify_header,
 )
@@ -30,6 +32,7 @@ from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
 from luxrelay.bus.semantics import PROVEN_RULES, ContextRule, check_context, signature_verdict
 from luxrelay.bus.verdict import ignore, reject
+from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.ingest import PolicyHashes
 from luxrelay.store import RelayStore
@@ -92,6 +95,7 @@ class Judge:
         clock_ms: Callable[[], int],
         *,
         registry: PolicySource | None = None,
+        rates: NodeRates | None = None,
     ) -> None:
         """Take the store to ask, the policies in force, the bounds and the wall clock.
 
@@ -101,6 +105,7 @@ class Judge:
             config: Bounds.
             clock_ms: The wall clock, Unix milliseconds.
             registry: Full policies; a namespace it knows is checked by them.
+            rates: Limits of live messages; None limits nothing.
 
         """
         self._known = known
@@ -108,20 +113,35 @@ class Judge:
         self._config = config
         self._clock_ms = clock_ms
         self._registry = registry
+        self._rates = rates
         self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="verify")
 
     def close(self) -> None:
         """End the verifying threads."""
         self._pool.shutdown()
 
-    def judge(self, candidates: Sequence[Candidate], rules: Iterable[ContextRule]) -> list[Verdict]:
+    def admit(self, peer: bytes, size: int) -> Verdict:
+        """Return whether a peer may bring one more message now, before anything is parsed (G20)."""
+        if self._rates is None or self._rates.admit(peer, size):
+            return ACCEPTED
+        return ignore(Code.RATE_LIMITED, "the peer sends more than it may (LP-6422)")
+
+    def judge(
+        self,
+        candidates: Sequence[Candidate],
+        rules: Iterable[ContextRule],
+        *,
+        live: bool = True,
+    ) -> list[Verdict]:
         """Return the verdict on each candidate, in order.
 
-        A duplicate inside the group is found by the store, which keeps the first.
+        A duplicate inside the group is found by the store, which keeps the first. Rates are
+        those of live messages; history is not measured by them.
         """
         now_ms = self._clock_ms()
         ordered = tuple(rules)
-        contexts = [self._context(candidate, now_ms) for candidate in candidates]
+        rates = self._rates if live else None
+        contexts = [self._context(candidate, now_ms, rates) for candidate in candidates]
         verdicts = [
             self._cheap(candidate, context, ordered)
             for candidate, context in zip(candidates, contexts, strict=True)
@@ -130,13 +150,14 @@ class Judge:
         checked = self._signatures([candidates[i] for i in open_at])
         for index, verdict in zip(open_at, checked, strict=True):
             if verdict.accepted:
-                header, context = candidates[index].header, contexts[index]
-                verdicts[index] = check_context(header, context, PROVEN_RULES)
+                verdicts[index] = _proven(candidates[index], contexts[index], rates)
             else:
                 verdicts[index] = verdict
         return verdicts
 
-    def _context(self, candidate: Candidate, now_ms: int) -> ValidationContext:
+    def _context(
+        self, candidate: Candidate, now_ms: int, rates: NodeRates | None
+    ) -> ValidationContext:
         header, parent = candidate.header, candidate.parent
         hashes = self._policies.get(parent, frozenset())
         policies: dict[bytes, NamespacePolicy] = {}
@@ -145,6 +166,12 @@ class Judge:
             records = self._registry.in_force(parent, seq, header.timestamp)
             policies = {record.policy_hash: record.policy for record in records}
             hashes = hashes | policies.keys()
+
+        def over_limit(header: MsgHeader) -> bool:
+            return rates is not None and rates.over(
+                header, parent, policies.get(header.policy_hash)
+            )
+
         return ValidationContext(
             now_ms=now_ms,
             parent=parent,
@@ -153,6 +180,7 @@ class Judge:
             contiguous_seq=self._known.contiguous_seq(header.namespace_id),
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
+            over_limit=None if rates is None else over_limit,
         )
 
     def _cheap(
@@ -192,3 +220,19 @@ class Judge:
         network = self._config.bound_network
         holds = verify_header_bound(header, network) if network else verify_header(header)
         return signature_verdict(holds=holds)
+
+
+def _proven(candidate: Candidate, context: ValidationContext, rates: NodeRates | None) -> Verdict:
+    """Return the verdict on a message whose sender is known for certain."""
+    header = candidate.header
+    verdict = check_context(header, context, PROVEN_RULES)
+    if rates is None:
+        return verdict
+    if not verdict.accepted:
+        if verdict.kind is VerdictKind.REJECT:
+            rates.record(header.sender_pub_key, good=False)
+        return verdict
+    if not rates.charge(header, candidate.parent, context.policies.get(header.policy_hash)):
+        return ignore(Code.RATE_LIMITED, "a rate is used up (LP-6422, G20)")
+    rates.record(header.sender_pub_key, good=True)
+    return verdict

@@ -1,0 +1,116 @@
+"""The rate limits of a node for threads: one lock around the pure limiter, and what counts.
+
+The doors of a node work in several threads. A message is admitted by its peer's bucket before
+anything of it is parsed, looked at before its signature, and charged after it (G20), so that
+nobody spends another sender's tokens by claiming its key. History that a relay serves is not
+measured here: its bandwidth is the sync room's.
+
+*Reputation*: only what a sender has proven to be its own counts, for or against it.
+
+Source: LP-6422; decisions G20, S1, S8, S9.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus.limits import (
+    IMPACT_ACCEPTED,
+    IMPACT_INVALID,
+    UNLIMITED,
+    Layer,
+    LimitConfig,
+    Rate,
+    RateLimiter,
+)
+from luxrelay.bus.policy import NamespacePolicy
+
+
+def rate_of(per_second: int) -> Rate:
+    """Return a rate in messages a second; 0 stands for no limit."""
+    return Rate(per_second or UNLIMITED)
+
+
+def policy_rate(policy: NamespacePolicy) -> Rate:
+    """Return what a namespace's policy allows; 0 in a policy allows nothing."""
+    return Rate(
+        policy.messages_per_second,
+        policy.bytes_per_second,
+        burst_messages=policy.burst_messages,
+    )
+
+
+class NodeRates:
+    """The four layers of LP-6422, for the doors that take live messages; any thread may call."""
+
+    def __init__(self, config: LimitConfig, clock: Callable[[], float]) -> None:
+        """Start with full buckets; ``clock`` gives monotonic seconds."""
+        self._limiter = RateLimiter(config)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._refused: Counter[str] = Counter({layer.value: 0 for layer in Layer})
+
+    def admit(self, peer: bytes, size: int) -> bool:
+        """Take one message of ``size`` bytes from a peer's bucket, or say that it is empty."""
+        with self._lock:
+            admitted = self._limiter.admit_peer(peer, size, self._clock())
+            if not admitted:
+                self._refused[Layer.PEER.value] += 1
+        return admitted
+
+    def over(self, header: MsgHeader, parent: NamespaceId, policy: NamespacePolicy | None) -> bool:
+        """Return True when a layer would refuse the message; nothing is taken."""
+        with self._lock:
+            return self._note(
+                self._limiter.peek(
+                    parent,
+                    header.sender_pub_key,
+                    size_of(header),
+                    self._clock(),
+                    namespace_rate=policy_rate(policy) if policy else None,
+                )
+            )
+
+    def charge(
+        self, header: MsgHeader, parent: NamespaceId, policy: NamespacePolicy | None
+    ) -> bool:
+        """Take a proven message from every layer; False when one refuses, and nothing is taken."""
+        with self._lock:
+            return not self._note(
+                self._limiter.charge(
+                    parent,
+                    header.sender_pub_key,
+                    size_of(header),
+                    self._clock(),
+                    namespace_rate=policy_rate(policy) if policy else None,
+                )
+            )
+
+    def record(self, sender: bytes, *, good: bool) -> None:
+        """Count what a sender has proven to be its own, for it or against it (S8)."""
+        with self._lock:
+            impact = IMPACT_ACCEPTED if good else IMPACT_INVALID
+            self._limiter.reputation.record(sender, impact, self._clock())
+
+    def refused(self) -> dict[str, int]:
+        """Return how many messages each layer refused."""
+        with self._lock:
+            return dict(self._refused)
+
+    def _note(self, layer: Layer | None) -> bool:
+        if layer is not None:
+            self._refused[layer.value] += 1
+        return layer is not None
+
+
+def size_of(header: MsgHeader) -> int:
+    """Return what a message weighs: header and payload, bytes."""
+    return len(header.encode()) + header.blob_len
+
+
+LAYERS: Final = tuple(layer.value for layer in Layer)
+"""What a message is measured against, as its metric names it."""
