@@ -52,6 +52,11 @@ class SeenSet:
         entry = self._slots.get(slot)
         return entry is not None and len(entry[1]) >= self._digests_max
 
+    def count(self, slot: Slot) -> int:
+        """Return how many messages of this slot were accepted."""
+        entry = self._slots.get(slot)
+        return 0 if entry is None else len(entry[1])
+
     def add(self, slot: Slot, digest: EnvelopeDigest, now: float) -> bool:
         """Note an accepted message; False when it is known or its slot is full."""
         if digest in self._digests:

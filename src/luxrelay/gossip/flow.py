@@ -6,6 +6,7 @@ Source: LP-6420 §4.2, §4.3, §5; decisions G1, G2, G3, G4, G16, G19.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -20,6 +21,7 @@ from luxrelay.gossip.envelope import (
     RelayMessage,
     relay_message_id,
 )
+from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
@@ -238,16 +240,28 @@ class Flow:
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
             return
-        for peer, state in mesh.items():
-            if (
-                peer not in pending.senders
-                and peer not in pending.holders
-                and state.outbox.message(cached.wire(state.spell(topic)))
-            ):
-                self._stats.forwarded += 1
+        self._forward(mesh, pending, cached)
         if self._memory.delivered.add(message_id, now):
             self._stats.delivered += 1
             self._actions.append(Deliver(topic=topic, data=pending.data, message_id=message_id))
+
+    def _forward(
+        self, mesh: Mapping[PeerId, PeerState], pending: Pending, cached: CachedMessage
+    ) -> None:
+        """Send an accepted message to the mesh, but to nobody known to have it (20-19)."""
+        topic, message_id = pending.slot
+        large = len(pending.data) >= self._params.idontwant_size_min
+        first = self._memory.seen_of(pending.kind).count(pending.slot) == 1
+        for peer, state in mesh.items():
+            if peer in pending.senders or peer in pending.holders:
+                continue
+            if state.declined and first and message_id in state.declined:
+                self._stats.idontwant_heeded += 1
+                continue
+            if large:
+                self._lazy.decline(state, message_id)
+            if state.outbox.message(cached.wire(state.spell(topic))):
+                self._stats.forwarded += 1
 
     def _keep(self, slot: Slot, data: bytes) -> CachedMessage:
         cached = CachedMessage(slot[0], slot[1], encode_message(slot[0], data))

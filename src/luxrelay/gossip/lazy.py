@@ -1,12 +1,12 @@
-"""Announce and ask: IHAVE to a few peers outside the mesh, IWANT for what we missed.
+"""Announce, ask and decline: IHAVE to a few peers, IWANT for what we missed, IDONTWANT.
 
-Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16.
+Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16, G29; gossipsub v1.1, v1.2.
 """
 
 # Theory of operation
 #
-# Decides: to whom recent ids are announced, which announced ids are asked of whom, and what is sent
-#   again on request.
+# Decides: to whom recent ids are announced, which announced ids are asked of whom, what is sent
+#   again on request, and which large messages are declined to whom (gossipsub 1.2).
 # Does not know: whether a message is valid; it looks ids up in what was accepted, in what is in
 #   validation and in the message cache.
 # Machines and their states: each id on a topic is unknown, wanted, or known. Wanted means asked of
@@ -20,9 +20,11 @@ Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16.
 #   wanting; `kept` ends one peer's promise; `peer_left` and `topic_left` forget; `heartbeat` asks,
 #   counts broken promises and announces. Peers below the gossip threshold are not heard, asked or
 #   told (G16).
-# Timers: none of its own; `heartbeat(now)`.
+# Timers: none of its own; `heartbeat(now)`. What a peer declines is remembered for
+#   idontwant_heartbeats.
 # Bounds, per peer and heartbeat: ihave_messages_max RPCs with IHAVE heard, ihave_ids_max ids in
-#   them looked up, asked of it and announced to it, iwant_ids_max ids looked up for it. Over all:
+#   them looked up, asked of it and announced to it, iwant_ids_max ids looked up for it,
+#   idontwant_ids_max ids declined by it. Over all:
 #   wanted_max ids wanted, wanted_peer_max asked of one peer, iwant_retransmit_max sends of a
 #   message to a peer.
 # Deviations from the specification: an id is asked of one holder a heartbeat, not of all at once:
@@ -30,7 +32,12 @@ Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16.
 #   each. Promises are per id, not one chosen id a request. D_lazy is literal, without gossipsub's
 #   factor of a quarter of all peers (LP-6420 §4.1). A heartbeat in which promises break is one
 #   offence however many they are: with a promise for each id a slow link would look like an attack.
-#   It is none while messages of that peer wait for verdicts here: then it is we who are slow.
+#   A message is declined when it was accepted, not when its first copy arrived: ids name slots
+#   (LP-6420 §4.3), so a forged copy would keep the true one away (G1). For the same reason a peer's
+#   IDONTWANT holds back only the first message of a slot here; of two candidates that exclude each
+#   other on two sides of the network, sync brings the second.
+#   A broken promise is no offence while messages of that peer wait for verdicts here: then it is
+#   we who are slow.
 # What else to change when you change this: `flow` uses the holders, so that a message does not go
 #   to peers known to have it.
 
@@ -91,6 +98,7 @@ class Lazy:
         self._memory = memory
         self._stats = stats
         self._wants: dict[Slot, Want] = {}
+        self._beats = 0
 
     def __len__(self) -> int:
         return len(self._wants)
@@ -160,6 +168,23 @@ class Lazy:
                     message.count_sent(state.peer)
                     self._stats.iwant_served += 1
 
+    def on_idontwant(self, state: PeerState, ids: Sequence[bytes]) -> None:
+        """Remember what a peer does not want to be sent (20-36)."""
+        heard = ids[: max(0, self._params.idontwant_ids_max - state.declined_heard)]
+        state.declined_heard += len(heard)
+        if len(heard) < len(ids):
+            self._stats.idontwant_refused += len(ids) - len(heard)
+            self.flooded(state)
+        for raw in heard:
+            if len(raw) == ID_BYTES and raw not in state.declined:
+                state.declined[raw] = self._beats
+
+    def decline(self, state: PeerState, message_id: MessageId) -> None:
+        """Tell a peer that speaks 1.2 not to send a message."""
+        if state.declines:
+            state.outbox.idontwant(message_id)
+            self._stats.idontwant_sent += 1
+
     def arrived(self, slot: Slot) -> dict[PeerId, None]:
         """End the wanting of an id; return the peers that announced it."""
         want = self._wants.pop(slot, None)
@@ -192,6 +217,10 @@ class Lazy:
 
     def heartbeat(self, now: float) -> None:
         """Count broken promises, ask the next holders, announce what is recent."""
+        self._beats += 1
+        for state in self._peers:
+            if state.declined:
+                state.forget_declined(self._beats - self._params.idontwant_heartbeats + 1)
         self._retry(now)
         self._announce()
 

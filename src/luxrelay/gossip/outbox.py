@@ -14,6 +14,7 @@ from luxrelay.gossip.rpc import (
     MESSAGE_ID_WIRE_BYTES,
     RpcPacker,
     encode_graft,
+    encode_idontwant,
     encode_ihave,
     encode_iwant,
     encode_prune,
@@ -33,6 +34,7 @@ class Outbox:
     __slots__ = (
         "_bytes",
         "_grafts",
+        "_idontwant",
         "_ihave",
         "_iwant",
         "_messages",
@@ -49,6 +51,7 @@ class Outbox:
         self._grafts: dict[str, None] = {}
         self._prunes: dict[str, tuple[int, Sequence[tuple[PeerId, bytes]]]] = {}
         self._messages: list[bytes] = []
+        self._idontwant: list[MessageId] = []
         self._iwant: list[bytes] = []
         self._ihave: list[tuple[int, list[bytes]]] = []
         self._bytes = 0
@@ -94,6 +97,14 @@ class Outbox:
         self._bytes += size
         return True
 
+    def idontwant(self, message_id: MessageId) -> None:
+        """Decline a message, when there is room."""
+        if self._bytes + MESSAGE_ID_WIRE_BYTES <= self._params.queue_bytes_max:
+            self._idontwant.append(message_id)
+            self._bytes += MESSAGE_ID_WIRE_BYTES
+        else:
+            self._stats.dropped_gossip += 1
+
     def ids_room(self) -> int:
         """Return how many ids can be asked for before the queue is full."""
         return max(0, self._params.queue_bytes_max - self._bytes) // (MESSAGE_ID_WIRE_BYTES * 2)
@@ -117,18 +128,18 @@ class Outbox:
     def take_frames(self) -> list[bytes]:
         """Return everything that waits as frames, and wait for nothing more.
 
-        Order: subscriptions, then who is in the mesh, then messages, then what was asked, then
-        announcements. A peer reads a GRAFT with the subscription that justifies it before it.
+        Order: subscriptions, then who is in the mesh, then what we decline, in a frame that ends
+        there and so overtakes the messages; then messages, then what was asked, then announcements.
+        A peer reads a GRAFT with the subscription that justifies it before it.
         """
         if not (self._bytes or self._subscriptions or self._grafts or self._prunes):
             return []
         packer = RpcPacker(self._params.rpc_max)
-        for topic, subscribe in self._subscriptions.items():
-            packer.add_fragment(encode_subscription(topic, subscribe=subscribe))
-        for topic in self._grafts:
-            packer.add_control(encode_graft(topic))
-        for topic, (backoff_s, suggested) in self._prunes.items():
-            packer.add_control(encode_prune(topic, backoff_s, suggested, self._params.rpc_max))
+        self._pack_mesh(packer)
+        if self._idontwant:
+            for body in encode_idontwant(self._idontwant, self._params.rpc_max):
+                packer.add_control(body)
+            packer.cut()
         for fragment in self._messages:
             packer.add_fragment(fragment)
         for body in self._iwant:
@@ -140,10 +151,19 @@ class Outbox:
         self._grafts = {}
         self._prunes = {}
         self._messages = []
+        self._idontwant = []
         self._iwant = []
         self._ihave = []
         self._bytes = 0
         return packer.finish()
+
+    def _pack_mesh(self, packer: RpcPacker) -> None:
+        for topic, subscribe in self._subscriptions.items():
+            packer.add_fragment(encode_subscription(topic, subscribe=subscribe))
+        for topic in self._grafts:
+            packer.add_control(encode_graft(topic))
+        for topic, (backoff_s, suggested) in self._prunes.items():
+            packer.add_control(encode_prune(topic, backoff_s, suggested, self._params.rpc_max))
 
     def _drop_announcements(self) -> None:
         for count, bodies in self._ihave:

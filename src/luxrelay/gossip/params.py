@@ -95,6 +95,13 @@ class GossipParams:
     """Times the same message is sent to the same peer on request."""
     iwant_followup_s: float = 3.0
     """Seconds a peer has to deliver what it announced and was asked for."""
+    idontwant_size_min: int = 1_024
+    """Size of a message, bytes, from which mesh peers are told not to send it once it is accepted
+    (gossipsub 1.2); above ``message_max`` nobody is told."""
+    idontwant_ids_max: int = 1_000
+    """Ids that a peer may decline per heartbeat."""
+    idontwant_heartbeats: int = 3
+    """Heartbeats for which an id stays declined."""
     wanted_max: int = 50_000
     """Ids asked for and not yet received."""
     wanted_peer_max: int = 5_000

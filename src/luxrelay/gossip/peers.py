@@ -22,6 +22,9 @@ class PeerState:
     """One connected peer."""
 
     __slots__ = (
+        "declined",
+        "declined_heard",
+        "declines",
         "flooded",
         "ihave_heard",
         "ihave_rpcs",
@@ -70,6 +73,12 @@ class PeerState:
         """Its signed peer record; empty when it gave none."""
         self.flooded = False
         """A cap on control messages was exceeded since the last heartbeat."""
+        self.declined: dict[bytes, int] = {}
+        """Ids it does not want, each with the heartbeat in which it said so; the oldest first."""
+        self.declined_heard = 0
+        """How many since the last heartbeat."""
+        self.declines = False
+        """It speaks gossipsub 1.2 and so heeds what we decline."""
         self.wanted = 0
         """Ids it was asked for and has not delivered."""
         self.ihave_rpcs = 0
@@ -90,7 +99,16 @@ class PeerState:
         self.ihave_sent = 0
         self.iwant_asked = 0
         self.iwant_heard = 0
+        self.declined_heard = 0
         self.flooded = False
+
+    def forget_declined(self, before: int) -> None:
+        """Forget what was declined before a heartbeat."""
+        while self.declined:
+            oldest = next(iter(self.declined))
+            if self.declined[oldest] >= before:
+                return
+            del self.declined[oldest]
 
 
 class PeerTable:

@@ -6,9 +6,9 @@ Source: LP-6420 §4, §5, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G25
 # Theory of operation
 #
 # Decides: which peers there are, what they follow, which bytes are a frame, when a heartbeat is
-#   due, who is heard, and when a peer has to go. It hands messages to `flow`, GRAFT and PRUNE to
-#   `mesh`, IHAVE and IWANT to `lazy`, what they did to `score`, and gathers what they leave in the
-#   peers' outboxes.
+#   due, who is heard, and when a peer has to go. It hands messages to `flow`, everything else in a
+#   frame through `control` to `mesh` and `lazy`, what peers did to `score`, and gathers what they
+#   leave in the peers' outboxes.
 # Does not know: sockets, streams, clocks, signatures, stores. Whether a message is valid is asked
 #   of the driver with `Validate`.
 # Machines and their states:
@@ -47,9 +47,10 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
-from luxrelay.gossip.actions import Action, Dial, Disconnect, Send
+from luxrelay.gossip.actions import Action, Disconnect, Send
+from luxrelay.gossip.control import Control
 from luxrelay.gossip.flow import Flow
-from luxrelay.gossip.identity import PEER_ID_MAX, PeerId
+from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from random import Random
 
 PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
-"""What we speak, best first (G29). 1.2 adds IDONTWANT, which a peer may ignore."""
+"""What we speak, best first (G29). 1.2 adds IDONTWANT, which only a peer that speaks it is sent."""
 
 
 class GossipRouter:
@@ -122,8 +123,17 @@ class GossipRouter:
             stats=self._stats,
             actions=self._actions,
         )
+        self._control = Control(
+            params,
+            own_id=own_id,
+            peers=self._peers,
+            mesh=self._mesh,
+            lazy=self._lazy,
+            scores=self._scores,
+            stats=self._stats,
+            actions=self._actions,
+        )
         self._heartbeat_at: float | None = None
-        self._dials = 0
 
     # Inputs.
 
@@ -159,6 +169,7 @@ class GossipRouter:
             state.since = now
             state.score = self._scores.score(ledger, now)
         state.protocol, state.outbound, state.protected = protocol, outbound, protected
+        state.declines = protocol == PROTOCOLS[0]
         for topic in self._mesh.topics:
             state.outbox.subscription(topic, subscribe=True)
 
@@ -289,7 +300,7 @@ class GossipRouter:
         self._memory.expire(now)
         for token in self._memory.pending.overdue(now):
             self._flow.on_verdict(token, VerdictKind.IGNORE, now)
-        self._dials = 0
+        self._control.heartbeat()
         self._scores.decay(now)
         for state in list(self._peers):
             state.new_heartbeat()
@@ -345,65 +356,13 @@ class GossipRouter:
 
     def _hear(self, state: PeerState, rpc: Rpc, now: float) -> None:
         """Take in what a frame holds, its control messages only from a peer of fair score (G16)."""
-        self._subscriptions(state, rpc, now)
+        self._control.subscriptions(state, rpc, now)
         for topic, data in rpc.messages:
             self._flow.on_message(state, topic, data, now)
         if state.score >= self._score_params.graylist_threshold:
-            self._control(state, rpc, now)
+            self._control.hear(state, rpc, now)
         elif rpc.has_control():
             self._stats.unheard += 1
-
-    def _subscriptions(self, state: PeerState, rpc: Rpc, now: float) -> None:
-        for subscribe, spelled in rpc.subscriptions:
-            if subscribe:
-                topic = self._peers.subscribe(state, spelled)
-                if topic is not None:
-                    self._mesh.peer_subscribed(topic, now)
-            else:
-                topic = self._peers.unsubscribe(state, spelled)
-                if topic is not None:
-                    self._mesh.peer_unsubscribed(topic, state, now)
-
-    def _control(self, state: PeerState, rpc: Rpc, now: float) -> None:
-        for spelled in rpc.graft:
-            topic = fold_topic(spelled)
-            if topic is not None:
-                self._mesh.on_graft(topic, state, now)
-        for spelled, backoff_s in rpc.prune:
-            topic = fold_topic(spelled)
-            if topic is not None:
-                self._mesh.on_prune(topic, state, backoff_s, now)
-        if rpc.suggested and self._params.peer_exchange:
-            self._exchange(state, rpc, now)
-        if rpc.iwant:
-            self._lazy.on_iwant(state, rpc.iwant)
-        if rpc.ihave and self._lazy.hears(state):
-            for spelled, ids in rpc.ihave:
-                topic = fold_topic(spelled)
-                if topic in self._mesh.topics:
-                    self._lazy.on_ihave(topic, state, ids, now)
-
-    def _exchange(self, state: PeerState, rpc: Rpc, now: float) -> None:
-        """Ask the driver to dial suggested peers, of peers that we trust so far (20-03; G21)."""
-        trusted = state.protected or state.score >= self._score_params.px_threshold
-        for spelled, peer, record in rpc.suggested:
-            suggested = PeerId(peer)
-            if (
-                trusted
-                and fold_topic(spelled) in self._mesh.topics
-                and 0 < len(peer) <= PEER_ID_MAX
-                and 0 < len(record) <= self._params.px_record_max
-                and self._dials < self._params.px_dials_max
-                and suggested != self._own_id
-                and self._peers.get(suggested) is None
-                and not self._peers.full()
-                and not self._scores.refused_s(suggested, now)
-            ):
-                self._dials += 1
-                self._stats.px_dials += 1
-                self._actions.append(Dial(peer=suggested, record=record))
-            else:
-                self._stats.px_refused += 1
 
     def _refusal(self, peer: PeerId, protocol: str, now: float) -> tuple[str, float]:
         """Return why a peer is not let in and for how long not, or an empty reason."""

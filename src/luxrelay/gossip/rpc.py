@@ -25,6 +25,7 @@ from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
     ControlGraft,
+    ControlIDontWant,
     ControlIHave,
     ControlIWant,
     ControlMessage,
@@ -58,6 +59,8 @@ class Rpc:
     """Topic and announced ids, of any length."""
     iwant: list[bytes] = field(default_factory=list)
     """Ids asked for, of any length."""
+    idontwant: list[bytes] = field(default_factory=list)
+    """Ids not to be sent, of any length (gossipsub 1.2)."""
     graft: list[str] = field(default_factory=list)
     """Topics."""
     prune: list[tuple[str, int]] = field(default_factory=list)
@@ -68,7 +71,7 @@ class Rpc:
 
     def has_control(self) -> bool:
         """Return True when there is any control message."""
-        return bool(self.ihave or self.iwant or self.graft or self.prune)
+        return bool(self.ihave or self.iwant or self.idontwant or self.graft or self.prune)
 
 
 def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
@@ -110,11 +113,18 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
 
 def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> None:
     """Move the control entries into ``rpc``, or raise when there are too many."""
-    entries = len(control.ihave) + len(control.iwant) + len(control.graft) + len(control.prune)
+    entries = (
+        len(control.ihave)
+        + len(control.iwant)
+        + len(control.idontwant)
+        + len(control.graft)
+        + len(control.prune)
+    )
     if entries > params.controls_max:
         raise RpcError(f"{entries} control entries in one frame")
     rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in control.ihave]
     rpc.iwant = [wanted for entry in control.iwant for wanted in entry.messageIDs]
+    rpc.idontwant = [spared for entry in control.idontwant for spared in entry.messageIDs]
     rpc.graft = [entry.topicID for entry in control.graft]
     rpc.prune = [(entry.topicID, entry.backoff) for entry in control.prune]
     for entry in control.prune:
@@ -187,6 +197,14 @@ def encode_iwant(ids: Sequence[MessageId], rpc_max: int) -> list[bytes]:
     ]
 
 
+def encode_idontwant(ids: Sequence[MessageId], rpc_max: int) -> list[bytes]:
+    """Return control bodies that decline ``ids``, each small enough for a frame of its own."""
+    return [
+        ControlMessage(idontwant=[ControlIDontWant(messageIDs=part)]).SerializeToString()
+        for part in _split(ids, rpc_max)
+    ]
+
+
 def _split(ids: Sequence[MessageId], rpc_max: int) -> list[Sequence[MessageId]]:
     size = max(1, (rpc_max - _CONTROL_OVERHEAD - _ENTRY_OVERHEAD) // MESSAGE_ID_WIRE_BYTES)
     return [ids[start : start + size] for start in range(0, len(ids), size)]
@@ -224,6 +242,10 @@ class RpcPacker:
             self._flush()
         self._control.append(body)
         self._control_size += size
+
+    def cut(self) -> None:
+        """End the frame, so that what was added travels ahead of what follows."""
+        self._flush()
 
     def finish(self) -> list[bytes]:
         """Return the frames."""

@@ -150,6 +150,7 @@ class ControlMessage(_message.Message):
     IWANT_FIELD_NUMBER: _builtins.int
     GRAFT_FIELD_NUMBER: _builtins.int
     PRUNE_FIELD_NUMBER: _builtins.int
+    IDONTWANT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ihave(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControlIHave]: ...
     @_builtins.property
@@ -158,6 +159,8 @@ class ControlMessage(_message.Message):
     def graft(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControlGraft]: ...
     @_builtins.property
     def prune(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControlPrune]: ...
+    @_builtins.property
+    def idontwant(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControlIDontWant]: ...
     def __init__(
         self,
         *,
@@ -165,10 +168,11 @@ class ControlMessage(_message.Message):
         iwant: _abc.Iterable[Global___ControlIWant] | None = ...,
         graft: _abc.Iterable[Global___ControlGraft] | None = ...,
         prune: _abc.Iterable[Global___ControlPrune] | None = ...,
+        idontwant: _abc.Iterable[Global___ControlIDontWant] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["graft", b"graft", "ihave", b"ihave", "iwant", b"iwant", "prune", b"prune"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["graft", b"graft", "idontwant", b"idontwant", "ihave", b"ihave", "iwant", b"iwant", "prune", b"prune"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -218,6 +222,26 @@ class ControlIWant(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControlIWant: _TypeAlias = ControlIWant  # noqa: Y015
+
+@_typing.final
+class ControlIDontWant(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGEIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messageIDs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        messageIDs: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messageIDs", b"messageIDs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControlIDontWant: _TypeAlias = ControlIDontWant  # noqa: Y015
 
 @_typing.final
 class ControlGraft(_message.Message):

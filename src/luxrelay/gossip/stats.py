@@ -77,6 +77,12 @@ class GossipStats:
     """Messages sent on request."""
     iwant_refused: int = 0
     """Ids in IWANTs beyond a cap, and messages asked for too often."""
+    idontwant_sent: int = 0
+    """Messages declined to peers, once a peer."""
+    idontwant_heeded: int = 0
+    """Messages not forwarded because the peer had declined them."""
+    idontwant_refused: int = 0
+    """Ids that peers declined beyond a cap."""
     promises_broken: int = 0
     """Messages announced, asked for and not delivered in time."""
     dropped_messages: int = 0

@@ -32,6 +32,7 @@ from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
     ControlGraft,
+    ControlIDontWant,
     ControlIHave,
     ControlIWant,
     ControlMessage,
@@ -90,6 +91,7 @@ def frame(
     graft: Iterable[str] = (),
     prune: Iterable[tuple[str, int]] = (),
     suggest: Iterable[tuple[bytes, bytes]] = (),
+    idontwant: Iterable[list[bytes]] = (),
 ) -> bytes:
     """Return an RPC as a peer of ours would write it by hand."""
     subscriptions = [RPC.SubOpts(subscribe=True, topicid=topic) for topic in subscribe]
@@ -97,6 +99,7 @@ def frame(
     control = ControlMessage(
         ihave=[ControlIHave(topicID=topic, messageIDs=ids) for topic, ids in ihave],
         iwant=[ControlIWant(messageIDs=ids) for ids in iwant],
+        idontwant=[ControlIDontWant(messageIDs=ids) for ids in idontwant],
         graft=[ControlGraft(topicID=topic) for topic in graft],
         prune=[
             ControlPrune(
@@ -134,6 +137,7 @@ class Drained:
             merged.messages += part.messages
             merged.ihave += [(topic, list(ids)) for topic, ids in part.ihave]
             merged.iwant += part.iwant
+            merged.idontwant += part.idontwant
             merged.graft += part.graft
             merged.prune += part.prune
             merged.suggested += part.suggested
@@ -156,12 +160,18 @@ class Desk:
         )
         self.now = 100.0
 
-    def peers(self, count: int, *topics: str, outbound: Iterable[int] = ()) -> list[PeerId]:
+    def peers(
+        self,
+        count: int,
+        *topics: str,
+        outbound: Iterable[int] = (),
+        protocol: str = PROTOCOL,
+    ) -> list[PeerId]:
         """Connect peers that subscribe to topics, and forget what that caused."""
         made = [peer_id(number) for number in range(count)]
         dialed = set(outbound)
         for number, peer in enumerate(made):
-            self.router.peer_connected(peer, PROTOCOL, number in dialed, self.now)
+            self.router.peer_connected(peer, protocol, number in dialed, self.now)
             if topics:
                 self.router.received(peer, frame(subscribe=topics), self.now)
         self.now += self.params.graft_delay_s

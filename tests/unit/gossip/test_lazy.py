@@ -284,3 +284,75 @@ def test_a_message_arrives_by_gossip_alone(kit: Kit, liars: int) -> None:
 
     assert len(world.delivered[0]) == 1
     assert all(len(delivered) == 1 for delivered in world.delivered[1:source])
+
+
+LARGE = bytes(1_000)
+"""A blob that makes a message one to be declined."""
+
+
+def test_large_messages_are_declined_once_accepted(kit: Kit) -> None:
+    """Mesh peers of 1.2 are told not to send it, ahead of the message itself (gossipsub 1.2)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    source, other, old = desk.peers(3, topic, protocol="/meshsub/1.2.0")
+    desk.router.peer_connected(old, "/meshsub/1.1.0", False, desk.now)
+    desk.drain()
+    data = kit.envelope(topic, blob=LARGE)
+
+    waiting = desk.message(source, topic, data)
+    assert all(waiting.rpc(peer).idontwant == [] for peer in (source, other, old))
+    spread = desk.verdict(waiting.validate[0], VerdictKind.ACCEPT)
+
+    assert spread.rpc(other).idontwant == [kit.id_of(data)]
+    first, second = spread.frames[other]
+    assert len(first) < 100 < len(second)
+    assert spread.rpc(source).idontwant == spread.rpc(old).idontwant == []
+    small = desk.accept(source, topic, kit.envelope(topic, 2))
+    assert small.rpc(other).idontwant == []
+    assert desk.router.stats().idontwant_sent == 1
+
+
+def test_a_forged_large_message_declines_nothing(kit: Kit) -> None:
+    """Only an accepted message is declined, so a forged copy keeps nothing away (G1; 20-22)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    source, other = desk.peers(2, topic, protocol="/meshsub/1.2.0")
+    (validate,) = desk.message(source, topic, kit.envelope(topic, blob=LARGE)).validate
+
+    assert desk.verdict(validate, VerdictKind.REJECT).rpc(other).idontwant == []
+
+
+def test_what_a_peer_declines_is_not_forwarded_to_it(kit: Kit) -> None:
+    """IDONTWANT holds for a few heartbeats, for the first message of a slot (gossipsub 1.2)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    source, other = desk.peers(2, topic)
+    one, twin = kit.envelope(topic, 1), kit.envelope(topic, 1, salt=5)
+    late = kit.envelope(topic, 2)
+    desk.receive(other, kit.frame(idontwant=[[kit.id_of(one), b"short"], [kit.id_of(late)]]))
+
+    assert desk.accept(source, topic, one).receivers(one) == set()
+    assert desk.accept(source, topic, twin).receivers(twin) == {other}
+    for _ in range(desk.params.idontwant_heartbeats):
+        desk.heartbeat()
+    assert desk.accept(source, topic, late).receivers(late) == {other}
+    assert desk.router.stats().idontwant_heeded == 1
+
+
+def test_declined_ids_are_bounded(kit: Kit) -> None:
+    """idontwant_ids_max a heartbeat; more is refused and an offence (20-36)."""
+    desk = kit.Desk(replace(GossipParams(), idontwant_ids_max=5))
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    state = desk.router._peers.get(peer)
+
+    for beat in range(6):
+        ids = [bytes([beat, n]) * 16 for n in range(4)]
+        for _ in range(3):
+            desk.receive(peer, kit.frame(idontwant=[ids]))
+        assert len(state.declined) <= 5 * (desk.params.idontwant_heartbeats + 1)
+        desk.heartbeat()
+
+    assert desk.router.stats().idontwant_refused == 6 * 7
+    assert desk.router.stats().control_floods == 6
+    assert desk.router.explain(peer, desk.now).offences > 6

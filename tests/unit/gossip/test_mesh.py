@@ -314,3 +314,98 @@ def test_topics_and_fanouts_are_bounded(kit: Kit) -> None:
 
     with pytest.raises(GossipArgumentError, match="2 topics"):
         desk.router.subscribe(kit.topic_of(3), desk.now)
+
+
+def test_a_poor_mesh_takes_better_peers_in(kit: Kit) -> None:
+    """Every 60 heartbeats a mesh with a median below 1 grafts two peers above it (G14)."""
+    params = replace(GossipParams(), opportunistic_graft_heartbeats=4)
+    desk = kit.Desk(params)
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    peers = desk.peers(20, topic, outbound=(0, 1))
+    desk.heartbeat()
+    mesh = desk.router._mesh.topics[topic]
+    before = set(mesh)
+    outside = [peer for peer in peers if peer not in before][:3]
+    for peer in outside:
+        desk.router.app_score(peer, 7.0, desk.now)
+
+    desk.heartbeat()
+    assert set(mesh) == before
+    desk.heartbeat()
+
+    assert len(set(mesh) - before) == 2
+    assert set(mesh) - before <= set(outside)
+    assert desk.router.stats().grafts_opportunistic == 2
+
+
+def test_a_good_mesh_is_left_alone(kit: Kit) -> None:
+    """A median at the threshold needs no better peers."""
+    desk = kit.Desk(replace(GossipParams(), opportunistic_graft_heartbeats=1))
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    peers = desk.peers(20, topic, outbound=(0, 1))
+    for peer in peers:
+        desk.router.app_score(peer, 1.0, desk.now)
+    desk.heartbeat()
+    mesh = desk.router._mesh.topics[topic]
+    before = set(mesh)
+    desk.router.app_score(next(p for p in peers if p not in before), 50.0, desk.now)
+
+    desk.heartbeat()
+
+    assert set(mesh) == before
+
+
+def test_light_nodes_are_in_no_mesh(kit: Kit) -> None:
+    """A light node is pruned, not grafted, refused, and still published to (G26; 20-01)."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    light, other = desk.peers(2, topic)
+    mesh = desk.router._mesh.topics[topic]
+    assert set(mesh) == {light, other}
+
+    desk.router.peer_is_light(light, desk.now)
+    assert desk.drain().rpc(light).prune == [(topic, 60)]
+    desk.router.peer_is_light(light, desk.now)
+    assert desk.drain().frames == {}
+    desk.now += 100
+    desk.heartbeat()
+    refused = desk.receive(light, kit.frame(graft=[topic])).rpc(light)
+
+    assert refused.prune == [(topic, 60)]
+    assert set(mesh) == {other}
+    assert desk.router.publish(topic, kit.envelope(topic), desk.now) == 2
+
+
+def test_a_light_node_has_no_mesh_and_still_hears(kit: Kit) -> None:
+    """It grafts nobody, refuses GRAFTs, and gets what others publish and announce (G26; 20-01)."""
+    params = replace(GossipParams(), light=True, flood_publish=False)
+    desk = kit.Desk(params)
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    desk.heartbeat()
+
+    refused = desk.receive(peer, kit.frame(graft=[topic])).rpc(peer)
+    assert refused.prune == [(topic, 60)]
+    assert desk.router.stats().mesh[topic] == 0
+    assert len(desk.accept(peer, topic, kit.envelope(topic)).deliver) == 1
+    data = kit.envelope(topic, 2)
+    asked = desk.receive(peer, kit.frame(ihave=[(topic, [kit.id_of(data)])])).rpc(peer).iwant
+    assert asked == [kit.id_of(data)]
+    assert desk.router.publish(topic, kit.envelope(topic, 3), desk.now) == 1
+
+
+def test_a_fan_out_drops_whom_it_should_not_publish_to(kit: Kit) -> None:
+    """A peer below the publish threshold leaves the fan-out and another takes its place (G16)."""
+    desk = kit.Desk(replace(GossipParams(), flood_publish=False, d=2, d_lo=2, d_score=1, d_out=1))
+    topic = kit.topic_of(1)
+    desk.peers(3, topic)
+    assert desk.router.publish(topic, kit.envelope(topic, 1), desk.now) == 2
+    fanout = desk.router._mesh.fanouts[topic]
+    first = set(fanout.peers)
+    bad = min(first)
+
+    desk.router.app_score(bad, -1.0, desk.now)
+    desk.heartbeat()
+
+    assert len(fanout.peers) == 2
+    assert set(fanout.peers) & first == first - {bad}
