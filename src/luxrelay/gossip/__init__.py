@@ -9,6 +9,7 @@ from luxrelay.gossip.announcements import (
     decode_header_with_blob,
     encode_header_with_blob,
 )
+from luxrelay.gossip.diversity import DiversityParams
 from luxrelay.gossip.envelope import (
     ENVELOPE_MAX,
     PAYLOAD_MAX,
@@ -18,6 +19,7 @@ from luxrelay.gossip.envelope import (
 )
 from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
 from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.places import Place, PlaceResolver, PlaceTable
 from luxrelay.gossip.router import PROTOCOLS, GossipRouter
 from luxrelay.gossip.score import ScoreTerms, TopicTerms
 from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
@@ -42,6 +44,7 @@ __all__ = [
     "Dial",
     "Disconnect",
     "Discover",
+    "DiversityParams",
     "GossipParams",
     "GossipRouter",
     "GossipStats",
@@ -49,6 +52,9 @@ __all__ = [
     "MessageType",
     "PeerId",
     "PeerStats",
+    "Place",
+    "PlaceResolver",
+    "PlaceTable",
     "RelayMessage",
     "ScoreParams",
     "ScoreTerms",

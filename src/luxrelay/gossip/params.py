@@ -129,6 +129,9 @@ class GossipParams:
     # Behaviour.
     flood_publish: bool = True
     """Send our own messages to every subscriber, not to the mesh alone (G14)."""
+    exempt_loopback: bool = False
+    """Peers on this machine are neither a crowd at one address nor one network: for development
+    networks only (G23)."""
     light: bool = False
     """We are a light node: no mesh of ours, we are reached by flood publish and IHAVE (G26)."""
     opportunistic_graft_heartbeats: int = 60

@@ -1,6 +1,7 @@
 """`GossipRouter`: told what happens, it answers with what to do.
 
-Source: LP-6420 §4, §5, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G25, G26, G29.
+Source: LP-6420 §4, §5, §6, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G21, G25,
+G26, G29.
 """
 
 # Theory of operation
@@ -25,7 +26,7 @@ Source: LP-6420 §4, §5, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G25
 #   subscribe, unsubscribe   Send (subscription, GRAFT or PRUNE)
 #   publish             Send
 #   validated           Send (forward), Deliver, Disconnect (score)
-#   wake                Send (GRAFT, PRUNE, IWANT, IHAVE), Disconnect (score)
+#   wake                Send (GRAFT, PRUNE, IWANT, IHAVE), Disconnect (score, rotation), Discover
 # Timers: the heartbeat, and `mesh.hurry_at`. A late `wake` runs one heartbeat, not those that were
 #   missed. All other times (back-off, fan-out, seen, promises, validation) are looked at in the
 #   heartbeat.
@@ -47,8 +48,9 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
-from luxrelay.gossip.actions import Action, Disconnect, Send
+from luxrelay.gossip.actions import Action, Disconnect, Discover, Send
 from luxrelay.gossip.control import Control
+from luxrelay.gossip.diversity import Diversity, DiversityParams
 from luxrelay.gossip.flow import Flow
 from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
@@ -56,6 +58,8 @@ from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.places import PlaceResolver, locate
+from luxrelay.gossip.rotation import Rotation
 from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.score import Scores, ScoreTerms
 from luxrelay.gossip.score_params import ScoreParams
@@ -80,6 +84,8 @@ class GossipRouter:
         rng: The only chance the router draws from; seeded, the router is deterministic.
         own_id: Our peer id; a connection to ourselves is refused.
         scores: What peers' behaviour is worth; the defaults of the decisions when None.
+        diversity: How different peers have to be and how often they change; None turns both off.
+        resolver: Knows autonomous systems and regions; for ``diversity``.
 
     """
 
@@ -90,6 +96,8 @@ class GossipRouter:
         rng: Random,
         own_id: PeerId,
         scores: ScoreParams | None = None,
+        diversity: DiversityParams | None = None,
+        resolver: PlaceResolver | None = None,
     ) -> None:
         self._params = params
         self._own_id = own_id
@@ -133,6 +141,10 @@ class GossipRouter:
             stats=self._stats,
             actions=self._actions,
         )
+        self._diversity: Diversity | None = None
+        self._rotation: Rotation | None = None
+        if diversity is not None:
+            self._guard(diversity, resolver, rng)
         self._heartbeat_at: float | None = None
 
     # Inputs.
@@ -144,6 +156,7 @@ class GossipRouter:
         outbound: bool,
         now: float,
         *,
+        address: str = "",
         protected: bool = False,
     ) -> None:
         """Greet a peer with our subscriptions, or ask for its disconnection.
@@ -153,13 +166,17 @@ class GossipRouter:
             protocol: The negotiated stream protocol, one of `PROTOCOLS`.
             outbound: True when we dialed.
             now: Monotonic seconds.
-            protected: True for a peer that the operator chose: what it suggests is followed.
+            address: Its IP address, by which crowds and networks are counted; empty when unknown.
+            protected: True for a peer that the operator chose: it is let in wherever it is, not
+                rotated, and what it suggests is followed.
 
         """
         self._start(now)
         state = self._peers.get(peer)
         if state is None:
             reason, refuse_s = self._refusal(peer, protocol, now)
+            if not reason and not protected:
+                reason = self.refuses(address, outbound=outbound)
             if reason:
                 self._stats.refused += 1
                 self._actions.append(Disconnect(peer=peer, reason=reason, refuse_s=refuse_s))
@@ -167,7 +184,8 @@ class GossipRouter:
             ledger = self._scores.joined(peer, now)
             state = self._peers.add(peer, protocol, outbound=outbound, ledger=ledger)
             state.since = now
-            state.score = self._scores.score(ledger, now)
+        self._locate(state, address, outbound=outbound)
+        state.score = self._scores.score(state.ledger, now)
         state.protocol, state.outbound, state.protected = protocol, outbound, protected
         state.declines = protocol == PROTOCOLS[0]
         for topic in self._mesh.topics:
@@ -305,6 +323,8 @@ class GossipRouter:
         for state in list(self._peers):
             state.new_heartbeat()
             self._judge(state, now)
+        if self._rotation is not None and self._rotation.due(now):
+            self._rotate(self._rotation, now)
         self._mesh.heartbeat(now)
         self._lazy.heartbeat(now)
         self._memory.cache.shift()
@@ -348,7 +368,35 @@ class GossipRouter:
         state = self._peers.get(peer)
         return None if state is None else self._scores.explain(state.ledger, now)
 
+    def refuses(self, address: str, *, outbound: bool) -> str:
+        """Return why a peer at an IP address would not be let in now, empty when it would.
+
+        For the driver, before it dials and before it answers; a protected peer is always let in.
+        """
+        if self._diversity is None:
+            return ""
+        return self._diversity.refusal(address, outbound=outbound)
+
     # What serves them.
+
+    def _guard(
+        self, diversity: DiversityParams, resolver: PlaceResolver | None, rng: Random
+    ) -> None:
+        """Turn admission by network and rotation on."""
+        self._diversity = Diversity(
+            diversity,
+            peers_max=self._params.peers_max,
+            resolver=resolver,
+            exempt_loopback=self._params.exempt_loopback,
+        )
+        self._rotation = Rotation(
+            diversity,
+            gossip=self._params,
+            scores=self._score_params,
+            rng=rng,
+            peers=self._peers,
+            mesh=self._mesh,
+        )
 
     def _start(self, now: float) -> None:
         if self._heartbeat_at is None:
@@ -363,6 +411,28 @@ class GossipRouter:
             self._control.hear(state, rpc, now)
         elif rpc.has_control():
             self._stats.unheard += 1
+
+    def _locate(self, state: PeerState, address: str, *, outbound: bool) -> None:
+        """Count a peer where it is (P6, LP-6420 §6.1)."""
+        if self._diversity is not None:
+            self._diversity.joined(state.peer, address, outbound=outbound)
+        location = locate(address)
+        if location is None or (location.loopback and self._params.exempt_loopback):
+            self._scores.at(state.ledger, "")
+        else:
+            self._scores.at(state.ledger, location.host)
+
+    def _rotate(self, rotation: Rotation, now: float) -> None:
+        """Drop a few peers and ask for others (LP-6420 §6.2; 20-32)."""
+        gone = rotation.choose()
+        for state in gone:
+            self._stats.rotated += 1
+            reason = f"rotation, score {state.score:.0f}"
+            self._actions.append(Disconnect(peer=state.peer, reason=reason))
+            self._forget(state.peer, now)
+        wanted = rotation.wanted()
+        if wanted > 0:
+            self._actions.append(Discover(count=wanted))
 
     def _refusal(self, peer: PeerId, protocol: str, now: float) -> tuple[str, float]:
         """Return why a peer is not let in and for how long not, or an empty reason."""
@@ -399,3 +469,5 @@ class GossipRouter:
             self._mesh.peer_left(peer)
             self._lazy.peer_left(peer)
             self._scores.left(state.ledger, now)
+            if self._diversity is not None:
+                self._diversity.left(peer)

@@ -93,6 +93,8 @@ class GossipStats:
     """Peers the router had disconnected for their score."""
     refused: int = 0
     """Connections refused: too many, another protocol, or a peer that was disconnected lately."""
+    rotated: int = 0
+    """Peers disconnected so that others get their chance."""
     unheard: int = 0
     """Frames not heard, whole or their control messages, because of the sender's score."""
     control_floods: int = 0

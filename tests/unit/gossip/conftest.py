@@ -15,11 +15,13 @@ from luxrelay.gossip import (
     Dial,
     Disconnect,
     Discover,
+    DiversityParams,
     GossipParams,
     GossipRouter,
     HeaderAnnouncement,
     MessageType,
     PeerId,
+    PlaceResolver,
     RelayMessage,
     ScoreParams,
     Send,
@@ -152,11 +154,22 @@ class Desk:
     """One router whose peers are played by the test."""
 
     def __init__(
-        self, params: GossipParams | None = None, seed: int = 1, scores: ScoreParams | None = None
+        self,
+        params: GossipParams | None = None,
+        seed: int = 1,
+        *,
+        scores: ScoreParams | None = None,
+        diversity: DiversityParams | None = None,
+        resolver: PlaceResolver | None = None,
     ) -> None:
         self.params = params or GossipParams()
         self.router = GossipRouter(
-            self.params, rng=random.Random(seed), own_id=PeerId(b"the desk"), scores=scores
+            self.params,
+            rng=random.Random(seed),
+            own_id=PeerId(b"the desk"),
+            scores=scores,
+            diversity=diversity,
+            resolver=resolver,
         )
         self.now = 100.0
 
