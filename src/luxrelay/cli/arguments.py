@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
 from luxrelay.errors import UsageError
+from luxrelay.sync import ClientTls, RelaySyncClient
 
 SubParsers = Any
 """What argparse's add_subparsers returns; its class is private."""
@@ -43,6 +45,24 @@ def add_relay(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="sync port of the relay to ask (default %(default)s)",
     )
+    for name, words in (
+        ("--tls-ca", "authorities of the relay, PEM; with it the connection is over TLS"),
+        ("--tls-certificate", "certificate to show to the relay, PEM"),
+        ("--tls-key", "private key of that certificate, PEM"),
+    ):
+        parser.add_argument(name, type=Path, default=None, metavar="FILE", help=words)
+
+
+def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
+    """Return a client of the relay that --relay names, over TLS when a --tls option is given.
+
+    Raises:
+        SyncArgumentError: the address is none, or a file is not what it should be.
+
+    """
+    files = (arguments.tls_ca, arguments.tls_certificate, arguments.tls_key)
+    tls = ClientTls.from_files(*files) if any(files) else None
+    return RelaySyncClient(arguments.relay, tls=tls)
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:

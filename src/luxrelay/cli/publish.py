@@ -28,6 +28,7 @@ from luxrelay.cli.arguments import (
     add_relay,
     chosen_namespace,
     hex_bytes,
+    open_relay,
 )
 from luxrelay.cli.output import print_json, table
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
@@ -83,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
     shown: list[tuple[MsgHeader, PublishReceipt]] = []
     try:
-        with RelaySyncClient(arguments.relay) as relay:
+        with open_relay(arguments) as relay:
             publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
             # Lines typed by hand go out one by one, a pipe's in groups.
             typed = not arguments.text and sys.stdin.isatty()

@@ -13,11 +13,12 @@ from luxrelay.cli.arguments import (
     add_namespace,
     add_relay,
     chosen_namespace,
+    open_relay,
     whole_number,
 )
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import HeaderError, SyncRemoteError
-from luxrelay.sync import Head, RelaySyncClient, WireMessage
+from luxrelay.sync import Head, WireMessage
 
 _U64 = 2**64 - 1
 
@@ -67,7 +68,7 @@ def _query(arguments: argparse.Namespace) -> int:
     namespace = chosen_namespace(arguments)
     shown: list[tuple[MsgHeader, WireMessage]] = []
     more = False
-    with RelaySyncClient(arguments.relay) as relay:
+    with open_relay(arguments) as relay:
         heads = list(relay.list_heads(namespace)) if arguments.lanes else []
         chosen = [h.namespace_id for h in heads if h.messages] if arguments.lanes else [namespace]
         for each in chosen:
@@ -89,7 +90,7 @@ def _query(arguments: argparse.Namespace) -> int:
 
 def _head(arguments: argparse.Namespace) -> int:
     namespace = chosen_namespace(arguments)
-    with RelaySyncClient(arguments.relay) as relay:
+    with open_relay(arguments) as relay:
         heads = [head for head in relay.list_heads(namespace) if head.messages]
     if arguments.json:
         print_json([_head_json(head) for head in heads])

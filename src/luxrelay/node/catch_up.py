@@ -20,7 +20,7 @@ from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.wanted import WantedBlob, WantedBlobs
 from luxrelay.store import NamespaceHead, RelayStore
-from luxrelay.sync import Head, RelaySyncClient, WireMessage
+from luxrelay.sync import ClientTls, Head, RelaySyncClient, WireMessage
 from luxrelay.sync.report import AcceptResult, CatchUpReport, Outcome
 from luxrelay.sync.rpc.catchup_driver import run_catchup
 
@@ -92,12 +92,14 @@ class CatchUpLoop:
         stopping: threading.Event,
         wanted: WantedBlobs,
         clock_ms: Callable[[], int],
+        tls: ClientTls | None = None,
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set."""
         self._store = store
         self._doors = doors
         self._wanted = wanted
         self._clock_ms = clock_ms
+        self._tls = tls
         self._away: set[str] = set()
         self._sink = StoreSink(store, doors)
         self._parents = parents
@@ -111,7 +113,7 @@ class CatchUpLoop:
     def once(self) -> None:
         """Bring every namespace level with the peers, as far as they can be reached."""
         if not self._clients:
-            self._clients = [RelaySyncClient(peer) for peer in self._peers]
+            self._clients = [RelaySyncClient(peer, tls=self._tls) for peer in self._peers]
         complete = True
         for parent in self._parents:
             if self._stopping.is_set():

@@ -43,6 +43,22 @@ class NamespaceEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyncLimits:
+    """Rates and certificates of the sync port; ``KEYS`` documents each value."""
+
+    tls_certificate: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    tls_peer_ca: Path | None
+    validators: frozenset[str]
+    out_bytes_per_s: int
+    in_bytes_per_s: int
+    peer_bytes_per_s: int
+    peer_requests_per_s: int
+    peer_streams_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A checked configuration; ``KEYS`` documents each value."""
 
@@ -68,6 +84,7 @@ class NodeConfig:
     sync_interval_ms: int
     allow_publish: bool
     allow_handoff: bool
+    sync_limits: SyncLimits
     http_listen: str
     limits: LimitConfig
     namespaces: tuple[NamespaceEntry, ...]
@@ -153,6 +170,7 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         sync_interval_ms=sync["interval_ms"],
         allow_publish=sync["allow_publish"],
         allow_handoff=sync["allow_handoff"],
+        sync_limits=_sync_limits(sync, base, lines),
         http_listen=http["listen"],
         limits=_limits(values["limits"]),
         namespaces=_namespaces(document, lines, base),
@@ -200,6 +218,35 @@ class _Lines:
             if re.match(rf"\s*(\[+\s*)?{re.escape(name)}\b", line):
                 return f"{self._source}:{number}"
         return self._source
+
+
+def _sync_limits(sync: Mapping[str, Any], base: Path, lines: _Lines) -> SyncLimits:
+    def path(name: str) -> Path | None:
+        return base / sync[name] if sync[name] else None
+
+    certificate, key, client_ca = (path(n) for n in ("tls_certificate", "tls_key", "tls_client_ca"))
+    if (certificate is None) != (key is None):
+        raise ConfigError(
+            "a certificate and its key belong together",
+            where=lines.where("sync", "tls_key" if sync["tls_key"] else "tls_certificate"),
+            hint="give tls_certificate and tls_key, or neither",
+        )
+    if client_ca is not None and certificate is None:
+        raise ConfigError(
+            "clients cannot show a certificate to a port that speaks in the clear",
+            where=lines.where("sync", "tls_client_ca"),
+            hint="give tls_certificate and tls_key as well",
+        )
+    rates = ("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s")
+    return SyncLimits(
+        tls_certificate=certificate,
+        tls_key=key,
+        tls_client_ca=client_ca,
+        tls_peer_ca=path("tls_peer_ca"),
+        validators=frozenset(sync["validators"]),
+        **{name: sync[name] for name in rates},
+        peer_streams_max=sync["peer_streams_max"],
+    )
 
 
 def _refuse_unknown(document: Mapping[str, Any], lines: _Lines) -> None:

@@ -37,7 +37,7 @@ from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.catch_up import CatchUpLoop
-from luxrelay.node.config import NodeConfig
+from luxrelay.node.config import NodeConfig, SyncLimits
 from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.logs import log, start_logging
 from luxrelay.node.metrics import NodeMetrics, Sources
@@ -48,7 +48,7 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
-from luxrelay.sync import SyncServerConfig
+from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
 from luxrelay.sync.rpc.service import RelaySyncServer
 
 
@@ -183,12 +183,15 @@ class Node:
                 clock_ms=wall_ms,
                 publisher=publisher,
                 handoff=store if config.allow_handoff else None,
+                subscribed=frozenset(self._policies),
+                tls=_server_tls(config.sync_limits),
             ),
             catch_up=CatchUpLoop(
                 store,
                 doors,
                 parents=tuple(self._policies),
                 peers=config.sync_peers,
+                tls=_client_tls(config.sync_limits),
                 stopping=self._stopping,
                 wanted=wanted,
                 clock_ms=wall_ms,
@@ -350,7 +353,32 @@ def net_config_of(config: NodeConfig) -> NetConfig:
 
 def _server_config(config: NodeConfig) -> SyncServerConfig:
     host, _, port = config.sync_listen.rpartition(":")
-    return SyncServerConfig(host=host, port=int(port), window_ms=config.ttl_ms)
+    limits = config.sync_limits
+    return SyncServerConfig(
+        host=host,
+        port=int(port),
+        window_ms=config.ttl_ms,
+        validators=limits.validators,
+        fairness=FairnessConfig(
+            out_bytes_per_s=limits.out_bytes_per_s,
+            in_bytes_per_s=limits.in_bytes_per_s,
+            peer_bytes_per_s=limits.peer_bytes_per_s,
+            peer_requests_per_s=limits.peer_requests_per_s,
+            peer_streams_max=limits.peer_streams_max,
+        ),
+    )
+
+
+def _server_tls(limits: SyncLimits) -> ServerTls | None:
+    if limits.tls_certificate is None or limits.tls_key is None:
+        return None
+    return ServerTls.from_files(limits.tls_certificate, limits.tls_key, limits.tls_client_ca)
+
+
+def _client_tls(limits: SyncLimits) -> ClientTls | None:
+    if limits.tls_peer_ca is None:
+        return None
+    return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
 
 
 def _store_view(store: RelayStore) -> dict[str, Any]:

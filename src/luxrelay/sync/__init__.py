@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 
 from luxrelay.sync.catchup import CatchUp
+from luxrelay.sync.fairness import FairnessConfig
 from luxrelay.sync.heads import Head, SeqRange
 from luxrelay.sync.held import HeldLane
 from luxrelay.sync.messages import (
@@ -29,8 +30,10 @@ from luxrelay.sync.report import (
 from luxrelay.sync.rpc import (
     CallScope,
     CatchUpSink,
+    ClientTls,
     Publisher,
     RelaySyncClient,
+    ServerTls,
     SyncClientConfig,
     SyncServerConfig,
     SyncServerStats,
@@ -49,6 +52,8 @@ __all__ = [
     "CatchUpProgress",
     "CatchUpReport",
     "CatchUpSink",
+    "ClientTls",
+    "FairnessConfig",
     "Head",
     "HeldLane",
     "LanePage",
@@ -61,6 +66,7 @@ __all__ = [
     "RelaySyncClient",
     "RelaySyncServer",
     "SeqRange",
+    "ServerTls",
     "SyncClientConfig",
     "SyncPage",
     "SyncServerConfig",

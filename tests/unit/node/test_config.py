@@ -202,3 +202,35 @@ def test_reject_more_peers_than_connections() -> None:
 
     with pytest.raises(ConfigError, match=r"relay.toml:4 \[gossip\] peers"):
         parse(MINIMAL + f"[gossip]\npeers = {peers}\nconnections_max = 2\n")
+
+
+def test_sync_rates_and_certificates() -> None:
+    """The sync port takes its rates (21-40) and files, which start at the file's folder."""
+    limits = parse(
+        MINIMAL
+        + '[sync]\ntls_certificate = "c.pem"\ntls_key = "k.pem"\ntls_client_ca = "/ca.pem"\n'
+        f'peer_bytes_per_s = 7\nvalidators = ["{"ab" * 32}"]\n'
+    ).sync_limits
+
+    assert limits.tls_certificate == Path("/etc/c.pem")
+    assert limits.tls_client_ca == Path("/ca.pem")
+    assert limits.tls_peer_ca is None
+    assert (limits.peer_bytes_per_s, limits.out_bytes_per_s) == (7, 8 * 1024 * 1024)
+    assert limits.validators == {"ab" * 32}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('tls_certificate = "c.pem"', "belong together"),
+        ('tls_key = "k.pem"', "belong together"),
+        ('tls_client_ca = "ca.pem"', "in the clear"),
+        ('validators = ["AB"]', "64 lower-case"),
+    ],
+)
+def test_refuse_certificates_that_cannot_serve(text: str, why: str) -> None:
+    """Half of a certificate, or an authority without one, names its line."""
+    with pytest.raises(ConfigError, match=why) as caught:
+        parse(MINIMAL + "[sync]\n" + text + "\n")
+
+    assert "relay.toml:4" in str(caught.value)

@@ -11,6 +11,7 @@ from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.config import SyncClientConfig, SyncServerConfig
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.stats import SyncServerStats
+from luxrelay.sync.rpc.tls import ClientTls, ServerTls
 
 if TYPE_CHECKING:
     from luxrelay.sync.rpc.service import RelaySyncServer
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CallScope",
     "CatchUpSink",
+    "ClientTls",
     "Publisher",
     "RelaySyncClient",
     "RelaySyncServer",
+    "ServerTls",
     "SyncClientConfig",
     "SyncServerConfig",
     "SyncServerStats",

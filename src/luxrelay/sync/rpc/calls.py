@@ -6,9 +6,10 @@ Source: LP-6421 §8; decisions P34, J10.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Final, Never
 
@@ -16,7 +17,10 @@ import grpc
 
 from luxrelay.errors import LocalError, LuxRelayError, ResourceError
 from luxrelay.sync.rpc.admission import StreamGate
+from luxrelay.sync.rpc.callers import Caller, caller_of
+from luxrelay.sync.rpc.pages import Turn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
+from luxrelay.sync.rpc.turns import Passage, Turnstile
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
 
@@ -24,10 +28,15 @@ _LOG: Final = logging.getLogger("luxrelay.sync")
 class ServedCall:
     """One call while it is served."""
 
-    __slots__ = ("_context", "code", "renew")
+    __slots__ = ("_context", "_passage", "caller", "code", "ended", "renew")
 
-    def __init__(self, context: grpc.ServicerContext) -> None:
+    def __init__(self, context: grpc.ServicerContext, caller: Caller) -> None:
         self._context = context
+        self._passage: Passage | None = None
+        self.caller = caller
+        """Whose it is."""
+        self.ended = threading.Event()
+        """Set when the client has left or its time is over."""
         self.renew: Callable[[], None] = lambda: None
         """Begins the life of the stream anew."""
         # Stands when the client leaves and gRPC drops the stream without a word.
@@ -38,47 +47,132 @@ class ServedCall:
         self.code = code
         self._context.abort(code, text)
 
+    def pass_through(self, passage: Passage) -> None:
+        """Take turns with others from now on."""
+        self._passage = passage
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Wait until the call may read the store; what it read before has been taken.
+
+        Raises:
+            SyncUnreachableError: the call has ended meanwhile.
+
+        """
+        return at_once() if self._passage is None else self._passage.turn()
+
 
 class CallBook:
-    """Wraps the calls of a servicer; streams pass its gate."""
+    """Wraps the calls of a servicer; streams pass its gate, every call its turnstile."""
 
-    def __init__(self, counters: SyncCounters, gate: StreamGate) -> None:
+    def __init__(
+        self,
+        counters: SyncCounters,
+        gate: StreamGate,
+        turnstile: Turnstile,
+        *,
+        limit_local: bool = False,
+    ) -> None:
         self.counters = counters
         self._gate = gate
+        self._turnstile = turnstile
+        self._limit_local = limit_local
 
     @contextmanager
     def call(
-        self, method: str, context: grpc.ServicerContext, *, stream: bool = False
+        self,
+        method: str,
+        context: grpc.ServicerContext,
+        *,
+        stream: bool = False,
+        weigh: Callable[[Caller], float] | None = lambda _: 1.0,
     ) -> Iterator[ServedCall]:
         """Run one call: count it, admit it, and turn what it raises into its status.
 
         A caller's fault becomes INVALID_ARGUMENT, trouble of this machine UNAVAILABLE, our bug
         INTERNAL and a line in the log.
+
+        Args:
+            method: Its name, for the counters.
+            context: gRPC's.
+            stream: It may hold a thread for long, so it needs a place.
+            weigh: Returns its share of the turns (P33); None for a call that reads nothing.
+
         """
         began = time.monotonic()
         self.counters.began()
-        call = ServedCall(context)
-        ticket = self._gate.enter(context.cancel) if stream else None
-        try:
-            if stream and ticket is None:
-                call.refuse(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    "every stream of this relay is taken; try again in a moment",
-                )
-            if ticket is not None:
-                call.renew = partial(self._gate.renew, ticket)
-            yield call
-            call.code = grpc.StatusCode.OK
-        except grpc.RpcError:
-            raise  # the client left while its requests were read; gRPC knows
-        except Exception as error:
-            if call.code is not grpc.StatusCode.CANCELLED:
-                raise  # refused above
-            call.refuse(*_status(error, method))
-        finally:
-            if ticket is not None:
-                self._gate.leave(ticket)
-            self.counters.ended(method, call.code.name, time.monotonic() - began)
+        call = ServedCall(context, caller_of(context))
+        with ExitStack() as leaving:
+            try:
+                if stream:
+                    self._place(call, context, leaving)
+                if weigh is None:
+                    self._watch(call, context)
+                else:
+                    self._join(call, context, leaving, weigh)
+                yield call
+                call.code = grpc.StatusCode.OK
+            except grpc.RpcError:
+                raise  # the client left while its requests were read; gRPC knows
+            except Exception as error:
+                if call.code is not grpc.StatusCode.CANCELLED:
+                    raise  # refused above
+                call.refuse(*_status(error, method))
+            finally:
+                leaving.close()
+                self.counters.ended(method, call.code.name, time.monotonic() - began)
+
+    def pace(self, call: ServedCall, size_bytes: int) -> None:
+        """Charge what a client has sent, and wait as long as its rate asks for (21-40)."""
+        pause_s = self._turnstile.received(
+            call.caller.name, size_bytes, limited=self._limited(call.caller)
+        )
+        if pause_s:
+            call.ended.wait(pause_s)
+
+    def _place(self, call: ServedCall, context: grpc.ServicerContext, leaving: ExitStack) -> None:
+        ticket = self._gate.enter(context.cancel)
+        if ticket is None:
+            call.refuse(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "every stream of this relay is taken; try again in a moment",
+            )
+        leaving.callback(self._gate.leave, ticket)
+        call.renew = partial(self._gate.renew, ticket)
+
+    def _join(
+        self,
+        call: ServedCall,
+        context: grpc.ServicerContext,
+        leaving: ExitStack,
+        weigh: Callable[[Caller], float],
+    ) -> None:
+        caller = call.caller
+        passage, why = self._turnstile.enter(
+            caller.name, context.cancel, weight=weigh(caller), limited=self._limited(caller)
+        )
+        if passage is None:
+            call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        leaving.callback(passage.close)
+        call.pass_through(passage)
+
+        self._watch(call, context, passage.end)
+
+    @staticmethod
+    def _watch(
+        call: ServedCall, context: grpc.ServicerContext, also: Callable[[], None] | None = None
+    ) -> None:
+        """Let threads that wait for this call go when it is over."""
+
+        def end() -> None:
+            call.ended.set()
+            if also is not None:
+                also()
+
+        if not context.add_callback(end):
+            end()  # it was over before it began
+
+    def _limited(self, caller: Caller) -> bool:
+        return self._limit_local or not caller.local
 
 
 def _status(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:

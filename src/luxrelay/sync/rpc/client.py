@@ -40,6 +40,7 @@ class RelaySyncClient(SetCalls, NodeCalls):
     Args:
         address: ``host:port``; an IPv6 address in brackets.
         config: Deadlines and sizes.
+        tls: Whom to believe and what to show; None speaks in the clear.
 
     Raises:
         SyncArgumentError: the address is not of that form.

@@ -5,11 +5,12 @@ Source: decisions P18, P22, P34, P37; rule 4 of the house.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.fairness import FairnessConfig
 
 DEFAULT_PORT: Final = 9641
 """TCP port of RelaySync when the configuration names none (P37)."""
@@ -67,7 +68,7 @@ class SyncServerConfig:
     """Address the server listens on; IPv6 addresses in brackets."""
     port: int = DEFAULT_PORT
     """TCP port; 0 lets the system choose."""
-    workers: int = 16
+    workers: int = 240
     """Threads that answer calls; `streams_max` and `publishers_max` together stay below it."""
     calls_max: int = 256
     """Calls admitted at once, waiting ones included; further ones are refused as busy."""
@@ -75,8 +76,9 @@ class SyncServerConfig:
     """Connections at once; further ones are closed."""
     connection_streams_max: int = 100
     """Concurrent calls on one connection (HTTP/2 setting)."""
-    streams_max: int = 10
-    """SyncNamespace and ListHeads streams at once; further ones are refused as busy (P34)."""
+    streams_max: int = 200
+    """SyncNamespace, ListHeads and other reading streams at once, each with a thread; further ones
+    are refused as busy. How they share the store is in `fairness`."""
     publishers_max: int = 4
     """Publish streams at once; further ones are refused as busy."""
     stream_s: float = 120.0
@@ -85,6 +87,14 @@ class SyncServerConfig:
     publisher_s: float = 120.0
     """Longest a Publish stream may be open without a request, seconds; an idle one would keep
     the others out."""
+    fairness: FairnessConfig = field(default_factory=FairnessConfig)
+    """How clients share turns, bytes and calls (P33, P34)."""
+    limit_local: bool = False
+    """Whether the rates of a peer hold for programs of this machine as well; the rates of all
+    together always do."""
+    validators: frozenset[str] = frozenset()
+    """SHA-256 fingerprints of the public keys of validators, hex; proven by a client certificate
+    alone (P33)."""
     deadline_margin_s: float = 0.2
     """A page ends early, with a cursor, when less than this is left of the client's deadline."""
     page_messages_max: int = PAGE_MESSAGES_MAX
@@ -125,7 +135,7 @@ class SyncServerConfig:
     def __post_init__(self) -> None:
         """Refuse values that cannot work, alone or together."""
         require("port", self.port, 0, 65_535)
-        require("workers", self.workers, 2, 256)
+        require("workers", self.workers, 2, 1_024)
         require("calls_max", self.calls_max, 1, 65_536)
         require("connections_max", self.connections_max, 1, 65_536)
         require("connection_streams_max", self.connection_streams_max, 1, 65_536)

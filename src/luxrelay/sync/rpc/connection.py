@@ -17,6 +17,7 @@ from luxrelay.errors import SyncArgumentError, SyncRemoteError
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.rpc.tls import ClientTls
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _Answer = TypeVar("_Answer")
@@ -39,6 +40,7 @@ class RelayConnection:
     Args:
         address: ``host:port``; an IPv6 address in brackets.
         config: Deadlines and sizes.
+        tls: Whom to believe and what to show; None speaks in the clear.
 
     Raises:
         SyncArgumentError: the address is not of that form.
@@ -47,7 +49,13 @@ class RelayConnection:
 
     """
 
-    def __init__(self, address: str, *, config: SyncClientConfig | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        config: SyncClientConfig | None = None,
+        tls: ClientTls | None = None,
+    ) -> None:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[1]) <= 65_535:
             raise SyncArgumentError(
@@ -57,6 +65,7 @@ class RelayConnection:
             )
         self.address = address
         self.config = config or SyncClientConfig()
+        self.tls = tls
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._closed = False
@@ -81,7 +90,7 @@ class RelayConnection:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as address and configuration; the other side connects by itself."""
-        return (_rebuild, (type(self), self.address, self.config))
+        return (_rebuild, (type(self), self.address, self.config, self.tls))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
@@ -93,8 +102,16 @@ class RelayConnection:
                     "the client is closed", where=self.address, hint="open a new RelaySyncClient"
                 )
             if self._channel is None:
-                self._channel = grpc.insecure_channel(self.address, options=self._options())
+                self._channel = self._dial()
             return self._channel
+
+    def _dial(self) -> grpc.Channel:
+        options: list[tuple[str, int | str]] = [*self._options()]
+        if self.tls is None:
+            return grpc.insecure_channel(self.address, options=options)
+        if self.tls.server_name:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return grpc.secure_channel(self.address, self.tls.credentials(), options=options)
 
     def _options(self) -> list[tuple[str, int]]:
         # What gRPC calls the least time between two attempts is the most time for one.
@@ -143,6 +160,6 @@ class RelayConnection:
 
 
 def _rebuild(
-    kind: type[RelayConnection], address: str, config: SyncClientConfig
+    kind: type[RelayConnection], address: str, config: SyncClientConfig, tls: ClientTls | None
 ) -> RelayConnection:
-    return kind(address, config=config)
+    return kind(address, config=config, tls=tls)

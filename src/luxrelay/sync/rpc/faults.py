@@ -5,6 +5,7 @@ Source: decisions J10; rule 9 of the house.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import grpc
@@ -21,6 +22,7 @@ TRY_AGAIN: Final = frozenset(
     }
 )
 """Statuses that say nothing against the relay; every other one is an answer we cannot use."""
+_HANDSHAKE: Final = re.compile(r"handshake|certificate|ssl|tls|verif", re.IGNORECASE)
 DETAIL_CHARS_MAX: Final = 300
 """Characters of a relay's own words that are repeated."""
 
@@ -29,6 +31,13 @@ def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
     """Return the error to raise for a failed call to ``address``."""
     code = error.code()
     said = " ".join((error.details() or "").split())[:DETAIL_CHARS_MAX]
+    if code is grpc.StatusCode.UNAVAILABLE and _HANDSHAKE.search(said):
+        return SyncUnreachableError(
+            f"no secure connection to the relay ({said})",
+            where=address,
+            hint="compare both sides: TLS or not, the authorities, the name in the certificate, "
+            "and whether a client certificate is asked for",
+        )
     if code in TRY_AGAIN:
         return unreachable(f"{_WORDS.get(code, 'the relay cannot be reached')} ({said})", address)
     if code is grpc.StatusCode.UNIMPLEMENTED:

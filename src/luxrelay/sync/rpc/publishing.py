@@ -41,7 +41,7 @@ class NodeServicer(RelayNodeServicer):
         self, request_iterator: Iterator[pb.PublishRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PublishReceipts]:
         """Answer each request with its receipts before the next one is taken."""
-        with self._calls.call("Publish", context, stream=True) as call:
+        with self._calls.call("Publish", context, stream=True, weigh=None) as call:
             if self._publisher is None:
                 call.refuse(
                     grpc.StatusCode.UNIMPLEMENTED,
@@ -50,12 +50,13 @@ class NodeServicer(RelayNodeServicer):
             for request in request_iterator:
                 call.renew()
                 yield self._publish(self._publisher, request)
+                self._calls.pace(call, request.ByteSize())
 
     def GetReceipts(  # noqa: N802 - the name in relay_node.proto
         self, request: pb.ReceiptsRequest, context: grpc.ServicerContext
     ) -> pb.PublishReceipts:
         """Return what has become of published messages since."""
-        with self._calls.call("GetReceipts", context) as call:
+        with self._calls.call("GetReceipts", context) as call, call.turn():
             if self._publisher is None:
                 call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay takes no messages")
             _check_count("ReceiptsRequest.digests", len(request.digests), RECEIPTS_MAX)
@@ -68,7 +69,7 @@ class NodeServicer(RelayNodeServicer):
         self, request: pb.WatermarksRequest, context: grpc.ServicerContext
     ) -> pb.WatermarksResponse:
         """Take how far an archive has read, and say where each watermark stands (J8)."""
-        with self._calls.call("SetWatermarks", context) as call:
+        with self._calls.call("SetWatermarks", context) as call, call.turn():
             if self._handoff is None:
                 call.refuse(
                     grpc.StatusCode.PERMISSION_DENIED,

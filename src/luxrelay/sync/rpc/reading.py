@@ -6,19 +6,28 @@ Source: LP-6421 §2.2; decisions P18, P22, P23, P35, J6; 21-18 to 21-24, 21-53, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
 
 import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, NamespaceId, message_id
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.fairness import is_recent
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import StoreHead, SyncStore
+from luxrelay.sync.rpc.callers import Caller
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
-from luxrelay.sync.rpc.pages import PageReader, PageRequest, to_frame
+from luxrelay.sync.rpc.pages import PageReader, PageRequest, Turns, to_frame
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncServicer
 from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
+
+HEAD_BYTES: Final = 160
+"""About what a head takes on the wire."""
+RECENT_MESSAGES: Final = 1_000
+"""A reader this close to a head that is itself recent asks for recent messages (P32)."""
 
 
 class SyncServicer(RelaySyncServicer):
@@ -30,8 +39,10 @@ class SyncServicer(RelaySyncServicer):
         config: SyncServerConfig,
         calls: CallBook,
         clock_ms: Callable[[], int],
+        subscribed: frozenset[NamespaceId] = frozenset(),
     ) -> None:
         self._store = store
+        self._subscribed = subscribed
         self._config = config
         self._calls = calls
         self._clock_ms = clock_ms
@@ -41,11 +52,14 @@ class SyncServicer(RelaySyncServicer):
         self, request: pb.SyncRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StoredMessage]:
         """Stream one page; the last frame is its status."""
-        with self._calls.call("SyncNamespace", context, stream=True) as call:
+        with self._calls.call(
+            "SyncNamespace", context, stream=True, weigh=partial(self._weigh, request)
+        ) as call:
             reader = PageReader(
                 self._open_store(call),
                 self._config,
                 PageRequest.check(request, self._config),
+                turns=call.turn,
                 now_ms=self._clock_ms(),
                 stop=lambda: context.time_remaining() < self._config.deadline_margin_s,
             )
@@ -58,15 +72,17 @@ class SyncServicer(RelaySyncServicer):
         self, request: pb.GetMessagesRequest, context: grpc.ServicerContext
     ) -> pb.GetMessagesResponse:
         """Return messages by id, as many as one answer holds."""
-        with self._calls.call("GetMessages", context) as call:
-            return self._get_messages(request, self._open_store(call))
+        with self._calls.call("GetMessages", context) as call, call.turn() as turn:
+            answer = self._get_messages(request, self._open_store(call))
+            turn.read(answer.ByteSize())
+            return answer
         raise AssertionError  # the call above returns or aborts
 
     def GetNamespaceHead(  # noqa: N802 - the name of the specification
         self, request: pb.NamespaceHeadRequest, context: grpc.ServicerContext
     ) -> pb.NamespaceHeadResponse:
         """Return the head of one namespace."""
-        with self._calls.call("GetNamespaceHead", context) as call:
+        with self._calls.call("GetNamespaceHead", context) as call, call.turn():
             check_length("NamespaceHeadRequest.namespace_id", request.namespace_id)
             head = self._open_store(call).head(NamespaceId(request.namespace_id))
             self._calls.counters.sent(heads=1)
@@ -80,7 +96,7 @@ class SyncServicer(RelaySyncServicer):
         with self._calls.call("ListHeads", context, stream=True) as call:
             if request.parent_id:
                 check_length("ListHeadsRequest.parent_id", request.parent_id)
-            yield from self._list_heads(request, self._open_store(call))
+            yield from self._list_heads(request, self._open_store(call), call.turn)
 
     def ListHeld(  # noqa: N802 - the name in relay_sync.proto
         self, request: pb.ListHeldRequest, context: grpc.ServicerContext
@@ -89,13 +105,13 @@ class SyncServicer(RelaySyncServicer):
         with self._calls.call("ListHeld", context, stream=True) as call:
             if request.parent_id:
                 check_length("ListHeldRequest.parent_id", request.parent_id)
-            yield from self._sets.list_held(request, self._open_store(call))
+            yield from self._sets.list_held(request, self._open_store(call), call.turn)
 
     def GetDigests(  # noqa: N802 - the name in relay_sync.proto
         self, request: pb.DigestsRequest, context: grpc.ServicerContext
     ) -> pb.DigestsResponse:
         """Return digests of blocks of 256 sequences."""
-        with self._calls.call("GetDigests", context) as call:
+        with self._calls.call("GetDigests", context) as call, call.turn():
             check_length("DigestsRequest.namespace_id", request.namespace_id)
             return self._sets.digests(request, self._open_store(call), self._clock_ms())
         raise AssertionError  # the call above returns or aborts
@@ -104,9 +120,10 @@ class SyncServicer(RelaySyncServicer):
         self, request: pb.GetBlobRequest, context: grpc.ServicerContext
     ) -> pb.GetBlobResponse:
         """Return one blob of our own store; a peer's question is never passed on (P28)."""
-        with self._calls.call("GetBlob", context) as call:
+        with self._calls.call("GetBlob", context) as call, call.turn() as turn:
             check_length("GetBlobRequest.commitment", request.commitment, c.HASH_BYTES)
             blob = self._open_store(call).get_blob(request.commitment, self._clock_ms())
+            turn.read(len(blob or b""))
             self._calls.counters.sent(size_bytes=len(blob or b""))
             return pb.GetBlobResponse(found=blob is not None, blob=blob or b"")
         raise AssertionError  # the call above returns or aborts
@@ -169,23 +186,43 @@ class SyncServicer(RelaySyncServicer):
         return answer
 
     def _list_heads(
-        self, request: pb.ListHeadsRequest, store: SyncStore
+        self, request: pb.ListHeadsRequest, store: SyncStore, turns: Turns
     ) -> Iterator[pb.NamespaceHeadResponse]:
         now_ms = self._clock_ms()
         parent = NamespaceId(request.parent_id) if request.parent_id else None
         cursor, sent = request.cursor, 0
         while True:
             room = request.limit - sent if request.limit else self._config.heads_read
-            heads, cursor = store.heads(parent, cursor, min(self._config.heads_read, room))
-            for index, head in enumerate(heads):
-                frame = self._head(head, now_ms)
-                if index == len(heads) - 1:
-                    frame.next_cursor = cursor
-                yield frame
+            with turns() as turn:
+                heads, cursor = store.heads(parent, cursor, min(self._config.heads_read, room))
+                frames = [self._head(head, now_ms) for head in heads]
+                turn.read(len(frames) * HEAD_BYTES)
+            if frames:
+                frames[-1].next_cursor = cursor
+            yield from frames
             sent += len(heads)
             self._calls.counters.sent(heads=len(heads))
             if not cursor or not heads or sent == request.limit:
                 return
+
+    def _weigh(self, request: pb.SyncRequest, caller: Caller) -> float:
+        """Return the share of a page request (LP-6421 §6.2; P32, P33)."""
+        now_ms = self._clock_ms()
+        namespace = request.lanes[0].namespace_id if request.lanes else request.namespace_id
+        store, subscribed, recent = self._store, False, is_recent(request.from_timestamp, now_ms)
+        if store is not None and len(namespace) == c.NAMESPACE_BYTES:
+            head = store.head(NamespaceId(namespace))
+            subscribed = head.parent in self._subscribed
+            if request.from_seq and not request.lanes:
+                # Who has everything but the newest asks for what came after it, so for recent ones.
+                behind = head.latest_seq - min(request.from_seq, head.latest_seq)
+                fresh = is_recent(head.latest_timestamp, now_ms)
+                recent |= fresh and behind <= RECENT_MESSAGES
+        return self._config.fairness.weight(
+            validator=caller.key in self._config.validators and bool(caller.key),
+            recent=recent,
+            subscribed=subscribed,
+        )
 
     def _head(self, head: StoreHead, now_ms: int) -> pb.NamespaceHeadResponse:
         return pb.NamespaceHeadResponse(

@@ -11,10 +11,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_NAME
+from grpc_health.v1.health import HealthServicer
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_NAME
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
+from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
+from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.backing import Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
@@ -24,6 +33,8 @@ from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import add_RelaySyncServicer_to_server
 from luxrelay.sync.rpc.stats import SyncCounters, SyncServerStats
+from luxrelay.sync.rpc.tls import ServerTls
+from luxrelay.sync.rpc.turns import Turnstile
 
 IDLE_CONNECTION_MS = 300_000
 """A connection without a call is closed after this long."""
@@ -43,6 +54,8 @@ class RelaySyncServer:
         config: Address and bounds.
         clock_ms: Wall clock, Unix milliseconds.
         publisher: Takes published messages; None answers Publish with UNIMPLEMENTED.
+        tls: Certificate and authorities; None serves in the clear.
+        subscribed: Parent namespaces whose readers get a larger share (LP-6421 §6.2).
         handoff: Takes an archive's watermarks; None answers SetWatermarks with PERMISSION_DENIED.
 
     """
@@ -55,6 +68,8 @@ class RelaySyncServer:
         clock_ms: Callable[[], int],
         publisher: Publisher | None = None,
         handoff: Handoff | None = None,
+        subscribed: frozenset[NamespaceId] = frozenset(),
+        tls: ServerTls | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self._counters = SyncCounters()
@@ -64,10 +79,14 @@ class RelaySyncServer:
         self._publishers = StreamGate(
             self.config.publishers_max, self.config.publisher_s, name="luxrelay-sync-publishers"
         )
-        reading = CallBook(self._counters, self._streams)
-        publishing = CallBook(self._counters, self._publishers)
-        self._sync = SyncServicer(store, self.config, reading, clock_ms)
+        local = self.config.limit_local
+        self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
+        reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
+        publishing = CallBook(self._counters, self._publishers, self._turns, limit_local=local)
+        self._sync = SyncServicer(store, self.config, reading, clock_ms, subscribed)
         self._node = NodeServicer(publisher, handoff, self.config, publishing)
+        self._tls = tls
+        self._health = HealthServicer()
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -86,9 +105,13 @@ class RelaySyncServer:
         )
         add_RelaySyncServicer_to_server(self._sync, server)
         add_RelayNodeServicer_to_server(self._node, server)
+        self._describe(server)
         address = f"{self.config.host}:{self.config.port}"
         try:
-            port = server.add_insecure_port(address)
+            if self._tls is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, self._tls.credentials())
         except RuntimeError:
             port = 0
         if not port:
@@ -108,7 +131,9 @@ class RelaySyncServer:
         """
         server, self._server = self._server, None
         if server is not None:
+            self._health.enter_graceful_shutdown()
             server.stop(grace_s).wait(grace_s + STOP_S)
+        self._turns.shut()
         self._streams.close()
         self._publishers.close()
         if self._pool is not None:
@@ -118,7 +143,26 @@ class RelaySyncServer:
 
     def stats(self) -> SyncServerStats:
         """Return the counters as they stand."""
-        return self._counters.snapshot()
+        return replace(
+            self._counters.snapshot(),
+            waiting=self._turns.waiting,
+            held_bytes=self._turns.held_bytes,
+            stalled=self._turns.stalled,
+        )
+
+    def _describe(self, server: grpc.Server) -> None:
+        """Add the health service and reflection, so that any gRPC tool can ask and look around."""
+        names = [
+            file.services_by_name[name].full_name
+            for file, name in (
+                (relay_sync_pb2.DESCRIPTOR, "RelaySync"),
+                (relay_node_pb2.DESCRIPTOR, "RelayNode"),
+            )
+        ]
+        add_HealthServicer_to_server(self._health, server)
+        for name in ("", *names):
+            self._health.set(name, HealthCheckResponse.SERVING)
+        enable_server_reflection([*names, HEALTH_NAME, REFLECTION_NAME], server)
 
     def _options(self) -> list[tuple[str, int]]:
         return [

@@ -17,7 +17,7 @@ from luxrelay.sync.held import BLOCK_SEQS, held_spans, to_steps
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import StoreHead, SyncStore
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, SyncServerConfig
-from luxrelay.sync.rpc.pages import to_frame
+from luxrelay.sync.rpc.pages import Turns, to_frame
 from luxrelay.sync.rpc.stats import SyncCounters
 
 ANSWER_BYTES: Final = FRAME_BYTES_MAX - MESSAGE_BYTES_MAX
@@ -32,19 +32,20 @@ class SetAnswers:
         self._counters = counters
 
     def list_held(
-        self, request: pb.ListHeldRequest, store: SyncStore
+        self, request: pb.ListHeldRequest, store: SyncStore, turns: Turns
     ) -> Iterator[pb.HeldNamespace]:
         """Yield the interval lists of a parent and its lanes, or of every namespace."""
         parent = NamespaceId(request.parent_id) if request.parent_id else None
         cursor, sent = request.cursor, 0
         while True:
             room = request.limit - sent if request.limit else self._config.heads_read
-            heads, cursor = store.heads(parent, cursor, min(self._config.heads_read, room))
-            for index, head in enumerate(heads):
-                frame = self._held(head, store)
-                if index == len(heads) - 1:
-                    frame.next_cursor = cursor
-                yield frame
+            with turns() as turn:
+                heads, cursor = store.heads(parent, cursor, min(self._config.heads_read, room))
+                frames = [self._held(head, store) for head in heads]
+                turn.read(sum(frame.ByteSize() for frame in frames))
+            if frames:
+                frames[-1].next_cursor = cursor
+            yield from frames
             sent += len(heads)
             self._counters.sent(heads=len(heads))
             if not cursor or not heads or sent == request.limit:

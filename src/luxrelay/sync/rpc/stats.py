@@ -31,7 +31,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncServerStats:
-    """A snapshot of the server's counters; they only grow, except ``active``."""
+    """A snapshot of the server's counters; they only grow, except the last ones named *now*."""
 
     requests: dict[tuple[str, str], int]
     """Finished calls by method and gRPC status name, refused ones included."""
@@ -47,6 +47,12 @@ class SyncServerStats:
     """Items handed to the publisher."""
     active: int
     """Calls being answered now."""
+    waiting: int = 0
+    """Calls that wait for their turn at the store now."""
+    held_bytes: int = 0
+    """Bytes read and not yet taken by their readers, now."""
+    stalled: int = 0
+    """Calls ended because their reader took nothing."""
 
     @property
     def errors(self) -> int:

@@ -1,0 +1,62 @@
+"""`Caller`: whom a call comes from, as far as it can be proven.
+
+A client certificate proves a key, and the key is the peer; otherwise the address is. Ports are left
+out, so that many connections of one address share one share; on the loopback, where every program
+of the machine has one address, a connection is a peer.
+
+Source: decisions P33, P34; 21-41.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls."""
+
+    name: str
+    """One name a peer: ``key:…``, an address, or address and port on the loopback."""
+    key: str
+    """SHA-256 of its proven public key, hex; empty without a client certificate."""
+    local: bool
+    """It is a program of this machine."""
+
+
+def caller_of(context: grpc.ServicerContext) -> Caller:
+    """Return who calls."""
+    address, _, port = unquote(context.peer()).partition(":")[2].rpartition(":")
+    host = address.strip("[]").partition("%")[0]
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    key = _proven_key(context)
+    name = f"{host}:{port}" if local else host or _UNKNOWN
+    return Caller(name=f"key:{key}" if key else name, key=key, local=local)
+
+
+def _proven_key(context: grpc.ServicerContext) -> str:
+    """Return the fingerprint of the certificate that gRPC has verified, if there is one."""
+    certificates = context.auth_context().get("x509_pem_cert")
+    if not certificates:
+        return ""
+    return key_fingerprint(x509.load_pem_x509_certificate(bytes(certificates[0])))
+
+
+def key_fingerprint(certificate: x509.Certificate) -> str:
+    """Return SHA-256 of the certificate's public key (SubjectPublicKeyInfo, DER), hex."""
+    key = certificate.public_key()
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(spki).hexdigest()
