@@ -121,6 +121,11 @@ class FeeVerifiers:
         self._book.release(header.content_id)
         return True
 
+    def account(self, header: MsgHeader) -> bytes | None:
+        """Return the account that pays for a message, None where nothing is counted."""
+        charge = self._charge(header)
+        return None if charge is None else charge.account
+
     def _charge(self, header: MsgHeader) -> Charge | None:
         found = self._find(header)
         if isinstance(found, Verdict):

@@ -179,26 +179,15 @@ class QuotaLedger:
             found.units_limit - found.units_used,
         )
 
+    def row(self, account: bytes) -> AccountRow | None:
+        """Return one account as `rows` would, None for one never charged."""
+        found = self._accounts.get(account)
+        return None if found is None else self._row(account, found, self._pending())
+
     def rows(self) -> list[AccountRow]:
         """Return every account as committed: what is in flight counts as not spent."""
-        pending: dict[bytes, tuple[int, int]] = {}
-        for flight in self._flights.values():
-            count, units = pending.get(flight.account, (0, 0))
-            pending[flight.account] = (count + 1, units + flight.units)
-        rows = []
-        for name, account in self._accounts.items():
-            count, units = pending.get(name, (0, 0))
-            rows.append(
-                AccountRow(
-                    name,
-                    account.messages_limit,
-                    account.units_limit,
-                    account.messages_used - count,
-                    account.units_used - units,
-                    account.expires_ms,
-                )
-            )
-        return rows
+        pending = self._pending()
+        return [self._row(name, account, pending) for name, account in self._accounts.items()]
 
     def restore(self, rows: Iterable[AccountRow]) -> None:
         """Take over the accounts of an earlier process; into an empty ledger only.
@@ -220,6 +209,26 @@ class QuotaLedger:
     def __len__(self) -> int:
         """Return the number of accounts."""
         return len(self._accounts)
+
+    def _pending(self) -> dict[bytes, tuple[int, int]]:
+        """Return the messages and units in flight by account."""
+        pending: dict[bytes, tuple[int, int]] = {}
+        for flight in self._flights.values():
+            count, units = pending.get(flight.account, (0, 0))
+            pending[flight.account] = (count + 1, units + flight.units)
+        return pending
+
+    @staticmethod
+    def _row(name: bytes, account: _Account, pending: dict[bytes, tuple[int, int]]) -> AccountRow:
+        count, units = pending.get(name, (0, 0))
+        return AccountRow(
+            name,
+            account.messages_limit,
+            account.units_limit,
+            account.messages_used - count,
+            account.units_used - units,
+            account.expires_ms,
+        )
 
     def _refund(self, flight: _Reservation) -> None:
         account = self._accounts.get(flight.account)

@@ -45,7 +45,8 @@ from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
 
 SLOT_SENDERS_MAX: Final = 4
 """Senders a slot keeps (H17, J11)."""
-_FREE_ONLY: Final = FeeVerifiers("none")
+FREE_ONLY: Final = FeeVerifiers("none")
+"""What a node without fee verifiers takes: kind 0."""
 
 
 class SlotRival(NamedTuple):
@@ -93,7 +94,7 @@ class ValidationContext:
     """What holds places in the header's slot (J11)."""
     over_limit: Callable[[MsgHeader], bool] | None = None
     """Peeks at the rate limits without taking anything (G20); charge after the signature."""
-    fees: FeeVerifiers = _FREE_ONLY
+    fees: FeeVerifiers = FREE_ONLY
     """Checks fee proofs; the default takes kind 0 and ignores the rest."""
     kzg: bool = False
     """Whether this node checks KZG commitments (H2)."""
@@ -215,7 +216,7 @@ _FEE_FORM: Final = ContextRule(
     lambda header, context: (
         (
             header.fee_proof != c.FEE_NONE
-            or context.fees is not _FREE_ONLY  # a node may have no free tier
+            or context.fees is not FREE_ONLY  # a node may have no free tier
         )
         and not context.fees.form(header, context.parent).accepted
     ),

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
-from luxrelay.errors import ConfigError
+from luxrelay.errors import ConfigError, KeyFormatError
 from luxrelay.node.rates import rate_of
 from luxrelay.node.settings import KEYS
 
@@ -87,6 +87,10 @@ class NodeConfig:
     sync_limits: SyncLimits
     http_listen: str
     limits: LimitConfig
+    prepaid_issuers: tuple[bytes, ...]
+    free_tier: bool
+    finality_file: Path | None
+    finality_signers: tuple[bytes, ...]
     namespaces: tuple[NamespaceEntry, ...]
 
 
@@ -136,11 +140,18 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
     _refuse_unknown(document, lines)
     values = {
         section: _section_values(section, _table(document, section, lines), lines)
-        for section in ("node", "gossip", "store", "sync", "http", "limits")
+        for section in ("node", "gossip", "store", "sync", "http", "limits", "fees", "finality")
     }
     node, gossip, store, sync, http = (
         values[s] for s in ("node", "gossip", "store", "sync", "http")
     )
+    finality = values["finality"]
+    if bool(finality["file"]) != bool(finality["signers"]):
+        raise ConfigError(
+            "finality needs both a file and its signers",
+            where=lines.where("finality"),
+            hint="give both or neither",
+        )
     if len(gossip["peers"]) >= gossip["connections_max"]:
         raise ConfigError(
             f"{len(gossip['peers'])} peers leave no connection to others",
@@ -173,6 +184,10 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         sync_limits=_sync_limits(sync, base, lines),
         http_listen=http["listen"],
         limits=_limits(values["limits"]),
+        prepaid_issuers=_key_fields(values["fees"]["prepaid_issuers"], lines, "fees"),
+        free_tier=values["fees"]["free_tier"],
+        finality_file=base / finality["file"] if finality["file"] else None,
+        finality_signers=_key_fields(finality["signers"], lines, "finality"),
         namespaces=_namespaces(document, lines, base),
     )
 
@@ -185,6 +200,22 @@ def _limits(values: Mapping[str, int]) -> LimitConfig:
         sender=rate_of(values["sender_messages_per_s"]),
         burst_factor=values["burst_s"],
     )
+
+
+def _key_fields(texts: Sequence[str], lines: _Lines, section: str) -> tuple[bytes, ...]:
+    fields = []
+    for text in texts:
+        try:
+            field = bytes.fromhex(text.removeprefix("0x"))
+            VerifyKey.from_field(field)
+        except (ValueError, KeyFormatError) as error:
+            raise ConfigError(
+                f"{text[:24]}… is no public key field",
+                where=lines.where(section),
+                hint="`luxrelay keys show` prints one",
+            ) from error
+        fields.append(field)
+    return tuple(fields)
 
 
 class _Lines:

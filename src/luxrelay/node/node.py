@@ -39,11 +39,11 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
 from luxrelay.node.folder import DataFolder, Runtime
+from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log, start_logging
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.observe import Observer, Views
 from luxrelay.node.policies import load_registry
-from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
@@ -87,7 +87,7 @@ class _Parts:
     """What one relay is made of."""
 
     store: RelayStore
-    rates: NodeRates
+    guards: Guards
     doors: Doors
     host: RelayHost
     driver: GossipDriver
@@ -117,7 +117,7 @@ class Node:
         with ExitStack() as stack:
             store = RelayStore.open(folder.store, self._store_config(), now_ms=wall_ms())
             stack.callback(store.close)
-            rates = NodeRates(self._config.limits, time.monotonic)
+            guards = make_guards(self._config, store)
             judge = Judge(
                 StoreKnowledge(store),
                 self._policies,
@@ -127,10 +127,12 @@ class Node:
                 ),
                 wall_ms,
                 registry=registry,
-                rates=rates,
+                rates=guards.rates,
+                fees=guards.fees,
+                finality=guards.finality,
             )
             stack.callback(judge.close)
-            parts = self._assemble(identity, store, judge, rates)
+            parts = self._assemble(identity, store, judge, guards)
             await self._serve(folder, parts, task_status)
 
     def _store_config(self) -> RelayStoreConfig:
@@ -143,7 +145,7 @@ class Node:
         )
 
     def _assemble(
-        self, identity: SigningKey, store: RelayStore, judge: Judge, rates: NodeRates
+        self, identity: SigningKey, store: RelayStore, judge: Judge, guards: Guards
     ) -> _Parts:
         config = self._config
         net_config = net_config_of(config)
@@ -165,6 +167,7 @@ class Node:
             clock_ms=wall_ms,
             spread=spread,
             wanted=wanted,
+            fees=guards.fees,
         )
         driver = GossipDriver(
             router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
@@ -173,7 +176,7 @@ class Node:
         publisher = doors if config.allow_publish else None
         return _Parts(
             store=store,
-            rates=rates,
+            guards=guards,
             doors=doors,
             host=host,
             driver=driver,
@@ -215,7 +218,7 @@ class Node:
                 for entry in config.namespaces:
                     topic = topic_for_namespace(config.network, entry.namespace_id)
                     parts.driver.subscribe(topic)
-                nursery.start_soon(self._expire, parts.store)
+                nursery.start_soon(self._expire, parts)
                 nursery.start_soon(self._keep_caught_up, parts.catch_up)
                 runtime = Runtime(
                     pid=os.getpid(),
@@ -240,13 +243,15 @@ class Node:
         finally:
             self._stopping.set()
 
-    async def _expire(self, store: RelayStore) -> None:
+    async def _expire(self, parts: _Parts) -> None:
+        store = parts.store
         pause_ms = self._config.expire_interval_ms
         while True:
             await trio.sleep(pause_ms / 1000)
             try:
                 # Two clocks: a wall clock that jumps against the steady one deletes nothing (P43).
                 stats = await trio.to_thread.run_sync(store.expire, wall_ms(), time.monotonic())
+                await trio.to_thread.run_sync(parts.guards.upkeep)
             except LuxRelayError as error:
                 log(logging.ERROR, "expiry failed", error=str(error))
                 continue
@@ -279,7 +284,7 @@ class Node:
                 uptime_s=uptime,
                 clock_ms=wall_ms,
                 catch_up=parts.catch_up.totals,
-                rates=parts.rates.refused,
+                rates=parts.guards.rates.refused,
             )
         )
 

@@ -42,6 +42,11 @@ class SharedQuotaLedger:
         with self._lock:
             return self._ledger.remaining(account)
 
+    def row(self, account: bytes) -> AccountRow | None:
+        """Return one account as committed, None for one never charged."""
+        with self._lock:
+            return self._ledger.row(account)
+
     def rows(self) -> list[AccountRow]:
         """Return every account as committed."""
         with self._lock:

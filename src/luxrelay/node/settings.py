@@ -448,6 +448,40 @@ KEYS: Final = (
         "How many seconds' worth may come at once (S1).",
     ),
     Key(
+        "fees",
+        "prepaid_issuers",
+        [],
+        "hex",
+        _list_of(_match(r"(0x)?[0-9a-fA-F]{4,4000}", "a public key field in hex"), 64),
+        "Public key fields whose prepaid quotas this node honours; what a message costs is then "
+        "kept in the store (LP-6411 §2.9, S7).",
+    ),
+    Key(
+        "fees",
+        "free_tier",
+        True,
+        "",
+        _boolean,
+        "Whether messages without a fee proof are taken.",
+    ),
+    Key(
+        "finality",
+        "file",
+        "",
+        "path",
+        _text(0, 4096),
+        "File of signed finality statements, one in hex a line, read again when it changes; "
+        "without one every message is pending (J9). A relative path starts at the file's folder.",
+    ),
+    Key(
+        "finality",
+        "signers",
+        [],
+        "hex",
+        _list_of(_match(r"(0x)?[0-9a-fA-F]{4,4000}", "a public key field in hex"), 64),
+        "Public key fields whose finality statements count.",
+    ),
+    Key(
         "namespace",
         "content_topic",
         "",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.bus import topic_namespace
+from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
 from luxrelay.node.config import NAMESPACES_MAX, NodeConfig, load_config, parse_config
@@ -234,3 +234,39 @@ def test_refuse_certificates_that_cannot_serve(text: str, why: str) -> None:
         parse(MINIMAL + "[sync]\n" + text + "\n")
 
     assert "relay.toml:4" in str(caught.value)
+
+
+KEY = SigningKey.generate().public_field.hex()
+
+
+def test_fees_limits_and_finality() -> None:
+    """Their values arrive checked; 0 limits nothing."""
+    config = parse(
+        MINIMAL
+        + f'[fees]\nprepaid_issuers = ["0x{KEY}"]\nfree_tier = false\n'
+        + f'[finality]\nfile = "final.hex"\nsigners = ["{KEY}"]\n'
+        + "[limits]\nsender_messages_per_s = 0\nburst_s = 7\n"
+    )
+    assert config.prepaid_issuers == (bytes.fromhex(KEY),)
+    assert not config.free_tier
+    assert config.finality_file == Path("/etc/final.hex")
+    assert config.finality_signers == (bytes.fromhex(KEY),)
+    assert config.limits.sender.messages_per_s == float("inf")
+    assert config.limits.peer.messages_per_s == 1000
+    assert config.limits.burst_factor == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        ('[fees]\nprepaid_issuers = ["0102"]\n', "[fees]", "is no public key field"),
+        ('[finality]\nfile = "final.hex"\n', "[finality]", "both a file and its signers"),
+        (f'[finality]\nsigners = ["{KEY}"]\n', "[finality]", "both a file and its signers"),
+        ("[limits]\nburst_s = 0\n", "burst_s", "does not fit"),
+    ],
+)
+def test_reject_fees_and_finality_that_do_not_fit(text: str, where: str, words: str) -> None:
+    """The line says which section is meant."""
+    with pytest.raises(ConfigError, match=words) as error:
+        parse(MINIMAL + text)
+    assert where in error.value.where

@@ -27,7 +27,7 @@ from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
 from luxrelay.bus.structure import structure_verdict
 from luxrelay.bus.verdict import reject
-from luxrelay.errors import HeaderError
+from luxrelay.errors import HeaderError, StoreError
 from luxrelay.gossip import (
     HeaderAnnouncement,
     MessageType,
@@ -36,6 +36,7 @@ from luxrelay.gossip import (
     encode_header_with_blob,
     topic_for_namespace,
 )
+from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
 from luxrelay.node.receipts import ReceiptBook
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
@@ -82,6 +83,7 @@ class Doors:
         clock_ms: Callable[[], int],
         spread: Spread,
         wanted: WantedBlobs,
+        fees: FeeDesk | None = None,
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
 
@@ -95,6 +97,7 @@ class Doors:
         self._clock_ms = clock_ms
         self._spread = spread
         self._wanted = wanted
+        self._fees = fees
         self.book = ReceiptBook()
         """Receipts given out; `receipts` answers from it."""
         self.receipts = self.book.receipts
@@ -171,6 +174,7 @@ class Doors:
 
     def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
         written = write(self._store, candidates, verdicts, self._clock_ms())
+        self._settle(candidates, verdicts, written)
         faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
         if faults or any(verdict.accepted for verdict in written):
             self._fault = faults[0] if faults else ""
@@ -179,6 +183,25 @@ class Doors:
             if verdict.accepted and candidate.blob is None and candidate.header.blob_len:
                 self._wanted.add(candidate.header, candidate.parent)
         return written
+
+    def _settle(
+        self,
+        candidates: Sequence[Candidate],
+        judged: Sequence[Verdict],
+        written: Sequence[Verdict],
+    ) -> None:
+        """Make the charges of what was stored final, and give the others back."""
+        if self._fees is None:
+            return
+        reserved = [
+            (candidate.header, after.accepted)
+            for candidate, before, after in zip(candidates, judged, written, strict=True)
+            if before.accepted
+        ]
+        try:
+            self._fees.settle(reserved)
+        except StoreError as error:
+            log(logging.ERROR, "a quota's account is not kept", error=str(error))
 
     def _complain(self, verdicts: Sequence[Verdict]) -> None:
         """Tell the operator of a disk that refuses writes, now and then."""

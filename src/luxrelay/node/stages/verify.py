@@ -28,10 +28,18 @@ from luxrelay.bus import (
     verify_header,
 )
 from luxrelay.bus.bound import verify_header_bound
+from luxrelay.bus.finality import FinalityOracle, NoFinality
 from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
-from luxrelay.bus.semantics import PROVEN_RULES, ContextRule, check_context, signature_verdict
+from luxrelay.bus.semantics import (
+    FREE_ONLY,
+    PROVEN_RULES,
+    ContextRule,
+    check_context,
+    signature_verdict,
+)
 from luxrelay.bus.verdict import ignore, reject
+from luxrelay.node.fees import FeeDesk
 from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.ingest import PolicyHashes
@@ -96,6 +104,8 @@ class Judge:
         *,
         registry: PolicySource | None = None,
         rates: NodeRates | None = None,
+        fees: FeeDesk | None = None,
+        finality: FinalityOracle | None = None,
     ) -> None:
         """Take the store to ask, the policies in force, the bounds and the wall clock.
 
@@ -106,6 +116,8 @@ class Judge:
             clock_ms: The wall clock, Unix milliseconds.
             registry: Full policies; a namespace it knows is checked by them.
             rates: Limits of live messages; None limits nothing.
+            fees: What messages cost; None takes free ones only.
+            finality: What consensus says; None leaves every message pending (J9).
 
         """
         self._known = known
@@ -114,6 +126,8 @@ class Judge:
         self._clock_ms = clock_ms
         self._registry = registry
         self._rates = rates
+        self._fees = fees
+        self._finality = finality or NoFinality()
         self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="verify")
 
     def close(self) -> None:
@@ -150,7 +164,7 @@ class Judge:
         checked = self._signatures([candidates[i] for i in open_at])
         for index, verdict in zip(open_at, checked, strict=True):
             if verdict.accepted:
-                verdicts[index] = _proven(candidates[index], contexts[index], rates)
+                verdicts[index] = self._proven(candidates[index], contexts[index], rates)
             else:
                 verdicts[index] = verdict
         return verdicts
@@ -180,7 +194,9 @@ class Judge:
             contiguous_seq=self._known.contiguous_seq(header.namespace_id),
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
+            finalized_seq=self._finality.finalized_seq(header.namespace_id),
             over_limit=None if rates is None else over_limit,
+            fees=FREE_ONLY if self._fees is None else self._fees.verifiers,
         )
 
     def _cheap(
@@ -221,18 +237,21 @@ class Judge:
         holds = verify_header_bound(header, network) if network else verify_header(header)
         return signature_verdict(holds=holds)
 
-
-def _proven(candidate: Candidate, context: ValidationContext, rates: NodeRates | None) -> Verdict:
-    """Return the verdict on a message whose sender is known for certain."""
-    header = candidate.header
-    verdict = check_context(header, context, PROVEN_RULES)
-    if rates is None:
+    def _proven(
+        self, candidate: Candidate, context: ValidationContext, rates: NodeRates | None
+    ) -> Verdict:
+        """Return the verdict on a message whose sender is known for certain."""
+        header = candidate.header
+        verdict = check_context(header, context, PROVEN_RULES)
+        if not verdict.accepted:
+            if rates is not None and verdict.kind is VerdictKind.REJECT:
+                rates.record(header.sender_pub_key, good=False)
+            return verdict
+        policy = context.policies.get(header.policy_hash)
+        if rates is not None and not rates.charge(header, candidate.parent, policy):
+            return ignore(Code.RATE_LIMITED, "a rate is used up (LP-6422, G20)")
+        if self._fees is not None:
+            verdict = self._fees.reserve(header, context.now_ms)
+        if rates is not None and verdict.accepted:
+            rates.record(header.sender_pub_key, good=True)
         return verdict
-    if not verdict.accepted:
-        if verdict.kind is VerdictKind.REJECT:
-            rates.record(header.sender_pub_key, good=False)
-        return verdict
-    if not rates.charge(header, candidate.parent, context.policies.get(header.policy_hash)):
-        return ignore(Code.RATE_LIMITED, "a rate is used up (LP-6422, G20)")
-    rates.record(header.sender_pub_key, good=True)
-    return verdict

@@ -1,0 +1,108 @@
+"""Fees at the doors: what a message costs is reserved, made final with its storing, and kept.
+
+A charge is reserved once the sender is proven, made final when the message was stored, and given
+back when it was not. Accounts are documents in the store, written after the batch that they paid
+for: a crash in between gives a sender the messages of one batch for nothing, never the other way
+round. History is charged as well, so that a quota is used up wherever its messages are.
+
+Source: LP-6411 §2.9, LP-6422 §4; decisions S6, S7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from struct import Struct
+from struct import error as WrongLength  # noqa: N812  it is a class
+from typing import Final
+
+from luxrelay.bus import MsgHeader, Verdict
+from luxrelay.bus.fee import FeeKind
+from luxrelay.bus.fee_verifiers import FeeVerifier, FeeVerifiers, PrepaidVerifier
+from luxrelay.bus.quota import AccountRow, LedgerConfig
+from luxrelay.errors import NodeError
+from luxrelay.node.quota_ledger import SharedQuotaLedger
+
+ACCOUNTS_MAX: Final = 32_768
+"""Accounts a node remembers: half of the documents that a store keeps."""
+_PREFIX: Final = b"fee/"
+_ROW: Final = Struct(">QQQQQ")
+
+
+class FeeDesk:
+    """The fee verifiers of a node and its ledger; any thread may call."""
+
+    def __init__(
+        self,
+        network: str,
+        documents: MutableMapping[bytes, bytes],
+        *,
+        issuers: Sequence[bytes] = (),
+        free_tier: bool = True,
+        accounts_max: int = ACCOUNTS_MAX,
+    ) -> None:
+        """Honour the quotas of ``issuers``, key fields; take over what was used up before.
+
+        Raises:
+            NodeError: an account in the store cannot be read (``store.corrupt``).
+
+        """
+        self._documents = documents
+        self._ledger = SharedQuotaLedger(LedgerConfig(accounts_max=accounts_max))
+        self._ledger.restore(_rows(documents))
+        kinds: dict[FeeKind, FeeVerifier] = {}
+        if issuers:
+            kinds[FeeKind.PREPAID] = PrepaidVerifier(network, issuers)
+        self.verifiers = FeeVerifiers(network, kinds, book=self._ledger, free_tier=free_tier)
+        """What the rules ask about a fee proof."""
+
+    def reserve(self, header: MsgHeader, now_ms: int) -> Verdict:
+        """Take what a proven message costs until `settle`; an IGNORE when the quota is used up."""
+        return self.verifiers.reserve(header, now_ms)
+
+    def settle(self, messages: Iterable[tuple[MsgHeader, bool]]) -> None:
+        """Make the charges of stored messages final, give the others back, keep the accounts.
+
+        Raises:
+            StoreError: the disk refuses an account; the ledger in memory is right all the same.
+
+        """
+        changed = set()
+        for header, stored in messages:
+            account = self.verifiers.account(header)
+            self.verifiers.settle(header, stored=stored)
+            if account is not None and stored:
+                changed.add(account)
+        for account in sorted(changed):
+            row = self._ledger.row(account)
+            if row is not None:
+                self._documents[_PREFIX + account] = _ROW.pack(*row[1:])
+
+    def remaining(self, account: bytes) -> tuple[int, int] | None:
+        """Return the messages and bytes a quota still holds, None for one never charged."""
+        return self._ledger.remaining(account)
+
+    def forget(self) -> int:
+        """Remove the documents of accounts that the ledger has forgotten; return how many."""
+        kept = {row.account for row in self._ledger.rows()}
+        gone = [key for key in _keys(self._documents) if key[len(_PREFIX) :] not in kept]
+        for key in gone:
+            del self._documents[key]
+        return len(gone)
+
+
+def _keys(documents: MutableMapping[bytes, bytes]) -> list[bytes]:
+    return [key for key in documents if key.startswith(_PREFIX)]
+
+
+def _rows(documents: MutableMapping[bytes, bytes]) -> list[AccountRow]:
+    rows = []
+    for key in _keys(documents):
+        try:
+            rows.append(AccountRow(key[len(_PREFIX) :], *_ROW.unpack(documents[key])))
+        except WrongLength as error:
+            raise NodeError(
+                "a quota's account in the store cannot be read",
+                where=key.hex(),
+                code="store.corrupt",
+            ) from error
+    return rows

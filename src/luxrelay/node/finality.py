@@ -1,0 +1,114 @@
+"""Finality from a file of signed statements, read again when it has changed.
+
+A file holds one statement a line, in hex with or without 0x, the oldest first; empty lines and
+lines that begin with # are skipped. A validator or an operator appends to it. A statement that does
+not check is logged and skipped: what was said before stays as it is.
+
+Source: decisions J9, S19; LP-6413.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from luxrelay.bus import NamespaceId
+from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOracle
+from luxrelay.errors import ConfigError, FinalityError
+from luxrelay.node.logs import log
+
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest file of statements that is read, bytes."""
+
+
+class FinalityFile:
+    """An oracle fed from a file; any thread may ask, one at a time refreshes."""
+
+    def __init__(self, path: Path, network: str, signers: Sequence[bytes]) -> None:
+        """Read the file, which must exist and be readable at the start.
+
+        Raises:
+            ConfigError: it cannot be read.
+
+        """
+        self._path = path
+        self._oracle = StatementOracle(network, signers)
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._taken = 0
+        self.applied = 0
+        """Statements taken over."""
+        self.refused = 0
+        """Statements that did not check."""
+        self.refresh(starting=True)
+
+    def state(self, namespace_id: NamespaceId, seq: int, header_hash: bytes) -> FinalityState:
+        """Return a message's state, PENDING for one that no statement names."""
+        with self._lock:
+            return self._oracle.state(namespace_id, seq, header_hash)
+
+    def finalized_seq(self, namespace_id: NamespaceId) -> int:
+        """Return the highest finalized sequence of a namespace, 0 for none."""
+        with self._lock:
+            return self._oracle.finalized_seq(namespace_id)
+
+    def refresh(self, *, starting: bool = False) -> int:
+        """Take over what was appended since the last call; return how many states changed.
+
+        Args:
+            starting: A file that cannot be read is an error now, and a log line later.
+
+        Raises:
+            ConfigError: it cannot be read, at the start.
+
+        """
+        try:
+            lines = self._changed()
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            if starting:
+                raise ConfigError(
+                    f"cannot read the statements: {error}",
+                    where=str(self._path),
+                    hint="give the path of a text file; an empty one will do",
+                ) from error
+            log(logging.ERROR, "the finality file cannot be read", error=str(error))
+            return 0
+        changed = 0
+        for number, line in enumerate(lines[self._taken :], start=self._taken + 1):
+            changed += self._take(line, number)
+        self._taken = max(self._taken, len(lines))
+        return changed
+
+    def _changed(self) -> list[str]:
+        """Return every complete line when the file has changed, nothing when it has not."""
+        found = self._path.stat()
+        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if mark == self._seen:
+            return []
+        if found.st_size > FILE_BYTES_MAX:
+            raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
+        text = self._path.read_text(encoding="ascii")
+        if self._seen is not None and found.st_ino != self._seen[2]:
+            self._taken = 0  # another file: numbers that do not rise are refused one by one
+        self._seen = mark
+        whole = text if text.endswith("\n") else text[: text.rfind("\n") + 1]
+        return whole.splitlines()
+
+    def _take(self, line: str, number: int) -> int:
+        text = line.strip()
+        if not text or text.startswith("#"):
+            return 0
+        try:
+            statement = FinalityStatement.decode(bytes.fromhex(text.removeprefix("0x")))
+            with self._lock:
+                changed = self._oracle.apply(statement)
+        except (FinalityError, ValueError) as error:
+            self.refused += 1
+            where = f"{self._path}:{number}"
+            log(logging.WARNING, "a finality statement is refused", where=where, error=str(error))
+            return 0
+        self.applied += 1
+        return changed

@@ -1,0 +1,51 @@
+"""What stands between a message and the store besides its signature: rates, fees, finality."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from luxrelay.node.config import NodeConfig
+from luxrelay.node.fees import FeeDesk
+from luxrelay.node.finality import FinalityFile
+from luxrelay.node.rates import NodeRates
+from luxrelay.store import RelayStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guards:
+    """The guards of one node."""
+
+    rates: NodeRates
+    fees: FeeDesk
+    finality: FinalityFile | None
+    """None leaves every message pending (J9)."""
+
+    def upkeep(self) -> None:
+        """Read what is new of finality, and forget the accounts that have ended."""
+        if self.finality is not None:
+            self.finality.refresh()
+        self.fees.forget()
+
+
+def make_guards(config: NodeConfig, store: RelayStore) -> Guards:
+    """Return the guards that a configuration asks for.
+
+    Raises:
+        ConfigError: the finality file cannot be read.
+        NodeError: a quota's account in the store cannot be read.
+
+    """
+    finality = None
+    if config.finality_file is not None:
+        finality = FinalityFile(config.finality_file, config.network, config.finality_signers)
+    return Guards(
+        rates=NodeRates(config.limits, time.monotonic),
+        fees=FeeDesk(
+            config.network,
+            store.documents,
+            issuers=config.prepaid_issuers,
+            free_tier=config.free_tier,
+        ),
+        finality=finality,
+    )
