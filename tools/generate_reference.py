@@ -24,7 +24,7 @@ from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.catch_up import CatchUpTotals
 from luxrelay.node.metrics import NodeCollector, Sources
 from luxrelay.node.rates import LAYERS
-from luxrelay.node.settings import KEYS
+from luxrelay.node.settings import KEYS, PROFILES
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.store import RelayStore, RelayStoreConfig
@@ -42,7 +42,10 @@ def config_page() -> str:
     """Return config.md: every key of a node's file."""
     lines = [
         "# The configuration of a node\n",
-        "One TOML file; `luxrelay node check --config FILE` says what is wrong and where.\n",
+        "One TOML file; `luxrelay node init` writes it with every key in a comment, and\n"
+        "`luxrelay node check --config FILE` says all that is wrong in it and where.\n",
+        "A variable of the environment overrides a key: `LUXRELAY_STORE_TTL_MS=60000` stands for\n"
+        "`[store] ttl_ms = 60000`; the entries of a list stand between commas.\n",
     ]
     section = ""
     for key in KEYS:
@@ -52,6 +55,16 @@ def config_page() -> str:
             lines += [f"\n## {title}\n", "| key | default | unit | meaning |", "|---|---|---|---|"]
         default = "(required)" if key.default is None else f"`{_toml(key.default)}`"
         lines.append(f"| `{key.name}` | {default} | {key.unit} | {key.sentence} |")
+    lines += [
+        "\n## Profiles\n",
+        "`node.profile` changes these defaults; what the file says counts all the same.\n",
+        "| key | " + " | ".join(PROFILES) + " |",
+        "|---|" + "---|" * len(PROFILES),
+    ]
+    defaults = {(key.section, key.name): key.default for key in KEYS}
+    for place in sorted({place for changes in PROFILES.values() for place in changes}):
+        values = [_toml(changes.get(place, defaults[place])) for changes in PROFILES.values()]
+        lines.append(f"| `{place[0]}.{place[1]}` | " + " | ".join(values) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,39 +1,94 @@
-"""node run, node check: one relay from its configuration file."""
+"""node init, node check, node run: one relay from its configuration file."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
+from typing import Final
 
 from luxrelay.cli.arguments import SubParsers, add_command
-from luxrelay.node.config import load_config
+from luxrelay.cli.output import printable
+from luxrelay.errors import ConfigError, UsageError
+from luxrelay.node.config import load_config, problems_of
 from luxrelay.node.policies import load_registry
+from luxrelay.node.settings import PROFILES
+from luxrelay.node.template import commented_file
+
+_FILE: Final = "relay.toml"
 
 
 def register(commands: SubParsers) -> None:
     """Add the command."""
-    node = commands.add_parser("node", help="run a relay, or check its configuration")
+    node = commands.add_parser("node", help="make a relay's file, check it, run the relay")
     actions = node.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, run in (
         ("run", "run a relay until SIGTERM or Ctrl-C", _run),
-        ("check", "check a configuration file and say what is wrong", _check),
+        ("check", "check a configuration file and say everything that is wrong in it", _check),
     ):
-        parser = add_command(
-            actions, name, summary, f"luxrelay node {name} --config relay.toml", run
-        )
+        parser = add_command(actions, name, summary, f"luxrelay node {name} --config {_FILE}", run)
         parser.add_argument(
             "--config", type=Path, required=True, metavar="FILE", help="the TOML file"
         )
+    init = add_command(
+        actions,
+        "init",
+        "write a commented configuration file with every key and its default",
+        f"luxrelay node init --profile relay --topic /chat/1/room --out {_FILE}",
+        _init,
+    )
+    init.add_argument(
+        "--profile",
+        choices=sorted(PROFILES),
+        default="relay",
+        help="what kind of node it is (default %(default)s)",
+    )
+    init.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="content topic to carry; may be given several times",
+    )
+    init.add_argument(
+        "--out", type=Path, default=Path(_FILE), metavar="FILE", help="default %(default)s"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from luxrelay.node.node import run_node  # noqa: PLC0415  libp2p takes seconds to import
 
-    return run_node(load_config(arguments.config))
+    return run_node(load_config(arguments.config, os.environ))
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    config = load_config(arguments.config)
+    problems = problems_of(arguments.config, os.environ)
+    if problems:
+        for problem in problems:
+            print(f"luxrelay: {printable(str(problem))}", file=sys.stderr)
+        return 1
+    config = load_config(arguments.config, os.environ)
     load_registry(config)
-    print(f"{arguments.config}: well-formed; {len(config.namespaces)} namespaces")
+    print(
+        f"{arguments.config}: well-formed; profile {config.profile}, "
+        f"{len(config.namespaces)} namespaces"
+    )
+    return 0
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    text = commented_file(arguments.profile, arguments.topic)
+    try:
+        with arguments.out.open("x") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            "the file exists already", where=str(arguments.out), hint="give another with --out"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the file: {error.strerror}", where=str(arguments.out)
+        ) from error
+    print(f"wrote {arguments.out}; next: luxrelay node run --config {arguments.out}")
     return 0

@@ -8,8 +8,6 @@ Source: decisions J10; LP-6490.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,13 @@ from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError, KeyFormatError
+from luxrelay.node.document import Document
 from luxrelay.node.rates import rate_of
-from luxrelay.node.settings import KEYS
 
 NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
+SECTIONS: Final = ("node", "gossip", "store", "sync", "http", "limits", "fees", "finality")
+"""The sections that stand once."""
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest configuration file that is read."""
 
@@ -63,6 +63,7 @@ class NodeConfig:
     """A checked configuration; ``KEYS`` documents each value."""
 
     name: str
+    profile: str
     network: str
     signing: str
     data_dir: Path
@@ -94,19 +95,58 @@ class NodeConfig:
     namespaces: tuple[NamespaceEntry, ...]
 
 
-def load_config(path: Path) -> NodeConfig:
+def load_config(path: Path, environ: Mapping[str, str] | None = None) -> NodeConfig:
     """Return the checked configuration of a TOML file.
+
+    Args:
+        path: The file.
+        environ: Variables that override it; see `luxrelay.node.document`.
 
     Raises:
         ConfigError: the file cannot be read or a value does not fit; says file and line.
 
     """
+    return parse_config(_text_of(path), source=str(path), base=path.parent, environ=environ)
+
+
+def problems_of(path: Path, environ: Mapping[str, str] | None = None) -> list[ConfigError]:
+    """Return every mistake in a TOML file, in the order of their finding; none when it is right."""
+    try:
+        document = Document(_text_of(path), str(path), environ)
+        _config_of(document, path.parent)
+    except ConfigError as error:
+        return [error]
+    return document.problems
+
+
+def parse_config(
+    text: str, *, source: str, base: Path, environ: Mapping[str, str] | None = None
+) -> NodeConfig:
+    """Return the checked configuration of a TOML text.
+
+    Args:
+        text: The TOML text.
+        source: Name of the file, for messages.
+        base: Folder that relative paths start at.
+        environ: Variables that override the text.
+
+    Raises:
+        ConfigError: with ``source:line`` where a line can be named.
+
+    """
+    document = Document(text, source, environ)
+    config = _config_of(document, base)
+    document.settle()
+    return config
+
+
+def _text_of(path: Path) -> str:
     try:
         with path.open("rb") as file:  # a device has no size, so what is read is bounded
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             raise ConfigError(f"the file is larger than {FILE_BYTES_MAX} bytes", where=str(path))
-        text = data.decode()
+        return data.decode()
     except OSError as error:
         raise ConfigError(
             f"cannot read the configuration: {error.strerror}",
@@ -115,51 +155,34 @@ def load_config(path: Path) -> NodeConfig:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError("the file is not UTF-8", where=str(path)) from error
-    return parse_config(text, source=str(path), base=path.parent)
 
 
-def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
-    """Return the checked configuration of a TOML text.
-
-    Args:
-        text: The TOML text.
-        source: Name of the file, for messages.
-        base: Folder that relative paths start at.
-
-    Raises:
-        ConfigError: with ``source:line`` where a line can be named.
-
-    """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", where=source) from error
-    except RecursionError as error:
-        raise ConfigError("not TOML of ours: nested too deeply", where=source) from error
-    lines = _Lines(text, source)
-    _refuse_unknown(document, lines)
-    values = {
-        section: _section_values(section, _table(document, section, lines), lines)
-        for section in ("node", "gossip", "store", "sync", "http", "limits", "fees", "finality")
-    }
+def _config_of(lines: Document, base: Path) -> NodeConfig:
+    """Return the configuration; what does not fit is among the document's problems."""
+    values = {section: lines.section(section) for section in SECTIONS}
     node, gossip, store, sync, http = (
         values[s] for s in ("node", "gossip", "store", "sync", "http")
     )
     finality = values["finality"]
     if bool(finality["file"]) != bool(finality["signers"]):
-        raise ConfigError(
-            "finality needs both a file and its signers",
-            where=lines.where("finality"),
-            hint="give both or neither",
+        lines.report(
+            ConfigError(
+                "finality needs both a file and its signers",
+                where=lines.where("finality"),
+                hint="give both or neither",
+            )
         )
     if len(gossip["peers"]) >= gossip["connections_max"]:
-        raise ConfigError(
-            f"{len(gossip['peers'])} peers leave no connection to others",
-            where=lines.where("gossip", "peers"),
-            hint="raise connections_max above the number of peers",
+        lines.report(
+            ConfigError(
+                f"{len(gossip['peers'])} peers leave no connection to others",
+                where=lines.where("gossip", "peers"),
+                hint="raise connections_max above the number of peers",
+            )
         )
     return NodeConfig(
         name=node["name"],
+        profile=node["profile"],
         network=node["network"],
         signing=node["signing"],
         data_dir=base / node["data_dir"],
@@ -188,7 +211,7 @@ def parse_config(text: str, *, source: str, base: Path) -> NodeConfig:
         free_tier=values["fees"]["free_tier"],
         finality_file=base / finality["file"] if finality["file"] else None,
         finality_signers=_key_fields(finality["signers"], lines, "finality"),
-        namespaces=_namespaces(document, lines, base),
+        namespaces=_namespaces(lines, base),
     )
 
 
@@ -202,71 +225,41 @@ def _limits(values: Mapping[str, int]) -> LimitConfig:
     )
 
 
-def _key_fields(texts: Sequence[str], lines: _Lines, section: str) -> tuple[bytes, ...]:
+def _key_fields(texts: Sequence[str], lines: Document, section: str) -> tuple[bytes, ...]:
     fields = []
     for text in texts:
         try:
             field = bytes.fromhex(text.removeprefix("0x"))
             VerifyKey.from_field(field)
-        except (ValueError, KeyFormatError) as error:
-            raise ConfigError(
-                f"{text[:24]}… is no public key field",
-                where=lines.where(section),
-                hint="`luxrelay keys show` prints one",
-            ) from error
-        fields.append(field)
+        except (ValueError, KeyFormatError):
+            problem = f"{text[:24]}… is no public key field"
+            hint = "`luxrelay keys show` prints one"
+            lines.report(ConfigError(problem, where=lines.where(section), hint=hint))
+        else:
+            fields.append(field)
     return tuple(fields)
 
 
-class _Lines:
-    """Finds the line a key stands on, for messages."""
-
-    def __init__(self, text: str, source: str) -> None:
-        self._lines = text.splitlines()
-        self._source = source
-
-    def where(self, section: str, name: str = "", occurrence: int = 0) -> str:
-        """Return ``source:line [section] name``; without the line where none is found."""
-        current, seen = "", -1
-        label = f"[{section}] {name}".rstrip()
-        for number, line in enumerate(self._lines, start=1):
-            header = re.match(r"\s*(\[+)\s*([A-Za-z0-9_.-]+)\s*\]+", line)
-            if header is not None:
-                current = header[2]
-                if current == section:
-                    seen += 1
-                if current == section and not name and seen == occurrence:
-                    return f"{self._source}:{number} {label}"
-            elif current == section and seen == occurrence:
-                key = re.match(r"\s*([A-Za-z0-9_-]+)\s*=", line)
-                if key is not None and key[1] == name:
-                    return f"{self._source}:{number} {label}"
-        return f"{self._source} {label}"
-
-    def top(self, name: str) -> str:
-        """Return where a top-level name stands."""
-        for number, line in enumerate(self._lines, start=1):
-            if re.match(rf"\s*(\[+\s*)?{re.escape(name)}\b", line):
-                return f"{self._source}:{number}"
-        return self._source
-
-
-def _sync_limits(sync: Mapping[str, Any], base: Path, lines: _Lines) -> SyncLimits:
+def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLimits:
     def path(name: str) -> Path | None:
         return base / sync[name] if sync[name] else None
 
     certificate, key, client_ca = (path(n) for n in ("tls_certificate", "tls_key", "tls_client_ca"))
     if (certificate is None) != (key is None):
-        raise ConfigError(
-            "a certificate and its key belong together",
-            where=lines.where("sync", "tls_key" if sync["tls_key"] else "tls_certificate"),
-            hint="give tls_certificate and tls_key, or neither",
+        lines.report(
+            ConfigError(
+                "a certificate and its key belong together",
+                where=lines.where("sync", "tls_key" if sync["tls_key"] else "tls_certificate"),
+                hint="give tls_certificate and tls_key, or neither",
+            )
         )
     if client_ca is not None and certificate is None:
-        raise ConfigError(
-            "clients cannot show a certificate to a port that speaks in the clear",
-            where=lines.where("sync", "tls_client_ca"),
-            hint="give tls_certificate and tls_key as well",
+        lines.report(
+            ConfigError(
+                "clients cannot show a certificate to a port that speaks in the clear",
+                where=lines.where("sync", "tls_client_ca"),
+                hint="give tls_certificate and tls_key as well",
+            )
         )
     rates = ("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s")
     return SyncLimits(
@@ -280,73 +273,18 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: _Lines) -> SyncLimi
     )
 
 
-def _refuse_unknown(document: Mapping[str, Any], lines: _Lines) -> None:
-    sections = {key.section for key in KEYS}
-    for name in document:
-        if name not in sections:
-            known = ", ".join(sorted(sections))
-            raise ConfigError(
-                f"unknown section {name!r}", where=lines.top(name), hint=f"known are: {known}"
-            )
-
-
-def _table(document: Mapping[str, Any], section: str, lines: _Lines) -> Mapping[str, Any]:
-    table = document.get(section, {})
-    if not isinstance(table, dict):
-        raise ConfigError(
-            f"{section} must be a table", where=lines.top(section), hint=f"write [{section}]"
-        )
-    return table
-
-
-def _section_values(
-    section: str, table: Mapping[str, Any], lines: _Lines, occurrence: int = 0
-) -> dict[str, Any]:
-    keys = {key.name: key for key in KEYS if key.section == section}
-    for name in table:
-        if name not in keys:
-            raise ConfigError(
-                f"unknown key {name!r}",
-                where=lines.where(section, name, occurrence),
-                hint="known are: " + ", ".join(keys),
-            )
-    values = {}
-    for name, key in keys.items():
-        value = table.get(name, key.default)
-        where = lines.where(section, name, occurrence)
-        if value is None:
-            raise ConfigError(f"{name} is missing", where=where, hint=key.sentence)
-        expected = key.check(value)
-        if expected is not None:
-            raise ConfigError(
-                f"{name} = {value!r} does not fit", where=where, hint=f"expected {expected}"
-            )
-        values[name] = value
-    return values
-
-
-def _namespaces(
-    document: Mapping[str, Any], lines: _Lines, base: Path
-) -> tuple[NamespaceEntry, ...]:
-    tables = document.get("namespace", [])
-    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        raise ConfigError(
-            "namespace must be a list of tables",
-            where=lines.top("namespace"),
-            hint="write [[namespace]] once for each",
-        )
-    if len(tables) > NAMESPACES_MAX:
-        raise ConfigError(f"more than {NAMESPACES_MAX} namespaces", where=lines.top("namespace"))
+def _namespaces(lines: Document, base: Path) -> tuple[NamespaceEntry, ...]:
     entries: dict[NamespaceId, NamespaceEntry] = {}
-    for index, table in enumerate(tables):
-        values = _section_values("namespace", table, lines, index)
-        entry = _namespace_entry(values, lines.where("namespace", occurrence=index), base)
+    for index, values in enumerate(lines.tables("namespace", NAMESPACES_MAX)):
+        where = lines.where("namespace", occurrence=index)
+        try:
+            entry = _namespace_entry(values, where, base)
+        except ConfigError as error:
+            lines.report(error)
+            continue
         if entry.namespace_id in entries:
-            raise ConfigError(
-                f"namespace {entry.namespace_id.hex()} is listed twice",
-                where=lines.where("namespace", occurrence=index),
-                hint="remove one of the tables",
-            )
+            problem = f"namespace {entry.namespace_id.hex()} is listed twice"
+            lines.report(ConfigError(problem, where=where, hint="remove one of the tables"))
         entries[entry.namespace_id] = entry
     return tuple(entries.values())
 

@@ -8,7 +8,7 @@ Source: decisions J10; LP-6490.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from luxrelay.node.checks import (
     Key,
@@ -50,6 +50,14 @@ KEYS: Final = (
         "",
         match(r"[A-Za-z0-9._-]{1,64}", "1 to 64 of A-Z a-z 0-9 . _ -"),
         "Name of this node in logs and on its pages.",
+    ),
+    Key(
+        "node",
+        "profile",
+        "relay",
+        "",
+        one_of("relay", "store", "light", "messenger", "validator"),
+        "What kind of node this is: it chooses the defaults of other keys (LP-6490).",
     ),
     Key(
         "node",
@@ -348,3 +356,31 @@ KEYS: Final = (
     ),
 )
 """Every key, in the order of the documentation."""
+PROFILES: Final[dict[str, dict[tuple[str, str], Any]]] = {
+    "relay": {},
+    "store": {
+        ("store", "ttl_ms"): 30 * _DAY_MS,
+        ("store", "max_storage_bytes"): 64 * 1024 * _MIB,
+        ("store", "expire_interval_ms"): 10 * _MINUTE_MS,
+    },
+    "light": {
+        ("gossip", "connections_max"): 12,
+        ("gossip", "inline_blob_max"): 4 * 1024,
+        ("store", "ttl_ms"): 2 * _MINUTE_MS,
+        ("store", "max_storage_bytes"): 64 * _MIB,
+        ("limits", "node_messages_per_s"): 2_000,
+    },
+    "messenger": {
+        ("gossip", "connections_max"): 16,
+        ("store", "ttl_ms"): _DAY_MS,
+        ("store", "max_storage_bytes"): 1024 * _MIB,
+        ("sync", "allow_publish"): True,
+        ("limits", "node_messages_per_s"): 2_000,
+    },
+    "validator": {
+        ("gossip", "connections_max"): 100,
+        ("store", "ttl_ms"): 60 * _MINUTE_MS,
+        ("store", "max_storage_bytes"): 8 * 1024 * _MIB,
+    },
+}
+"""The defaults that a profile changes (LP-6490, J2); what the file says counts all the same."""

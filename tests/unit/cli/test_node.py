@@ -1,0 +1,53 @@
+"""node init and node check: a file that works, and all that is wrong with one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from luxrelay.cli.main import main
+from luxrelay.node.config import load_config
+
+
+def test_init_writes_a_file_that_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The two commands of the first minute."""
+    path = tmp_path / "relay.toml"
+    arguments = ["--profile", "messenger", "--topic", "/chat/1/room", "--out", str(path)]
+    assert main(["node", "init", *arguments]) == 0
+    assert main(["node", "check", "--config", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "profile messenger, 1 namespaces" in said
+    assert load_config(path).data_dir == tmp_path / "data"
+
+
+def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is there stays as it is."""
+    path = tmp_path / "relay.toml"
+    path.write_text("mine")
+    assert main(["node", "init", "--out", str(path)]) == 1
+    assert path.read_text() == "mine"
+    assert "exists already" in capsys.readouterr().err
+    assert main(["node", "init", "--out", str(tmp_path / "no" / "relay.toml")]) == 1
+
+
+def test_check_says_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each mistake, exit code 1."""
+    path = tmp_path / "relay.toml"
+    path.write_text('[node]\ndata_dir = "d"\nname = 3\n[store]\nttl_ms = 1\n')
+    assert main(["node", "check", "--config", str(path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "relay.toml:3" in lines[0]
+    assert "relay.toml:5" in lines[1]
+
+
+def test_check_sees_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that does not fit is found before the node is started with it."""
+    path = tmp_path / "relay.toml"
+    path.write_text('[node]\ndata_dir = "d"\n')
+    monkeypatch.setenv("LUXRELAY_STORE_TTL_MS", "soon")
+    assert main(["node", "check", "--config", str(path)]) == 1
+    assert "LUXRELAY_STORE_TTL_MS" in capsys.readouterr().err
