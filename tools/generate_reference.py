@@ -42,9 +42,9 @@ def config_page() -> str:
     """Return config.md: every key of a node's file."""
     lines = [
         "# The configuration of a node\n",
-        "One TOML file; `luxrelay node init` writes it with every key in a comment, and\n"
+        "One TOML file; `luxrelay node init` writes it with every key in a comment, and",
         "`luxrelay node check --config FILE` says all that is wrong in it and where.\n",
-        "A variable of the environment overrides a key: `LUXRELAY_STORE_TTL_MS=60000` stands for\n"
+        "A variable of the environment overrides a key: `LUXRELAY_STORE_TTL_MS=60000` stands for",
         "`[store] ttl_ms = 60000`; the entries of a list stand between commas.\n",
     ]
     section = ""
