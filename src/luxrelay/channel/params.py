@@ -87,8 +87,9 @@ class SegmentationConfig:
     """Messages partly received at once; the one that waited longest makes room."""
     buffered_bytes_max: int = 32 * 1024 * 1024
     """Bytes partly received at once; the one that waited longest makes room."""
-    set_timeout_ms: int = 300_000
-    """Time without a new segment after which a partial message is given up."""
+    set_timeout_ms: int = 1_800_000
+    """Time without a new segment after which a partial message is given up; three epochs, because
+    a paced sender may pause for one between two segments."""
     completed_max: int = 10_000
     """Finished messages remembered, so that late segments do not begin them again."""
 

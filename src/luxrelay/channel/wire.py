@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from luxrelay.errors import ChannelArgumentError, ChannelWireError
+from luxrelay.errors import ChannelArgumentError, ChannelWireError, RemoteError
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """Longest encoded message; above the 150 KiB of the layer below, so that it never binds there."""
@@ -184,7 +184,10 @@ def varint(value: int) -> bytes:
 
 
 def fields_of(  # noqa: C901 - one branch a wire type
-    data: bytes, known: dict[int, int], where: str
+    data: bytes,
+    known: dict[int, int],
+    where: str,
+    error: type[RemoteError] = ChannelWireError,
 ) -> list[tuple[int, int | bytes]]:
     """Return the known fields of a protobuf message in order; skip the others.
 
@@ -192,9 +195,10 @@ def fields_of(  # noqa: C901 - one branch a wire type
         data: The message.
         known: Field number to wire type: 0 for a varint, 2 for bytes.
         where: Names the message in errors.
+        error: What to raise.
 
     Raises:
-        ChannelWireError: not protobuf, or a known field of another wire type.
+        ChannelWireError: or ``error``: not protobuf, or a known field of another wire type.
 
     """
     out: list[tuple[int, int | bytes]] = []
@@ -203,43 +207,45 @@ def fields_of(  # noqa: C901 - one branch a wire type
         tag = data[position]
         position += 1
         if tag > 127:
-            tag, position = _read_varint(data, position - 1, where)
+            tag, position = _read_varint(data, position - 1, where, error)
         number, kind = tag >> 3, tag & 7
         if kind == 2:
             if position < end and data[position] < 128:
                 length = data[position]
                 position += 1
             else:
-                length, position = _read_varint(data, position, where)
+                length, position = _read_varint(data, position, where, error)
             if length > end - position:
-                raise ChannelWireError(f"field {number} is cut off", where=where)
+                raise error(f"field {number} is cut off", where=where)
             value: int | bytes = data[position : position + length]
             position += length
         elif kind == 0:
-            value, position = _read_varint(data, position, where)
+            value, position = _read_varint(data, position, where, error)
         elif kind in (1, 5):
             position += 8 if kind == 1 else 4
             value = b""
             if position > end:
-                raise ChannelWireError(f"field {number} is cut off", where=where)
+                raise error(f"field {number} is cut off", where=where)
         else:
-            raise ChannelWireError(f"wire type {kind} is not supported", where=where)
+            raise error(f"wire type {kind} is not supported", where=where)
         wanted = known.get(number)
         if wanted == kind:
             out.append((number, value))
         elif wanted is not None or not 0 < number < 1 << 29:
-            raise ChannelWireError(f"field {number} has wire type {kind}", where=where)
+            raise error(f"field {number} has wire type {kind}", where=where)
     return out
 
 
-def _read_varint(data: bytes, position: int, where: str) -> tuple[int, int]:
+def _read_varint(
+    data: bytes, position: int, where: str, error: type[RemoteError]
+) -> tuple[int, int]:
     """Return a varint of at most ten bytes, cut to 64 bits, and the position after it."""
     value = 0
     for index, byte in enumerate(data[position : position + 10]):
         value |= (byte & 127) << 7 * index
         if byte < 128:
             return value & LAMPORT_MAX, position + index + 1
-    raise ChannelWireError("a number is cut off or too long", where=where)
+    raise error("a number is cut off or too long", where=where)
 
 
 def _text(value: bytes) -> str:
