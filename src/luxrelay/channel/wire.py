@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from Crypto.Hash import keccak
+
 from luxrelay.errors import ChannelArgumentError, ChannelWireError, RemoteError
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
@@ -161,6 +163,12 @@ class SdsMessage:
             repair_request=tuple(requests),
             content=content,
         )
+
+
+def content_id(sender_id: str, salt_ns: int, content: bytes) -> str:
+    """Return the id of a content message: unique while salts are, also for equal contents (C5)."""
+    text = f"{sender_id}{salt_ns}".encode()
+    return keccak.new(data=text + content, digest_bytes=32).hexdigest()
 
 
 _WIRE_TYPES: Final = {1: 2, 2: 2, 3: 2, 10: 0, 11: 2, 12: 2, 13: 2, 20: 2}

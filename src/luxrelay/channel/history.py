@@ -1,0 +1,194 @@
+"""The local log: what has been delivered or sent, in the order of clocks.
+
+Beside the log stand the *tips*: messages that no message of the log names yet. A message names the
+newest of the log, the tips and what its sender has to acknowledge, so that whoever has it can find
+out about everything its sender had. The specification names the newest alone; then messages sent at
+the same time by more participants than that number are named by nobody, and who misses one never
+learns of it.
+
+Bounds: ``log_max`` entries, ``repairable_bytes_max`` bytes of messages; the oldest go first, but
+never the bytes of a message that still waits for its acknowledgement.
+
+Source: SDS (local history), reliable-channel.md §2.2; decisions C6, C7.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from luxrelay.channel.params import SdsConfig
+from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.wire import HistoryEntry
+
+Place = tuple[int, str]
+"""Clock and id: the order of the log."""
+
+
+@dataclass(slots=True)
+class LogEntry:
+    """One message of the log."""
+
+    message_id: str
+    """Its id."""
+    lamport: int
+    """Its clock."""
+    sender_id: str
+    """Who sent it."""
+    names: tuple[str, ...]
+    """The ids it names."""
+    hint: bytes = b""
+    """The name under which a store has it; empty when unknown."""
+
+    def entry(self) -> HistoryEntry:
+        """Return the entry that names this message."""
+        return HistoryEntry(self.message_id, self.hint or None, self.sender_id)
+
+
+class LocalLog:
+    """Delivered and sent messages of one participant in one channel.
+
+    Args:
+        config: Bounds.
+        journal: Where changes are written down.
+        keep: Says whether the bytes of a message must stay.
+
+    """
+
+    def __init__(self, config: SdsConfig, journal: Journal, keep: Callable[[str], bool]) -> None:
+        self._config = config
+        self._journal = journal
+        self._keep = keep
+        self._entries: dict[str, LogEntry] = {}
+        self._order: list[Place] = []
+        self._tips: dict[str, None] = {}
+        self._bodies: dict[str, bytes] = {}
+        self._body_bytes = 0
+        self.floor: Place = (-1, "")
+        """Place of the last entry that was forgotten; what lies at or below it is too old."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._entries
+
+    def get(self, message_id: str) -> LogEntry | None:
+        """Return an entry."""
+        return self._entries.get(message_id)
+
+    @property
+    def tips(self) -> dict[str, None]:
+        """Ids that no message of the log names, oldest first."""
+        return self._tips
+
+    def ids(self) -> list[str]:
+        """Return all ids in order."""
+        return [message_id for _, message_id in self._order]
+
+    def newest(self, count: int) -> list[str]:
+        """Return the last ids in order."""
+        return [message_id for _, message_id in self._order[-count:]]
+
+    def body(self, message_id: str) -> bytes | None:
+        """Return a message as it was sent, while its bytes are kept."""
+        return self._bodies.get(message_id)
+
+    def ordered(self, ids: Iterable[str]) -> list[LogEntry]:
+        """Return entries of ids in the order of the log."""
+        entries = [self._entries[message_id] for message_id in ids]
+        return sorted(entries, key=lambda entry: (entry.lamport, entry.message_id))
+
+    def insert(self, entry: LogEntry, body: bytes) -> None:
+        """Have a message and its bytes; the oldest make room."""
+        self._entries[entry.message_id] = entry
+        place = (entry.lamport, entry.message_id)
+        if not self._order or place > self._order[-1]:
+            self._order.append(place)
+        else:
+            insort(self._order, place)
+        for named in entry.names:
+            self._tips.pop(named, None)
+        self._tips[entry.message_id] = None
+        self._journal.put(Table.LOG, entry.message_id.encode(), _pack(entry))
+        if len(self._order) > self._config.log_max:
+            self._forget_oldest()
+        if entry.message_id in self._entries:
+            self._bodies[entry.message_id] = body
+            self._body_bytes += len(body)
+            self._journal.put(Table.BODIES, entry.message_id.encode(), body)
+            self._shrink()
+
+    def set_hint(self, message_id: str, hint: bytes) -> None:
+        """Note under which name a store has a message."""
+        entry = self._entries.get(message_id)
+        if entry is not None and hint and entry.hint != hint:
+            entry.hint = hint
+            self._journal.put(Table.LOG, message_id.encode(), _pack(entry))
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Begin from what was kept; rows of tables other than LOG and BODIES are not looked at."""
+        named: set[str] = set()
+        for row in rows:
+            assert row.value is not None
+            if row.table is Table.LOG:
+                entry = _unpack(row.key.decode(), row.value)
+                self._entries[entry.message_id] = entry
+                named.update(entry.names)
+            elif row.table is Table.BODIES:
+                self._bodies[row.key.decode()] = row.value
+        self._order = sorted((entry.lamport, name) for name, entry in self._entries.items())
+        self._tips = {name: None for _, name in self._order if name not in named}
+        self._bodies = {name: self._bodies[name] for _, name in self._order if name in self._bodies}
+        self._body_bytes = sum(map(len, self._bodies.values()))
+
+    def _forget_oldest(self) -> None:
+        place = self._order.pop(0)
+        self.floor = max(self.floor, place)
+        message_id = place[1]
+        del self._entries[message_id]
+        self._tips.pop(message_id, None)
+        self._journal.remove(Table.LOG, message_id.encode())
+        self._journal.put(Table.META, b"floor", place[0].to_bytes(8, "big") + message_id.encode())
+        self._drop_body(message_id)
+
+    def _shrink(self) -> None:
+        """Drop the oldest bytes above the bound that nobody waits for."""
+        if self._body_bytes <= self._config.repairable_bytes_max:
+            return
+        for message_id in list(self._bodies):
+            if self._body_bytes <= self._config.repairable_bytes_max:
+                return
+            if not self._keep(message_id):
+                self._drop_body(message_id)
+
+    def _drop_body(self, message_id: str) -> None:
+        body = self._bodies.pop(message_id, None)
+        if body is not None:
+            self._body_bytes -= len(body)
+            self._journal.remove(Table.BODIES, message_id.encode())
+
+
+def _pack(entry: LogEntry) -> bytes:
+    """Return the row of an entry: clock, then texts, each behind its length."""
+    texts = [entry.sender_id.encode(), entry.hint, *(name.encode() for name in entry.names)]
+    return entry.lamport.to_bytes(8, "big") + b"".join(
+        len(text).to_bytes(2, "big") + text for text in texts
+    )
+
+
+def _unpack(message_id: str, value: bytes) -> LogEntry:
+    """Return the entry of a row."""
+    texts, position = [], 8
+    while position < len(value):
+        end = position + 2 + int.from_bytes(value[position : position + 2], "big")
+        texts.append(value[position + 2 : end])
+        position = end
+    return LogEntry(
+        message_id,
+        int.from_bytes(value[:8], "big"),
+        texts[0].decode(),
+        tuple(text.decode() for text in texts[2:]),
+        texts[1],
+    )

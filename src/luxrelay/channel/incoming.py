@@ -1,0 +1,239 @@
+"""Received messages that wait for what they depend on.
+
+A message waits for ids. Of these some are *missing*: nobody has sent them to us yet, and they are
+fetched and asked for. Others wait themselves. A missing id that does not come within
+``lost_timeout_ms`` is *lost*: from then on nobody waits for it.
+
+Bounds: ``incoming_max`` messages, ``incoming_bytes_max`` bytes. A full buffer takes no message,
+except one that others wait for: then the message with the highest clock gives way. ``incoming_max``
+missing ids; those beyond are not looked for, and come up again with the next message that names
+them. ``recent_max`` lost ids are remembered.
+
+Source: SDS (incoming buffer, sweep), reliable-channel.md §2.3; decision C6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from luxrelay.channel.params import SdsConfig
+from luxrelay.channel.schedule import Schedule
+from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.wire import HistoryEntry, SdsMessage
+
+_LOST: Final = b"lost:"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One message that waits."""
+
+    message: SdsMessage
+    """The message."""
+    data: bytes
+    """Its bytes."""
+    hint: bytes
+    """The name under which a store has it."""
+    unmet: set[str]
+    """What it waits for."""
+    lost: list[str]
+    """What it no longer waits for, because it is lost."""
+
+
+@dataclass(slots=True)
+class Missing:
+    """One message that somebody named and nobody has sent us."""
+
+    entry: HistoryEntry
+    """As it was named."""
+    since: float
+    """When, monotonic seconds."""
+
+
+class Incoming:
+    """The incoming buffer of one participant in one channel.
+
+    Args:
+        config: Times and bounds.
+        journal: Where changes are written down.
+
+    """
+
+    def __init__(self, config: SdsConfig, journal: Journal) -> None:
+        self._config = config
+        self._journal = journal
+        self._waiting: dict[str, Waiting] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._missing: dict[str, Missing] = {}
+        self._fetches = Schedule()
+        self._fetching: set[str] = set()
+        self._size = 0
+        self.lost: dict[str, None] = {}
+        """Ids nobody waits for any more."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._waiting
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait."""
+        return self._size
+
+    @property
+    def missing(self) -> dict[str, Missing]:
+        """What is missing, oldest first."""
+        return self._missing
+
+    def wanted(self, message_id: str) -> bool:
+        """Return whether a message waits for this id."""
+        return message_id in self._dependents
+
+    def add(self, waiting: Waiting) -> Waiting | None:
+        """Have a message; return the one that gives way, which may be this one.
+
+        The caller looks for what gave way if others wait for it.
+        """
+        full = (
+            len(self._waiting) >= self._config.incoming_max
+            or self._size + len(waiting.data) > self._config.incoming_bytes_max
+        )
+        message_id = waiting.message.message_id
+        if full and not (self.wanted(message_id) and self._waiting):
+            return waiting
+        self._put(waiting)
+        self._journal.put(
+            Table.INCOMING,
+            message_id.encode(),
+            bytes((len(waiting.hint),)) + waiting.hint + waiting.data,
+        )
+        if not full:
+            return None
+        furthest = max(
+            self._waiting.values(),
+            key=lambda one: (one.message.lamport_timestamp or 0, one.message.message_id),
+        )
+        self._take(furthest.message.message_id)
+        for name in furthest.unmet:
+            self._dependents[name].discard(furthest.message.message_id)
+            if not self._dependents[name]:
+                del self._dependents[name]
+        return furthest
+
+    def miss(self, entry: HistoryEntry, now: float, fetch_at: float) -> bool:
+        """Look for a message that was named; returns whether that is new."""
+        if entry.message_id in self._missing or entry.message_id in self._waiting:
+            return False
+        if len(self._missing) >= self._config.incoming_max:
+            return False
+        self._missing[entry.message_id] = Missing(entry, now)
+        if entry.retrieval_hint:
+            self._fetches.put(entry.message_id, fetch_at)
+        return True
+
+    def found(self, message_id: str) -> None:
+        """Stop looking for a message: it is here."""
+        self._missing.pop(message_id, None)
+        self._fetches.remove(message_id)
+
+    def met(self, message_id: str) -> list[Waiting]:
+        """Note that an id needs no waiting for; return and forget the messages that are free."""
+        self.found(message_id)
+        free = []
+        for name in self._dependents.pop(message_id, ()):
+            waiting = self._waiting[name]
+            waiting.unmet.discard(message_id)
+            if not waiting.unmet:
+                self._take(name)
+                free.append(waiting)
+        return free
+
+    def lose(self, now: float) -> list[tuple[HistoryEntry, list[Waiting]]]:
+        """Return what is lost, with the messages that this frees; they report it."""
+        timeout = self._config.lost_timeout_ms / 1000
+        out = []
+        while self._missing:
+            message_id, missing = next(iter(self._missing.items()))
+            if missing.since + timeout > now:
+                break
+            for name in self._dependents.get(message_id, ()):
+                self._waiting[name].lost.append(message_id)
+            out.append((missing.entry, self.met(message_id)))
+            self.lost[message_id] = None
+            self._journal.put(Table.META, _LOST + message_id.encode(), b"\x01")
+            if len(self.lost) > self._config.recent_max:
+                self.not_lost(next(iter(self.lost)))
+        return out
+
+    def not_lost(self, message_id: str) -> None:
+        """Wait for an id again when it is named: it came after all, or makes room."""
+        if message_id in self.lost:
+            del self.lost[message_id]
+            self._journal.remove(Table.META, _LOST + message_id.encode())
+
+    def due_fetches(self, now: float) -> list[HistoryEntry]:
+        """Return what to fetch from a store now; each counts as under way until `fetched`."""
+        free = self._config.retrievals_max - len(self._fetching)
+        out = []
+        for message_id in self._fetches.due(now, max(free, 0)):
+            self._fetching.add(message_id)
+            out.append(self._missing[message_id].entry)
+        return out
+
+    def fetched(self, message_id: str, now: float) -> None:
+        """Note that a fetch has ended; one in vain is repeated later."""
+        self._fetching.discard(message_id)
+        if message_id in self._missing:
+            self._fetches.put(message_id, now + self._config.retrieval_interval_ms / 1000)
+
+    def wake_at(self) -> float | None:
+        """Return when `lose` or `due_fetches` has something to do."""
+        times = []
+        if self._missing:
+            oldest = next(iter(self._missing.values()))
+            times.append(oldest.since + self._config.lost_timeout_ms / 1000)
+        if len(self._fetching) < self._config.retrievals_max:
+            fetch = self._fetches.next()
+            if fetch is not None:
+                times.append(fetch)
+        return min(times, default=None)
+
+    def restore_lost(self, rows: Iterable[Row]) -> None:
+        """Have the lost ids that were kept; other rows are not looked at."""
+        for row in rows:
+            if row.table is Table.META and row.key.startswith(_LOST):
+                self.lost[row.key[len(_LOST) :].decode()] = None
+
+    def restore(self, waiting: Waiting) -> None:
+        """Have a message that was kept."""
+        self._put(waiting)
+
+    def _put(self, waiting: Waiting) -> None:
+        message_id = waiting.message.message_id
+        self._waiting[message_id] = waiting
+        self._size += len(waiting.data)
+        for name in waiting.unmet:
+            self._dependents.setdefault(name, set()).add(message_id)
+
+    def _take(self, message_id: str) -> None:
+        waiting = self._waiting.pop(message_id)
+        self._size -= len(waiting.data)
+        self._journal.remove(Table.INCOMING, message_id.encode())
+
+
+def kept(row: Row) -> tuple[bytes, bytes]:
+    """Return hint and bytes of a row of INCOMING."""
+    assert row.value is not None
+    end = 1 + row.value[0]
+    return row.value[1:end], row.value[end:]
+
+
+def in_order(messages: Iterable[Waiting]) -> list[Waiting]:
+    """Return messages in the order of the log."""
+    return sorted(
+        messages, key=lambda one: (one.message.lamport_timestamp or 0, one.message.message_id)
+    )
