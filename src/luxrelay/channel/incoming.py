@@ -14,7 +14,7 @@ Source: SDS (incoming buffer, sweep), reliable-channel.md §2.3; decision C6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -208,9 +208,29 @@ class Incoming:
             if row.table is Table.META and row.key.startswith(_LOST):
                 self.lost[row.key[len(_LOST) :].decode()] = None
 
-    def restore(self, waiting: Waiting) -> None:
-        """Have a message that was kept."""
-        self._put(waiting)
+    def restore(
+        self, rows: Iterable[Row], unmet: Callable[[SdsMessage], list[HistoryEntry]], now: float
+    ) -> list[str]:
+        """Have the messages that were kept, look for what they miss, and return their ids.
+
+        Args:
+            rows: Rows of INCOMING; others are not looked at.
+            unmet: Says what a message depends on and we have not delivered.
+            now: Monotonic seconds.
+
+        """
+        entries: list[HistoryEntry] = []
+        for row in rows:
+            if row.table is Table.INCOMING and row.value is not None:
+                end = 1 + row.value[0]
+                message = SdsMessage.decode(row.value[end:])
+                needed = unmet(message)
+                entries += needed
+                names = {entry.message_id for entry in needed}
+                self._put(Waiting(message, row.value[end:], row.value[1:end], names, []))
+        for entry in entries:
+            self.miss(entry, now, now)
+        return list(self._waiting)
 
     def _put(self, waiting: Waiting) -> None:
         message_id = waiting.message.message_id
@@ -223,13 +243,6 @@ class Incoming:
         waiting = self._waiting.pop(message_id)
         self._size -= len(waiting.data)
         self._journal.remove(Table.INCOMING, message_id.encode())
-
-
-def kept(row: Row) -> tuple[bytes, bytes]:
-    """Return hint and bytes of a row of INCOMING."""
-    assert row.value is not None
-    end = 1 + row.value[0]
-    return row.value[1:end], row.value[end:]
 
 
 def in_order(messages: Iterable[Waiting]) -> list[Waiting]:

@@ -54,7 +54,7 @@ from luxrelay.channel.actions import (
 from luxrelay.channel.bloom import RollingBloom
 from luxrelay.channel.clock import LamportClock
 from luxrelay.channel.history import LocalLog, LogEntry
-from luxrelay.channel.incoming import Incoming, Waiting, in_order, kept
+from luxrelay.channel.incoming import Incoming, Waiting, in_order
 from luxrelay.channel.outgoing import Outgoing
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.repair import Repair
@@ -297,6 +297,15 @@ class Sds:
         """Delivered and sent messages; to be read only."""
         return self._log
 
+    @property
+    def retransmissions_max(self) -> int:
+        """How often a message is sent again."""
+        return self._config.max_retransmissions
+
+    def awaits(self, name: str) -> bool:
+        """Return whether a message of ours still needs an acknowledgement."""
+        return name in self._outgoing
+
     def room_for(self, messages: int, size: int) -> bool:
         """Return whether `send` may be called so often with so many bytes in all."""
         return self._outgoing.room_for(messages, size)
@@ -322,30 +331,14 @@ class Sds:
                 self._log.floor = (int.from_bytes(row.value[:8], "big"), row.value[8:].decode())
             elif row.table is Table.OUTGOING:
                 outgoing.append(row)
-        waiting = [(row.key.decode(), *kept(row)) for row in rows if row.table is Table.INCOMING]
+        waiting = self._incoming.restore(rows, self._unmet, now)
         if self._bloom is not None:
-            for name in self._log.ids()[-self._bloom.capacity :]:
+            for name in (*self._log.newest(self._bloom.capacity), *waiting):
                 self._bloom.add(name)
-            for name, _, _ in waiting:
-                self._bloom.add(name)
-        self._restore_waiting(waiting, now)
         missing = {name: one.entry for name, one in self._incoming.missing.items()}
         self._repair.restore(rows, missing, now, now_ms)
         self._restore_outgoing(outgoing)
         self._plan.begin(now)
-
-    def _restore_waiting(self, rows: list[tuple[str, bytes, bytes]], now: float) -> None:
-        """Put waiting messages back, then look for what they miss."""
-        restored = []
-        for _, hint, data in rows:
-            message = SdsMessage.decode(data)
-            entries = self._unmet(message)
-            unmet = {entry.message_id for entry in entries}
-            self._incoming.restore(Waiting(message, data, hint, unmet, []))
-            restored.append(entries)
-        for entries in restored:
-            for entry in entries:
-                self._incoming.miss(entry, now, now)
 
     def _restore_outgoing(self, rows: list[Row]) -> None:
         """Send again what is unacknowledged, oldest first."""

@@ -106,7 +106,7 @@ class Participant:
         match action:
             case Broadcast():
                 self.sent.append((self.net.now, action))
-                hint = self.net.broadcast(self.name, action.data)
+                hint = self.net.broadcast(action.data)
                 if action.purpose in {Purpose.FIRST, Purpose.AGAIN}:
                     self.machine.dispatched(action.message_id, hint, self.net.now)
             case Deliver():
@@ -160,7 +160,7 @@ class Net:
     def __getitem__(self, name: str) -> Participant:
         return self.participants[name]
 
-    def broadcast(self, sender: str, data: bytes) -> bytes:
+    def broadcast(self, data: bytes) -> bytes:
         """Put bytes on the way to everybody, the sender too; return their hint."""
         self.count += 1
         hint = self.count.to_bytes(4, "big") if self.stored else b""
