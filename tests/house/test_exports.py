@@ -23,6 +23,10 @@ PROMISED = {
     },
     "luxrelay.sync": {"RelaySyncServer", "RelaySyncClient"},
     "luxrelay.archive": {"ArchiveSession", "register_source", "ingest", "audit", "report"},
+    "luxrelay.channel": {
+        "create_reliable_channel", "ReliableChannel", "SdsConfig", "SegmentationConfig",
+        "RateLimitConfig", "Encryption", "Persistence", "Messaging",
+    },
     "luxrelay.net": {"RelayHost", "GossipDriver", "NetConfig"},
     "luxrelay.node": {"NodeConfig", "load_config"},
     "luxrelay.sim": {"ChatMessage", "generate_chat", "read_chat"},

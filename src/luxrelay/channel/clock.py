@@ -45,9 +45,9 @@ class LamportClock:
             self.value = clock
             self._save()
 
-    def salt(self, salt_ns: int) -> int:
-        """Return a salt that no message of ours had, near ``salt_ns``."""
-        self._salt = max(salt_ns, self._salt + 1)
+    def salt(self, now_ms: int) -> int:
+        """Return a salt that no message of ours had: Unix nanoseconds, or a little more."""
+        self._salt = max(now_ms * 1_000_000, self._salt + 1)
         return self._salt
 
     def restore(self, row: Row) -> None:

@@ -83,6 +83,11 @@ class LocalLog:
         """Ids that no message of the log names, oldest first."""
         return self._tips
 
+    @property
+    def bodies(self) -> dict[str, bytes]:
+        """Messages as they were sent, by id, while their bytes are kept."""
+        return self._bodies
+
     def ids(self) -> list[str]:
         """Return all ids in order."""
         return [message_id for _, message_id in self._order]

@@ -217,7 +217,15 @@ class RateLimitConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        _check(self, {"ephemeral_share": 0.0})
+        _check(self, {"ephemeral_share": 0.0, "messages_per_epoch": 0})
+        if self.proof_provider is not None and (
+            not self.enabled or self.counting is not Counting.EVERY_SEGMENT
+        ):
+            raise ChannelArgumentError(
+                "proofs need the limit enabled and every segment counted",
+                where="RateLimitConfig",
+                hint="a proof is for one message of the network",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

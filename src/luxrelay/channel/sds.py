@@ -118,18 +118,17 @@ class Sds:
 
     # Inputs
 
-    def send(self, content: bytes, salt_ns: int, now: float, now_ms: int) -> str:
+    def send(self, content: bytes, now: float, now_ms: int) -> str:
         """Make a content message, keep it until it is acknowledged, and return its id.
 
         Args:
             content: 1 byte or more.
-            salt_ns: Makes the id unique; Unix nanoseconds will do.
             now: Monotonic seconds.
             now_ms: Unix milliseconds.
 
         """
         assert content
-        name = content_id(self._own, self._clock.salt(salt_ns), content)
+        name = content_id(self._own, self._clock.salt(now_ms), content)
         clock = self._clock.tick(now_ms)
         names = self._names()
         data = SdsMessage(
@@ -154,10 +153,10 @@ class Sds:
         self._actions.append(Broadcast(name, data, Purpose.FIRST))
         return name
 
-    def send_ephemeral(self, content: bytes, salt_ns: int) -> str:
+    def send_ephemeral(self, content: bytes, now_ms: int) -> str:
         """Make a message that nobody keeps, orders or acknowledges, and return its id."""
         assert content
-        name = content_id(self._own, self._clock.salt(salt_ns), content)
+        name = content_id(self._own, self._clock.salt(now_ms), content)
         data = SdsMessage(
             sender_id=self._own, message_id=name, channel_id=self._channel, content=content
         ).encode()
@@ -219,7 +218,8 @@ class Sds:
         self._repair.arrived(message.message_id)
         if kind is MessageKind.CONTENT and self._seen(message, now, now_ms):
             return
-        self._repair.heard(message.repair_request, self._log_has_body, now, now_ms)
+        holds = self._log.bodies.__contains__
+        self._repair.heard(message.repair_request, holds, now, now_ms)
         self._review(message)
         if kind is MessageKind.CONTENT:
             waiting = Waiting(message, data, hint, set(), [])

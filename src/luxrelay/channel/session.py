@@ -168,12 +168,11 @@ class ChannelSession:
 
     # Inputs
 
-    def send(self, payload: bytes, salt_ns: int, now: float, now_ms: int) -> ReliableSendId:
+    def send(self, payload: bytes, now: float, now_ms: int) -> ReliableSendId:
         """Begin to send a payload of any size and return the name of the request.
 
         Args:
             payload: The bytes, also none.
-            salt_ns: Unix nanoseconds.
             now: Monotonic seconds.
             now_ms: Unix milliseconds.
 
@@ -188,12 +187,12 @@ class ChannelSession:
             raise ChannelError("too much is unacknowledged", where="send", code="channel.full")
         segments = [self._encrypt_inner(segment) for segment in segments]
         request_id = ReliableSendId(f"{self._rng.getrandbits(128):032x}")
-        ids = [self._sds.send(segment, salt_ns, now, now_ms) for segment in segments]
+        ids = [self._sds.send(segment, now, now_ms) for segment in segments]
         self._requests.add(request_id, ids)
         self._pump(now, now_ms)
         return request_id
 
-    def send_ephemeral(self, payload: bytes, salt_ns: int, now: float, now_ms: int) -> None:
+    def send_ephemeral(self, payload: bytes, now: float, now_ms: int) -> None:
         """Send a payload once, without order, acknowledgement or repair; nobody keeps it.
 
         Raises:
@@ -207,7 +206,7 @@ class ChannelSession:
                 where="send_ephemeral",
                 hint=f"1 to {self._ephemeral_max} bytes; send longer ones with send",
             )
-        self._sds.send_ephemeral(self._encrypt_inner(payload), salt_ns)
+        self._sds.send_ephemeral(self._encrypt_inner(payload), now_ms)
         self._pump(now, now_ms)
 
     def receive(

@@ -72,9 +72,7 @@ class Participant:
 
     def say(self, content: bytes) -> str:
         """Send content and return its id."""
-        name = self.machine.send(
-            content, self.net.now_ms * 1_000_000, self.net.now, self.net.now_ms
-        )
+        name = self.machine.send(content, self.net.now, self.net.now_ms)
         self.step()
         return name
 
