@@ -38,8 +38,7 @@ Source: SDS, reliable-channel.md §2; decisions C5, C6, C7.
 from __future__ import annotations
 
 import heapq
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from luxrelay.channel.actions import (
     Acknowledged,
@@ -62,6 +61,9 @@ from luxrelay.channel.state import Journal, Row, Table
 from luxrelay.channel.stats import SdsStats
 from luxrelay.channel.syncing import SyncPlan
 from luxrelay.channel.wire import HistoryEntry, MessageKind, SdsMessage, content_id
+
+if TYPE_CHECKING:
+    from random import Random
 
 _FETCH_AFTER_S: Final = 0.25
 """Grace for a message that is merely late, before a store is asked."""

@@ -33,8 +33,7 @@ Source: reliable-channel-api; decisions C1, C2, C6, C7.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from luxrelay.channel.actions import (
     Acknowledged,
@@ -71,6 +70,9 @@ from luxrelay.errors import (
     CipherError,
     SegmentError,
 )
+
+if TYPE_CHECKING:
+    from random import Random
 
 LAYOUT_VERSION: Final = 1
 """Of the rows; another one is refused."""

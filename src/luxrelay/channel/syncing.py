@@ -15,11 +15,14 @@ Source: SDS (sync messages), reliable-channel.md §2.3, §2.6.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from random import Random
+from typing import TYPE_CHECKING
 
 from luxrelay.channel.history import LocalLog
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.wire import MessageKind, SdsMessage
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class SyncPlan:
