@@ -7,7 +7,7 @@ fetched and asked for. Others wait themselves. A missing id that does not come w
 Bounds: ``incoming_max`` messages, ``incoming_bytes_max`` bytes. A full buffer takes no message,
 except one that others wait for: then the message with the highest clock gives way. ``incoming_max``
 missing ids; those beyond are not looked for, and come up again with the next message that names
-them. ``recent_max`` lost ids are remembered.
+them. ``recent_max`` lost ids are remembered, and ids of ephemeral messages.
 
 Source: SDS (incoming buffer, sweep), reliable-channel.md §2.3; decision C6.
 """
@@ -70,6 +70,7 @@ class Incoming:
         self._fetches = Schedule()
         self._fetching: set[str] = set()
         self._size = 0
+        self._recent: dict[str, None] = {}
         self.lost: dict[str, None] = {}
         """Ids nobody waits for any more."""
 
@@ -92,6 +93,15 @@ class Incoming:
     def wanted(self, message_id: str) -> bool:
         """Return whether a message waits for this id."""
         return message_id in self._dependents
+
+    def seen_lately(self, message_id: str) -> bool:
+        """Return whether an ephemeral message is a repetition; from now on it is."""
+        if message_id in self._recent:
+            return True
+        self._recent[message_id] = None
+        if len(self._recent) > self._config.recent_max:
+            del self._recent[next(iter(self._recent))]
+        return False
 
     def add(self, waiting: Waiting) -> Waiting | None:
         """Have a message; return the one that gives way, which may be this one.

@@ -114,7 +114,6 @@ class Sds:
         self._incoming = Incoming(config, journal)
         self._repair = Repair(sender_id, config.repair, journal)
         self._plan = SyncPlan(config, self._log, rng, now)
-        self._recent: dict[str, None] = {}
         self._actions: list[Action] = []
         self.stats = SdsStats()
 
@@ -357,15 +356,12 @@ class Sds:
     # Receiving
 
     def _receive_ephemeral(self, message: SdsMessage) -> None:
-        name = message.message_id
-        if name in self._recent:
+        if self._incoming.seen_lately(message.message_id):
             self.stats.duplicate += 1
             return
-        self._recent[name] = None
-        if len(self._recent) > self._config.recent_max:
-            del self._recent[next(iter(self._recent))]
-        assert message.content
-        self._actions.append(Deliver(name, message.sender_id, message.content, ephemeral=True))
+        name, content = message.message_id, message.content
+        assert content
+        self._actions.append(Deliver(name, message.sender_id, content, ephemeral=True))
 
     def _seen(self, message: SdsMessage, now: float, now_ms: int) -> bool:
         """Return whether a content message need not be looked at again."""
