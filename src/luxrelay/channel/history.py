@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.state import Journal, Row, Table
-from luxrelay.channel.wire import HistoryEntry
+from luxrelay.channel.wire import HistoryEntry, SdsMessage
 
 Place = tuple[int, str]
 """Clock and id: the order of the log."""
@@ -104,6 +104,15 @@ class LocalLog:
         """Return entries of ids in the order of the log."""
         entries = [self._entries[message_id] for message_id in ids]
         return sorted(entries, key=lambda entry: (entry.lamport, entry.message_id))
+
+    def deliver(self, message: SdsMessage, hint: bytes, body: bytes) -> None:
+        """Have a message of somebody else."""
+        assert message.lamport_timestamp is not None
+        names = tuple(entry.message_id for entry in message.causal_history)
+        entry = LogEntry(
+            message.message_id, message.lamport_timestamp, message.sender_id, names, hint
+        )
+        self.insert(entry, body)
 
     def insert(self, entry: LogEntry, body: bytes) -> None:
         """Have a message and its bytes; the oldest make room."""

@@ -289,9 +289,9 @@ class Sds:
         return len(self._incoming)
 
     @property
-    def missing(self) -> list[HistoryEntry]:
-        """Messages that others named and nobody has sent us."""
-        return [missing.entry for missing in self._incoming.missing.values()]
+    def missing(self) -> list[str]:
+        """Ids that others named and nobody has sent us."""
+        return list(self._incoming.missing)
 
     @property
     def log(self) -> LocalLog:
@@ -420,11 +420,7 @@ class Sds:
         assert message.lamport_timestamp is not None
         assert message.content
         self._clock.adopt(message.lamport_timestamp, now_ms)
-        names = tuple(entry.message_id for entry in message.causal_history)
-        entry = LogEntry(
-            message.message_id, message.lamport_timestamp, message.sender_id, names, waiting.hint
-        )
-        self._log.insert(entry, waiting.data)
+        self._log.deliver(message, waiting.hint, waiting.data)
         self._incoming.not_lost(message.message_id)
         self._plan.acknowledge(message.message_id, now)
         self.stats.delivered += 1

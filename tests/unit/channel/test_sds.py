@@ -622,7 +622,7 @@ def test_state_survives_a_restart(new_net: Make) -> None:
     after = net["a"].machine
     assert after.log.ids() == before.log.ids()
     assert (after.clock, after.waiting, after._bloom.encode()) == (clock, 1, bloom)
-    assert [entry.message_id for entry in after.missing] == ["m2"]
+    assert after.missing == ["m2"]
     assert net["a"].sent[-1][1].message_id == name
     assert net["a"].sent[-1][1].data == net["a"].sent[0][1].data
     net["a"].take(crafted(net, "m2", clock=2))
