@@ -14,7 +14,9 @@ Source: decisions J10.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 
@@ -240,6 +242,111 @@ _ENTRIES: Final = (
         "node.port",
         "The HTTP port cannot be opened.",
         "Choose a free port or stop the process that holds it.",
+    ),
+    ErrorEntry(
+        "gateway.request",
+        "The request is not one that the gateway understands.",
+        "Correct the named part; /openapi.json describes every call.",
+    ),
+    ErrorEntry(
+        "gateway.token",
+        "The call needs a token that this node knows.",
+        "Send `Authorization: Bearer TOKEN`; `luxrelay node token new` makes one.",
+    ),
+    ErrorEntry(
+        "gateway.scope",
+        "The token does not allow this call.",
+        "Use a token with the scope that the text names.",
+    ),
+    ErrorEntry(
+        "gateway.origin",
+        "The page or host name that sent the request is not allowed.",
+        "Add it to `gateway.cors_origins` or `gateway.hosts`.",
+    ),
+    ErrorEntry(
+        "gateway.absent",
+        "There is no such path, or nothing is held under it.",
+        "Check the path and the id; the message may have expired.",
+    ),
+    ErrorEntry(
+        "gateway.method",
+        "The path does not take this method.",
+        "Use one of the methods in the Allow header.",
+    ),
+    ErrorEntry(
+        "gateway.timeout",
+        "The client was too slow to send its request.",
+        "Send the request at once.",
+    ),
+    ErrorEntry(
+        "gateway.size",
+        "The request is larger than the gateway allows.",
+        "Send less at once; /v1/limits names the bounds.",
+    ),
+    ErrorEntry(
+        "gateway.media",
+        "The body is of a type that the call does not take.",
+        "Send one of the content types that /openapi.json lists.",
+    ),
+    ErrorEntry(
+        "gateway.range",
+        "The range asked for lies outside the blob.",
+        "Ask for bytes below the length in Content-Range.",
+    ),
+    ErrorEntry(
+        "gateway.refused",
+        "The node did not take the message.",
+        "Read the receipt: its code and reason say why.",
+    ),
+    ErrorEntry(
+        "gateway.conflict",
+        "Another message holds the slot.",
+        "Sign the sequence that the receipt names.",
+    ),
+    ErrorEntry(
+        "gateway.rate",
+        "The caller sends more than its rate allows.",
+        "Wait as long as Retry-After says.",
+    ),
+    ErrorEntry(
+        "gateway.busy",
+        "The node has no room for the request now.",
+        "Try again after a second.",
+    ),
+    ErrorEntry(
+        "gateway.slow",
+        "The subscriber does not take what it asked for.",
+        "Read faster; subscribe again after the last position.",
+    ),
+    ErrorEntry(
+        "gateway.fault",
+        "The node failed to answer.",
+        "Look into the node's log.",
+    ),
+    ErrorEntry(
+        "gateway.tokens",
+        "The token file cannot be used.",
+        "Correct or remove the named file, then make new tokens.",
+    ),
+    ErrorEntry(
+        "client.argument",
+        "A call of the client was given values out of range.",
+        "See the bounds in the docstring of the call.",
+    ),
+    ErrorEntry(
+        "client.unreachable",
+        "The node's gateway cannot be reached or did not answer in time.",
+        "Check the address, the port, TLS, and that the node runs with a gateway.",
+    ),
+    ErrorEntry(
+        "client.remote",
+        "The node answered with something that cannot be used.",
+        "Ask another node; this one is broken or no LuxRelay gateway.",
+    ),
+    ErrorEntry(
+        "client.refused",
+        "The node refused the call.",
+        "The text names the node's own code; docs/reference/errors.md explains it.",
     ),
     ErrorEntry(
         "archive.argument",
@@ -526,6 +633,44 @@ class NodeError(ResourceError):
     """The node cannot start or go on."""
 
     default_code = "node.port"
+
+
+class GatewayError(RemoteError):
+    """A call of the gateway that cannot be answered; ``code`` says why."""
+
+    default_code = "gateway.request"
+
+
+class TokenFileError(ResourceError):
+    """A token file that cannot be read or written."""
+
+    default_code = "gateway.tokens"
+
+
+class ClientArgumentError(LocalError):
+    """A call of `luxrelay.client` with values out of range."""
+
+    default_code = "client.argument"
+
+
+class ClientUnreachableError(ResourceError):
+    """A gateway that cannot be reached."""
+
+    default_code = "client.unreachable"
+
+
+class ClientRemoteError(RemoteError):
+    """A gateway's answer that cannot be used."""
+
+    default_code = "client.remote"
+
+
+class ClientRefusedError(RemoteError):
+    """A gateway that refused; ``status`` is HTTP's, ``problem`` what it said."""
+
+    default_code = "client.refused"
+    status: int = 0
+    problem: Mapping[str, object] = MappingProxyType({})
 
 
 class ArchiveArgumentError(LocalError):

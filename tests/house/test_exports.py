@@ -28,6 +28,10 @@ PROMISED = {
         "RateLimitConfig", "Encryption", "Persistence", "Messaging",
     },
     "luxrelay.net": {"RelayHost", "GossipDriver", "NetConfig"},
+    "luxrelay.client": {
+        "RelayClient", "AsyncRelayClient", "subscribe", "subscribe_async", "Subscribe", "Place",
+        "LaneSigner", "PublishStream", "Message", "Gap", "Live", "Receipt", "Query", "Checks",
+    },
     "luxrelay.node": {"NodeConfig", "load_config"},
     "luxrelay.sim": {"ChatMessage", "generate_chat", "read_chat"},
     "luxrelay.testing": {"message_line", "signing_key", "breakages"},

@@ -1,4 +1,4 @@
-"""node init, node check, node run: one relay from its configuration file."""
+"""node init, node check, node run, node token: one relay from its configuration file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from luxrelay.cli import token
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import printable
 from luxrelay.errors import ConfigError, UsageError
@@ -54,6 +55,7 @@ def register(commands: SubParsers) -> None:
     init.add_argument(
         "--out", type=Path, default=Path(_FILE), metavar="FILE", help="default %(default)s"
     )
+    token.register(actions)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -34,6 +34,7 @@ from luxrelay.gossip import (
     Disconnect,
     GossipRouter,
     PeerId,
+    ScoreTerms,
     Send,
     Validate,
 )
@@ -182,6 +183,10 @@ class GossipDriver:
             driver=self.counters,
             peers={peer: link.snapshot() for peer, link in self._links.items()},
         )
+
+    def explain(self, peer: PeerId) -> ScoreTerms | None:
+        """A peer's score taken apart, for people; None for a stranger."""
+        return self._router.explain(peer, self._clock())
 
     # The table from action to effect.
 

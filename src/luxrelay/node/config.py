@@ -18,11 +18,14 @@ from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError, KeyFormatError
 from luxrelay.node.document import Document
+from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.rates import rate_of
 
 NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
-SECTIONS: Final = ("node", "gossip", "store", "sync", "http", "limits", "fees", "finality")
+SECTIONS: Final = (
+    "node", "gossip", "store", "sync", "http", "limits", "fees", "finality", "gateway",
+)  # fmt: skip
 """The sections that stand once."""
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest configuration file that is read."""
@@ -92,6 +95,7 @@ class NodeConfig:
     free_tier: bool
     finality_file: Path | None
     finality_signers: tuple[bytes, ...]
+    gateway: GatewayConfig
     namespaces: tuple[NamespaceEntry, ...]
 
 
@@ -211,6 +215,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         free_tier=values["fees"]["free_tier"],
         finality_file=base / finality["file"] if finality["file"] else None,
         finality_signers=_key_fields(finality["signers"], lines, "finality"),
+        gateway=_gateway(values["gateway"], lines, base),
         namespaces=_namespaces(lines, base),
     )
 
@@ -271,6 +276,23 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         **{name: sync[name] for name in rates},
         peer_streams_max=sync["peer_streams_max"],
     )
+
+
+def _gateway(values: dict[str, Any], lines: Document, base: Path) -> GatewayConfig:
+    paths = {
+        name: str(base / values[name]) if values[name] else ""
+        for name in ("tls_certificate", "tls_key")
+    }
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (values | paths).items()
+    }
+    try:
+        return GatewayConfig(**fields)
+    except ConfigError as error:
+        where = lines.where("gateway", error.where)
+        lines.report(ConfigError(error.what, where=where, hint=error.hint))
+        return GatewayConfig()
 
 
 def _namespaces(lines: Document, base: Path) -> tuple[NamespaceEntry, ...]:

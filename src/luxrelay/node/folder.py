@@ -35,6 +35,10 @@ class Runtime:
     """``host:port`` of RelaySync."""
     http: str
     """``host:port`` of the observation pages."""
+    gateway: str = ""
+    """``host:port`` of the gateway; empty when it is off."""
+    admin: str = ""
+    """``host:port`` of the admin calls; empty when they are off."""
 
 
 class DataFolder:
@@ -112,6 +116,8 @@ def read_runtime(data_dir: Path) -> Runtime | None:
             gossip=tuple(map(str, loaded["gossip"])),
             sync=str(loaded["sync"]),
             http=str(loaded["http"]),
+            gateway=str(loaded.get("gateway", "")),
+            admin=str(loaded.get("admin", "")),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

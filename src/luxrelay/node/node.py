@@ -30,7 +30,7 @@ from typing import Any
 import trio
 
 from luxrelay import __version__
-from luxrelay.bus import SigningKey, VerdictKind
+from luxrelay.bus import PolicyRegistry, SigningKey, VerdictKind
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import GossipParams, GossipRouter, PeerId, Validate, topic_for_namespace
 from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost
@@ -39,11 +39,13 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
 from luxrelay.node.folder import DataFolder, Runtime
+from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log, start_logging
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.observe import Observer, Views
 from luxrelay.node.policies import load_registry
+from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
@@ -93,6 +95,8 @@ class _Parts:
     driver: GossipDriver
     server: RelaySyncServer
     catch_up: CatchUpLoop
+    feed: Feed
+    registry: PolicyRegistry
 
 
 class Node:
@@ -132,7 +136,7 @@ class Node:
                 finality=guards.finality,
             )
             stack.callback(judge.close)
-            parts = self._assemble(identity, store, judge, guards)
+            parts = self._assemble(identity, store, judge, registry, guards)
             await self._serve(folder, parts, task_status)
 
     def _store_config(self) -> RelayStoreConfig:
@@ -145,7 +149,12 @@ class Node:
         )
 
     def _assemble(
-        self, identity: SigningKey, store: RelayStore, judge: Judge, guards: Guards
+        self,
+        identity: SigningKey,
+        store: RelayStore,
+        judge: Judge,
+        registry: PolicyRegistry,
+        guards: Guards,
     ) -> _Parts:
         config = self._config
         net_config = net_config_of(config)
@@ -158,6 +167,7 @@ class Node:
         router = GossipRouter(params, rng=self._rng, own_id=host.peer_id)
         spread = _Spread()
         wanted = WantedBlobs(ttl_ms=config.ttl_ms)
+        feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
         doors = Doors(
             store=store,
             judge=judge,
@@ -168,27 +178,19 @@ class Node:
             spread=spread,
             wanted=wanted,
             fees=guards.fees,
+            deliver=feed.stored,
         )
         driver = GossipDriver(
             router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
         )
         spread.driver = driver
-        publisher = doors if config.allow_publish else None
         return _Parts(
             store=store,
             guards=guards,
             doors=doors,
             host=host,
             driver=driver,
-            server=RelaySyncServer(
-                store,
-                _server_config(config),
-                clock_ms=wall_ms,
-                publisher=publisher,
-                handoff=store if config.allow_handoff else None,
-                subscribed=frozenset(self._policies),
-                tls=_server_tls(config.sync_limits),
-            ),
+            server=self._sync_server(store, doors),
             catch_up=CatchUpLoop(
                 store,
                 doors,
@@ -199,6 +201,20 @@ class Node:
                 wanted=wanted,
                 clock_ms=wall_ms,
             ),
+            feed=feed,
+            registry=registry,
+        )
+
+    def _sync_server(self, store: RelayStore, doors: Doors) -> RelaySyncServer:
+        config = self._config
+        return RelaySyncServer(
+            store,
+            _server_config(config),
+            clock_ms=wall_ms,
+            publisher=doors if config.allow_publish else None,
+            handoff=store if config.allow_handoff else None,
+            subscribed=frozenset(self._policies),
+            tls=_server_tls(config.sync_limits),
         )
 
     async def _serve(
@@ -209,7 +225,8 @@ class Node:
             stack.callback(parts.catch_up.close)
             port = parts.server.start()
             stack.callback(parts.server.stop, 1.0)
-            observer = Observer(config.http_listen, self._views(parts))
+            views = self._views(parts)
+            observer = Observer(config.http_listen, views)
             stack.callback(observer.stop)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._until_signal, nursery.cancel_scope)
@@ -220,12 +237,15 @@ class Node:
                     parts.driver.subscribe(topic)
                 nursery.start_soon(self._expire, parts)
                 nursery.start_soon(self._keep_caught_up, parts.catch_up)
+                gateway, admin = await self._open_gateway(nursery, parts, views)
                 runtime = Runtime(
                     pid=os.getpid(),
                     peer_id=parts.host.peer_text,
                     gossip=tuple(addresses),
                     sync=f"{config.sync_listen.rpartition(':')[0]}:{port}",
                     http=observer.address,
+                    gateway=gateway,
+                    admin=admin,
                 )
                 folder.announce(runtime)
                 stack.callback(folder.withdraw)
@@ -233,6 +253,27 @@ class Node:
                 log(logging.INFO, "ready", version=__version__, **asdict(runtime))
                 task_status.started(runtime)
         log(logging.INFO, "stopped")
+
+    async def _open_gateway(
+        self, nursery: trio.Nursery, parts: _Parts, views: Views
+    ) -> tuple[str, str]:
+        if not self._config.gateway.listen:
+            return "", ""
+        gateway = gateway_of(
+            NodeParts(
+                config=self._config,
+                store=parts.store,
+                doors=parts.doors,
+                driver=parts.driver,
+                host=parts.host,
+                registry=parts.registry,
+                feed=parts.feed,
+                status=views.status,
+                clock_ms=wall_ms,
+            )
+        )
+        addresses: tuple[str, str] = await nursery.start(gateway.run)
+        return addresses
 
     async def _until_signal(self, scope: trio.CancelScope) -> None:
         try:

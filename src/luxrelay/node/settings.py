@@ -21,6 +21,7 @@ from luxrelay.node.checks import (
     text,
     whole,
 )
+from luxrelay.node.gateway.config import GATEWAY_KEYS
 from luxrelay.node.guard_keys import GUARD_KEYS
 
 _ANY_PORT: Final = range(65_536)
@@ -40,7 +41,6 @@ SYNC_PEERS_MAX: Final = 32
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
 _MIB: Final = 1024 * 1024
-
 
 KEYS: Final = (
     Key(
@@ -321,6 +321,7 @@ KEYS: Final = (
         "Where /metrics, /healthz and /status answer; port 0 takes a free one.",
     ),
     *GUARD_KEYS,
+    *GATEWAY_KEYS,
     Key(
         "namespace",
         "content_topic",

@@ -24,7 +24,7 @@ from luxrelay.bus import (
     message_id,
 )
 from luxrelay.bus.constants import NAMESPACE_BYTES
-from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
+from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
 from luxrelay.bus.verdict import reject
 from luxrelay.errors import HeaderError, StoreError
@@ -68,6 +68,9 @@ class NodeStore(Protocol):
 Spread = Callable[[Sequence[tuple[str, bytes]]], list[int]]
 """Hands (topic, envelope) pairs to gossip; returns to how many peers each went."""
 
+Deliver = Callable[[str, Sequence[Candidate]], None]
+"""Learns, after the commit, by which door which messages came."""
+
 
 class Doors:
     """Where messages enter the node."""
@@ -84,11 +87,14 @@ class Doors:
         spread: Spread,
         wanted: WantedBlobs,
         fees: FeeDesk | None = None,
+        deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
 
-        Headers that are stored without their blob are noted in ``wanted``.
+        Headers that are stored without their blob are noted in ``wanted``; what is stored is told
+        to ``deliver``.
         """
+        self._deliver = deliver
         self._store = store
         self._judge = judge
         self._identity = identity
@@ -112,7 +118,7 @@ class Doors:
         """Return the verdict kinds on a batch from peers; accepted ones are durable."""
         found = [self._arrived(item) for item in batch]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
-        judged = iter(self._pass(candidates, self._judge.judge(candidates, LIVE_RULES)))
+        judged = iter(self._pass("gossip", candidates, LIVE_RULES))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
         now_ms = self._clock_ms()
         for entry, verdict in zip(found, verdicts, strict=True):
@@ -131,7 +137,7 @@ class Doors:
         """
         found = [_published(item) for item in items]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
-        judged = iter(self._pass(candidates, self._judge.judge(candidates, LIVE_RULES)))
+        judged = iter(self._pass("publish", candidates, LIVE_RULES))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
         fresh = [
             entry
@@ -153,7 +159,7 @@ class Doors:
         """
         found = [_served(message, parent) for message in messages]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
-        judged = iter(self._pass(candidates, self._judge.judge(candidates, SYNC_RULES, live=False)))
+        judged = iter(self._pass("sync", candidates, SYNC_RULES, live=False))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
         for verdict in verdicts:
             self.counts.add("sync", verdict)
@@ -172,7 +178,15 @@ class Doors:
             return admitted
         return ingest(item.topic, item.message, item.peer, inline_blob_max=self._inline_blob_max)
 
-    def _pass(self, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def _pass(
+        self,
+        door: str,
+        candidates: Sequence[Candidate],
+        rules: Sequence[ContextRule],
+        *,
+        live: bool = True,
+    ) -> list[Verdict]:
+        verdicts = self._judge.judge(candidates, rules, live=live)
         written = write(self._store, candidates, verdicts, self._clock_ms())
         self._settle(candidates, verdicts, written)
         faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
@@ -182,6 +196,9 @@ class Doors:
         for candidate, verdict in zip(candidates, written, strict=True):
             if verdict.accepted and candidate.blob is None and candidate.header.blob_len:
                 self._wanted.add(candidate.header, candidate.parent)
+        self._deliver(
+            door, [c for c, verdict in zip(candidates, written, strict=True) if verdict.accepted]
+        )
         return written
 
     def _settle(

@@ -1,0 +1,52 @@
+"""A small client of a node's HTTP and WebSocket API, blocking and asynchronous."""
+
+from luxrelay.client.calls import Query
+from luxrelay.client.http import AsyncRelayClient, RelayClient
+from luxrelay.client.lane import LaneSigner
+from luxrelay.client.session import LATEST, Place, Subscribe
+from luxrelay.client.stream import (
+    NO_RETRY,
+    PublishStream,
+    Retry,
+    subscribe,
+    subscribe_async,
+)
+from luxrelay.client.values import (
+    Checks,
+    Dropped,
+    Event,
+    Gap,
+    Head,
+    Live,
+    Message,
+    Outgoing,
+    Page,
+    Receipt,
+    Reconnected,
+)
+
+__all__ = [
+    "LATEST",
+    "NO_RETRY",
+    "AsyncRelayClient",
+    "Checks",
+    "Dropped",
+    "Event",
+    "Gap",
+    "Head",
+    "LaneSigner",
+    "Live",
+    "Message",
+    "Outgoing",
+    "Page",
+    "Place",
+    "PublishStream",
+    "Query",
+    "Receipt",
+    "Reconnected",
+    "RelayClient",
+    "Retry",
+    "Subscribe",
+    "subscribe",
+    "subscribe_async",
+]

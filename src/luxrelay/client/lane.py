@@ -1,0 +1,77 @@
+"""`LaneSigner`: a sender's messages in its own lane, signed in sequence.
+
+Source: J6, H17; what users ask 7.
+"""
+
+from __future__ import annotations
+
+from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
+from luxrelay.bus.bound import sign_header_bound
+from luxrelay.bus.policy import default_policy
+from luxrelay.client.values import Outgoing, Receipt
+
+
+class LaneSigner:
+    """Signs the next message of one sender; the caller asks the node where to begin."""
+
+    def __init__(
+        self,
+        key: SigningKey,
+        parent: NamespaceId,
+        *,
+        policy_hash: bytes = b"",
+        bound_network: str = "",
+        next_seq: int = 1,
+    ) -> None:
+        """Sign for the lane of ``key`` in ``parent``.
+
+        Args:
+            key: The sender's key.
+            parent: The namespace, such as a content topic's.
+            policy_hash: Of the policy in force, 32 bytes; the namespace's open one when empty.
+            bound_network: Name of a network with bound signatures; empty for literal ones (H3).
+            next_seq: Sequence of the next message: the head's latest and one.
+
+        """
+        self._key = key
+        self._policy_hash = policy_hash or default_policy(parent).policy_hash
+        self._bound_network = bound_network
+        self.parent = parent
+        """The namespace."""
+        self.namespace_id = lane(parent, key.public_field)
+        """The lane."""
+        self.next_seq = next_seq
+        """Sequence of the next message."""
+
+    def sign(self, blob: bytes, now_ms: int) -> Outgoing:
+        """Return the next message, signed.
+
+        Args:
+            blob: Its payload, 2 MiB at most.
+            now_ms: Its timestamp, Unix milliseconds; must not go back.
+
+        """
+        header = MsgHeader(
+            namespace_id=self.namespace_id,
+            seq=self.next_seq,
+            timestamp=now_ms,
+            blob_commitment=sha3_commitment(blob),
+            blob_len=len(blob),
+            policy_hash=self._policy_hash,
+        )
+        self.next_seq += 1
+        if self._bound_network:
+            signed = sign_header_bound(self._key, header, self._bound_network)
+        else:
+            signed = self._key.sign_header(header)
+        return Outgoing(header=signed.encode(), blob=blob, parent=self.parent)
+
+    def lost(self, receipt: Receipt) -> bool:
+        """Return True when the message must be signed again because its slot was taken.
+
+        ``next_seq`` is then the sequence that the node expects.
+        """
+        if receipt.stored or not receipt.expected_seq:
+            return False
+        self.next_seq = max(self.next_seq, receipt.expected_seq)
+        return True

@@ -1,0 +1,257 @@
+"""`StreamSession`: one WebSocket of a gateway without I/O, and the place of a subscription.
+
+Theory of operation
+-------------------
+*Decides* what bytes to send and what a received frame means. *Does not know* sockets, clocks or
+chance; the masks of frames come from wsproto.
+*Inputs*: `receive` takes bytes and gives events; `data` gives bytes to send.
+*Positions*: `Place` keeps, for each lane, the sequence up to which everything came in order. A new
+connection subscribes behind it, so nothing is lost or repeated. Of the slot at the position the
+content ids are kept, for the node may cut off a page inside a slot and send it again.
+*Bounds*: a message has ``MESSAGE_BYTES_MAX``, a place ``LANES_MAX`` lanes.
+
+Source: docs/reference/http.md; RFC 6455; what users ask 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from luxrelay.bus import ContentId, NamespaceId
+from luxrelay.bus import constants as c
+from luxrelay.client.calls import Answer, refused
+from luxrelay.client.values import (
+    Checks,
+    Dropped,
+    Event,
+    Gap,
+    Live,
+    Message,
+    Outgoing,
+    Receipt,
+    decode_records,
+)
+from luxrelay.errors import ClientArgumentError, ClientRemoteError, ClientUnreachableError
+
+MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Largest WebSocket message that is taken from a node."""
+LANES_MAX: Final = 100_000
+"""Lanes of one place."""
+LATEST: Final = "latest"
+"""Begin with what comes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The node has taken the subscription and begins behind these positions."""
+
+    positions: Mapping[NamespaceId, int]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a subscription stands; a copy of ``positions`` is all that resuming needs."""
+
+    positions: dict[NamespaceId, int] = field(default_factory=dict)
+    """Namespace or lane to the sequence up to which everything came."""
+    _slot: dict[NamespaceId, tuple[int, list[ContentId]]] = field(default_factory=dict)
+
+    def take(self, event: Event | Began) -> bool:
+        """Move on; False for what the subscriber need not see."""
+        if isinstance(event, Began):
+            for namespace_id, seq in event.positions.items():
+                self._move(namespace_id, seq)
+            return False
+        if isinstance(event, Gap):
+            self._move(event.namespace_id, event.last)
+        elif isinstance(event, Live):
+            for namespace_id, seq in event.positions.items():
+                self._move(namespace_id, seq)
+        elif isinstance(event, Message) and not event.late:
+            return self._message(event)
+        return True
+
+    def _message(self, message: Message) -> bool:
+        header = message.header
+        seq, known = self._slot.get(header.namespace_id, (0, []))
+        if header.seq == seq:
+            if header.content_id in known:
+                return False
+            known.append(header.content_id)
+        else:
+            self._slot[header.namespace_id] = (header.seq, [header.content_id])
+        self._move(header.namespace_id, header.seq)
+        return True
+
+    def _move(self, namespace_id: NamespaceId, seq: int) -> None:
+        if namespace_id not in self.positions and len(self.positions) >= LANES_MAX:
+            raise ClientRemoteError(f"more than {LANES_MAX} lanes", where="subscription")
+        self.positions[namespace_id] = max(seq, self.positions.get(namespace_id, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """What to follow."""
+
+    namespaces: Sequence[NamespaceId]
+    """Namespaces, 20 bytes each."""
+    after: int | str = 0
+    """Begin behind this sequence, in every lane; `LATEST` for what comes from now on."""
+    lanes: bool = True
+    """With the lanes of the namespaces (J6)."""
+    gap_wait_ms: int | None = None
+    """Milliseconds to wait for a missing message; the node's choice when None."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no node takes."""
+        if not self.namespaces or any(len(n) != c.NAMESPACE_BYTES for n in self.namespaces):
+            raise ClientArgumentError("give namespaces of 20 bytes each", where="namespaces")
+        if self.after != LATEST and (
+            not isinstance(self.after, int) or not 0 <= self.after <= c.MAX_U64
+        ):
+            raise ClientArgumentError('a sequence or "latest"', where="after")
+
+    def message(self, positions: Mapping[NamespaceId, int]) -> str:
+        """Return the message that asks for it, behind ``positions`` where they are known."""
+        value: dict[str, Any] = {
+            "type": "subscribe",
+            "namespaces": [each.hex() for each in self.namespaces],
+            "after": self.after,
+            "lanes": self.lanes,
+            "format": "binary",
+            "positions": {each.hex(): seq for each, seq in positions.items()},
+        }
+        if self.gap_wait_ms is not None:
+            value["gapWaitMs"] = self.gap_wait_ms
+        return json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """The answer to a publish message."""
+
+    receipts: Sequence[Receipt]
+
+
+Incoming = Event | Began | Receipts
+
+
+class StreamSession:
+    """One open WebSocket."""
+
+    def __init__(self, received: bytes, checks: Checks) -> None:
+        """Begin after the handshake; ``received`` came behind it."""
+        self._frames = Connection(ConnectionType.CLIENT, trailing_data=received)
+        self._checks = checks
+        self._out = bytearray()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def data(self) -> bytes:
+        """Return what is to be sent, once."""
+        data = bytes(self._out)
+        self._out.clear()
+        return data
+
+    def subscribe(self, wanted: Subscribe, positions: Mapping[NamespaceId, int]) -> None:
+        """Ask for a subscription."""
+        self._out += self._frames.send(TextMessage(data=wanted.message(positions)))
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send messages; a `Receipts` follows, in the order of the calls."""
+        body = b"".join(each.encode() for each in messages)
+        self._out += self._frames.send(BytesMessage(data=body))
+
+    def close(self) -> None:
+        """Say goodbye."""
+        if self._frames.state is ConnectionState.OPEN:
+            self._out += self._frames.send(CloseConnection(code=1000))
+
+    def receive(self, data: bytes) -> list[Incoming]:
+        """Return what the bytes bring.
+
+        Args:
+            data: What was received; empty bytes are the end of the connection, None is taken for
+                what came behind the handshake.
+
+        Raises:
+            ClientUnreachableError: the connection is over; a new one may go on.
+            ClientRefusedError: the node refused what was asked.
+            ClientRemoteError: the bytes are no frames of a gateway.
+
+        """
+        if not data:
+            raise ClientUnreachableError("the stream ended", where="WebSocket")
+        self._frames.receive_data(data)
+        return self.pending()
+
+    def pending(self) -> list[Incoming]:
+        """Return what has come already; errors are those of `receive`."""
+        found: list[Incoming] = []
+        try:
+            for event in self._frames.events():
+                if isinstance(event, TextMessage | BytesMessage):
+                    found += self._collect(event)
+                elif isinstance(event, Ping):
+                    self._out += self._frames.send(event.response())
+                elif isinstance(event, CloseConnection):
+                    raise ClientUnreachableError(
+                        f"the node closed the stream ({event.code}): {event.reason or 'no reason'}",
+                        where="WebSocket",
+                    )
+        except (RemoteProtocolError, LocalProtocolError) as error:
+            raise ClientRemoteError(f"no WebSocket frames: {error}"[:200]) from error
+        return found
+
+    def _collect(self, event: TextMessage | BytesMessage) -> list[Incoming]:
+        part = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
+        self._size += len(part)
+        if self._size > MESSAGE_BYTES_MAX:
+            raise ClientRemoteError(f"a message above {MESSAGE_BYTES_MAX} bytes")
+        self._parts.append(part)
+        if not event.message_finished:
+            return []
+        whole, self._parts, self._size = b"".join(self._parts), [], 0
+        if isinstance(event, BytesMessage):
+            return list(decode_records(whole, self._checks))
+        try:
+            said = self._said(json.loads(whole))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ClientRemoteError(f"a message of another form: {error!r}"[:200]) from error
+        return [] if said is None else [said]
+
+    def _said(self, value: dict[str, Any]) -> Incoming | None:
+        match value["type"]:
+            case "gap":
+                return Gap(
+                    _namespace(value["namespaceId"]),
+                    int(value["first"]),
+                    int(value["last"]),
+                    str(value["reason"]),
+                )
+            case "live" | "subscribed" as kind:
+                positions = {_namespace(k): int(v) for k, v in value["positions"].items()}
+                return Live(positions) if kind == "live" else Began(positions)
+            case "dropped":
+                return Dropped(int(value["lanes"]), int(value["late"]))
+            case "receipts":
+                return Receipts([Receipt.of(each) for each in value["receipts"]])
+            case "error":
+                problem = value["problem"]
+                status = int(problem["status"])
+                raise refused(Answer(status, {}, json.dumps(problem).encode()))
+        return None  # a newer node may say more
+
+
+def _namespace(text: str) -> NamespaceId:
+    value = bytes.fromhex(text.removeprefix("0x"))
+    if len(value) != c.NAMESPACE_BYTES:
+        raise ValueError(text)
+    return NamespaceId(value)

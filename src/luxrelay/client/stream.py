@@ -1,0 +1,262 @@
+"""Subscriptions that go on after a lost connection, and publishing over a kept one.
+
+`subscribe` and `subscribe_async` yield messages, gaps and the moment when replay has become live.
+When the connection is lost they open another, after a pause that doubles, and go on behind the
+last position: nothing is lost or repeated. They end when the caller stops iterating.
+
+Source: docs/reference/http.md; what users ask 1; celestia and Nostr threads there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+
+from luxrelay.client.exchange import Exchanges
+from luxrelay.client.http import AsyncRelayClient, RelayClient
+from luxrelay.client.session import Began, Incoming, Place, Receipts, StreamSession, Subscribe
+from luxrelay.client.transport import AsyncLine, Line
+from luxrelay.client.values import Event, Outgoing, Receipt, Reconnected
+from luxrelay.errors import ClientRefusedError, ClientRemoteError, ClientUnreachableError
+
+STREAM_PATH: Final = "/v1/stream"
+KEY_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a subscription tries again."""
+
+    first_s: float = 0.1
+    """Pause after the first failure, seconds; then it doubles."""
+    most_s: float = 10.0
+    """Longest pause, seconds."""
+    attempts_max: int = 0
+    """Failures in a row after which it gives up; 0 for never."""
+
+    def pause_s(self, attempt: int) -> float:
+        """Return the pause before an attempt, with jitter of a half."""
+        pause = min(self.first_s * 2.0 ** min(attempt - 1, 30), self.most_s)
+        return pause * (0.5 + random.random() / 2)  # noqa: S311  it spreads load, it hides nothing
+
+
+NO_RETRY: Final = Retry(attempts_max=1)
+"""Give up at the first failure."""
+
+
+def _may_retry(error: Exception) -> bool:
+    """Return True when another try makes sense: away, busy or too fast, not forbidden."""
+    if isinstance(error, ClientRefusedError):
+        return error.status in {429, 503}
+    return isinstance(error, ClientUnreachableError)
+
+
+def subscribe(
+    client: RelayClient,
+    wanted: Subscribe,
+    *,
+    place: Place | None = None,
+    retry: Retry | None = None,
+) -> Generator[Event, None, None]:
+    """Yield what is stored behind the begin and what comes after it.
+
+    Args:
+        client: Whose node, token and checks are used; its other calls go on meanwhile.
+        wanted: What to follow.
+        place: Where to begin and where it stands; hand in the one of an earlier subscription to go
+            on from there. It moves before an event is yielded.
+        retry: How to try again.
+
+    Raises:
+        ClientUnreachableError: ``attempts_max`` failures in a row.
+        ClientRefusedError: the node refuses the subscription.
+        ClientRemoteError: the node sends what cannot be used.
+
+    """
+    place = place or Place()
+    retry = retry or Retry()
+    failures = attempts = 0
+    while True:
+        try:
+            with _Open(client) as stream:
+                stream.session.subscribe(wanted, place.positions)
+                if attempts:
+                    yield Reconnected(attempts)
+                for event in stream.events():
+                    failures = attempts = 0
+                    if isinstance(event, Receipts) or not place.take(event):
+                        continue
+                    assert not isinstance(event, Began), "a place takes it"
+                    yield event
+        except (ClientUnreachableError, ClientRefusedError) as error:
+            failures, attempts = failures + 1, attempts + 1
+            if not _may_retry(error) or failures == retry.attempts_max:
+                raise
+        time.sleep(retry.pause_s(failures))
+
+
+async def subscribe_async(
+    client: AsyncRelayClient,
+    wanted: Subscribe,
+    *,
+    place: Place | None = None,
+    retry: Retry | None = None,
+) -> AsyncGenerator[Event, None]:
+    """Yield what `subscribe` yields, on asyncio or trio; same arguments, same errors.
+
+    Whoever stops early closes it: ``async with aclosing(subscribe_async(…)) as events``.
+    """
+    place = place or Place()
+    retry = retry or Retry()
+    failures = attempts = 0
+    while True:
+        try:
+            stream = await _open_async(client)
+            try:
+                stream.session.subscribe(wanted, place.positions)
+                if attempts:
+                    yield Reconnected(attempts)
+                while True:
+                    for event in await stream.next_events():
+                        failures = attempts = 0
+                        if isinstance(event, Receipts) or not place.take(event):
+                            continue
+                        assert not isinstance(event, Began), "a place takes it"
+                        yield event
+            finally:
+                await stream.line.aclose()
+        except (ClientUnreachableError, ClientRefusedError) as error:
+            failures, attempts = failures + 1, attempts + 1
+            if not _may_retry(error) or failures == retry.attempts_max:
+                raise
+        await anyio.sleep(retry.pause_s(failures))
+
+
+class _Open:
+    """A blocking stream."""
+
+    def __init__(self, client: RelayClient) -> None:
+        self._line: Line = client.connect()
+        try:
+            steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
+            self.session = StreamSession(self._line.run(steps), client.checks)
+        except BaseException:
+            self._line.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(ClientUnreachableError):
+            self.session.close()
+            self._line.send(self.session.data())
+        self._line.close()
+
+    def events(self) -> Iterator[Incoming]:
+        """Yield for ever; raises when the stream is over."""
+        yield from self.session.pending()
+        while True:
+            self.flush()
+            yield from self.session.receive(self._line.receive())
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if data := self.session.data():
+            self._line.send(data)
+
+
+class _OpenAsync:
+    """An asynchronous stream."""
+
+    def __init__(self, line: AsyncLine, session: StreamSession) -> None:
+        self.line = line
+        self.session = session
+        self._begun = False
+
+    async def next_events(self) -> list[Incoming]:
+        """Return the next events, perhaps none; raises when the stream is over."""
+        if not self._begun:
+            self._begun = True
+            if found := self.session.pending():
+                return found
+        if data := self.session.data():
+            await self.line.send(data)
+        return self.session.receive(await self.line.receive())
+
+
+async def _open_async(client: AsyncRelayClient) -> _OpenAsync:
+    line = await client.connect()
+    try:
+        steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
+        return _OpenAsync(line, StreamSession(await line.run(steps), client.checks))
+    except BaseException:
+        await line.aclose()
+        raise
+
+
+class PublishStream:
+    """Publishes over one WebSocket: no new request for each message.
+
+    Raises:
+        ClientUnreachableError: the node cannot be reached.
+        ClientRefusedError: it refuses.
+
+    """
+
+    def __init__(self, client: RelayClient) -> None:
+        """Open the stream."""
+        self._open = _Open(client)
+        self._events = self._open.events()
+        self._receipts: deque[Receipts] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def publish(self, messages: Sequence[Outgoing]) -> list[Receipt]:
+        """Return a receipt for each message, once all have their verdict.
+
+        Raises:
+            ClientUnreachableError: no answer; publishing again is safe.
+            ClientRefusedError: the messages as a whole were refused.
+            ClientRemoteError: the answer cannot be used.
+
+        """
+        self.send(messages)
+        return self.receive(len(messages))
+
+    def send(self, messages: Sequence[Outgoing]) -> None:
+        """Send messages without waiting; one `receive` for each call."""
+        self._open.session.publish(messages)
+        self._open.flush()
+
+    def receive(self, count: int) -> list[Receipt]:
+        """Return the receipts of the oldest `send` that has none yet, which had ``count``."""
+        for event in self._events:
+            if isinstance(event, Receipts):
+                if len(event.receipts) != count:
+                    raise ClientRemoteError("receipts that do not match", where="publish")
+                return list(event.receipts)
+        raise AssertionError  # events never end without an error

@@ -1,0 +1,251 @@
+"""What a gateway takes and gives, as values.
+
+The layouts as bytes are those of docs/reference/http.md, big-endian.
+
+Source: LP-6411 §4; P22, P23, J6.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from luxrelay.bus import MsgHeader, NamespaceId, check_blob, verify_header
+from luxrelay.bus import constants as c
+from luxrelay.bus.bound import verify_header_bound
+from luxrelay.errors import ClientArgumentError, ClientRemoteError, HeaderError
+
+_ITEM: Final = struct.Struct(">20sHI")
+_RECORD: Final = struct.Struct(">B20sQQHI")
+_HELD: Final = 1
+_LATE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A signed message to publish."""
+
+    header: bytes
+    """LP-6411 header with its signature."""
+    blob: bytes = b""
+    """What the header commits to."""
+    parent: bytes = b""
+    """Namespace that the header's is a lane of, 20 bytes; empty when it is none (J6)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no node can take."""
+        if len(self.header) > c.MAX_HEADER_BYTES or len(self.blob) > c.MAX_BLOB_BYTES:
+            raise ClientArgumentError("a header or blob is too large", where="Outgoing")
+        if len(self.parent) not in (0, c.NAMESPACE_BYTES):
+            raise ClientArgumentError("a parent has 20 bytes or none", where="Outgoing.parent")
+
+    def encode(self) -> bytes:
+        """Return the message as a publish body holds it."""
+        parent = self.parent or bytes(c.NAMESPACE_BYTES)
+        head = _ITEM.pack(parent, len(self.header), len(self.blob))
+        return head + self.header + self.blob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of a published message."""
+
+    verdict: str
+    """``accept``, ``ignore`` or ``reject``."""
+    code: int
+    """Why (`luxrelay.bus.Code`); 0 for an accepted message."""
+    reason: str
+    """For people: what was wrong."""
+    stored: bool
+    """The message is durable on the node."""
+    peers_sent: int
+    """Peers it was sent to at once."""
+    expected_seq: int
+    """Sequence to sign next, when another message holds the slot (H17); else 0."""
+    digest: bytes
+    """SHA3-256 of the header; empty when it is malformed."""
+    seen_back: int = 0
+    """Peers that have announced it to the node since."""
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Receipt:
+        """Return the receipt of a JSON object; raises what a wrong form raises."""
+        return cls(
+            verdict=str(value["verdict"]),
+            code=int(value["code"]),
+            reason=str(value["reason"]),
+            stored=value["stored"] is True,
+            peers_sent=int(value["peersSent"]),
+            expected_seq=int(value["expectedSeq"]),
+            digest=bytes.fromhex(str(value["digest"] or "0x")[2:]),
+            seen_back=int(value["seenBack"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message that a node holds."""
+
+    header: MsgHeader
+    """Its header; the bytes are the sender's."""
+    blob: bytes | None
+    """The payload; None when the node holds the header only."""
+    parent: NamespaceId
+    """The namespace that the header's is a lane of, or the header's own."""
+    received_at: int
+    """When the node got it, Unix milliseconds."""
+    expires_at: int
+    """When the node forgets it, Unix milliseconds."""
+    late: bool = False
+    """It comes out of order: into a gap that was told, or as another candidate of a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Sequences that a subscription goes on without."""
+
+    namespace_id: NamespaceId
+    first: int
+    last: int
+    """Inclusive."""
+    reason: str
+    """``expired``: the node holds them no longer; ``missing``: it has not got them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Everything that the node held is told; what follows is new."""
+
+    positions: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """Namespace or lane to the sequence up to which it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What the node did not tell because a bound was reached."""
+
+    lanes: int
+    """Lanes that are not followed."""
+    late: int
+    """Late messages that were not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnected:
+    """The connection was lost, and the subscription goes on where it was."""
+
+    attempts: int
+    """Connections tried."""
+
+
+Event = Message | Gap | Live | Dropped | Reconnected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """How far a namespace reaches; zeros for one that the node does not know."""
+
+    namespace_id: NamespaceId
+    parent: NamespaceId
+    earliest_seq: int
+    contiguous_seq: int
+    latest_seq: int
+    finalized_seq: int
+    latest_timestamp: int
+    messages: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Head:
+        """Return the head of a JSON object; raises what a wrong form raises."""
+        return cls(
+            namespace_id=NamespaceId(bytes.fromhex(value["namespaceId"][2:])),
+            parent=NamespaceId(bytes.fromhex(value["parentId"][2:])),
+            earliest_seq=int(value["earliestSeq"]),
+            contiguous_seq=int(value["contiguousSeq"]),
+            latest_seq=int(value["latestSeq"]),
+            finalized_seq=int(value["finalizedSeq"]),
+            latest_timestamp=int(value["latestTimestamp"]),
+            messages=int(value["messages"]),
+            size_bytes=int(value["sizeBytes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of messages, and what is known of the rest."""
+
+    messages: Sequence[Message]
+    """Ascending by sequence; candidates of a slot together."""
+    complete: bool
+    """Nothing in the asked range is missing from this page."""
+    has_more: bool
+    """The query goes on with ``next_cursor``."""
+    next_cursor: str
+    """Opaque; empty at the end."""
+    earliest_seq: int = 0
+    """Lowest sequence that the node serves."""
+    gaps: Sequence[tuple[int, int]] = ()
+    """Missing first and last sequences in the covered range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What a client checks of each message; a node could lie."""
+
+    signatures: bool = True
+    """Whether the header's signature must hold."""
+    bound_network: str = ""
+    """Network whose headers are signed bound to it; empty for LP-6411's own (H3)."""
+
+    def check(self, header: MsgHeader, blob: bytes | None) -> None:
+        """Return when the message is what its sender signed.
+
+        Raises:
+            ClientRemoteError: it is not.
+
+        """
+        if not self.signatures:
+            return
+        network = self.bound_network
+        if not (verify_header_bound(header, network) if network else verify_header(header)):
+            raise ClientRemoteError("a signature does not hold", where=f"sequence {header.seq}")
+        if blob is not None and not check_blob(header, blob).accepted:
+            raise ClientRemoteError(
+                "a blob is not what its header commits to", where=f"sequence {header.seq}"
+            )
+
+
+def decode_records(data: bytes, checks: Checks) -> Iterator[Message]:
+    """Yield the messages of an answer in bytes.
+
+    Raises:
+        ClientRemoteError: the bytes are cut off, no header, or not what the sender signed.
+
+    """
+    position = 0
+    while position < len(data):
+        if len(data) - position < _RECORD.size:
+            raise ClientRemoteError("an answer ends inside a message", where=f"byte {position}")
+        flags, parent, received, expires, header_len, blob_len = _RECORD.unpack_from(data, position)
+        begin = position + _RECORD.size
+        middle = begin + header_len
+        position = middle + blob_len
+        if position > len(data):
+            raise ClientRemoteError("an answer ends inside a message", where=f"byte {begin}")
+        try:
+            header = MsgHeader.decode(data[begin:middle])
+        except HeaderError as error:
+            raise ClientRemoteError(f"a broken header: {error.what}", where=error.where) from error
+        blob = data[middle:position] if flags & _HELD else None
+        checks.check(header, blob)
+        yield Message(
+            header=header,
+            blob=blob,
+            parent=NamespaceId(parent),
+            received_at=received,
+            expires_at=expires,
+            late=bool(flags & _LATE),
+        )

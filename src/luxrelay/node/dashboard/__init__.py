@@ -1,0 +1,1 @@
+"""The page that a node shows to its operator."""

@@ -1,0 +1,1 @@
+"""HTTP, WebSocket and admin listeners of a node."""

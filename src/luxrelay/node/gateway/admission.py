@@ -1,0 +1,359 @@
+"""Which request may be answered: its route, its origin, its caller, its rate.
+
+Theory of operation
+-------------------
+*Decides* in this order, cheapest first: path and method, web origin, caller, rate, scope,
+parameters, type and length of the body. Nothing of a body is read before.
+*Origins*: a browser sends requests for any page it shows. Reading is left to the browser's own
+rule (CORS headers go to ``cors_origins`` only); changing calls and WebSockets of other origins are
+refused here. An anonymous caller must name the node by an address, as localhost or by a name in
+``hosts``: another name that leads here is DNS rebinding.
+*Rates*: a bucket of requests and one of published bytes for each token or address; WebSocket
+messages count as requests.
+
+Source: issue of the gateway; what users ask 9; RFC 6455 §10.2; RFC 6750.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from ipaddress import ip_address
+from typing import Final
+
+from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
+from luxrelay.errors import GatewayError
+from luxrelay.node.gateway.calls import (
+    Caller,
+    MethodError,
+    Request,
+    Response,
+    Route,
+    Scope,
+    Stream,
+    parsed,
+)
+from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.server import Admission, Head
+from luxrelay.node.gateway.tokens import TokenFile
+
+SUBPROTOCOL: Final = "luxrelay.v1"
+TOKEN_PROTOCOL: Final = "luxrelay.token."  # noqa: S105  a prefix; the token comes behind it
+"""Browsers cannot set headers of a WebSocket: the token may come as a subprotocol."""
+_HANDSHAKE: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class Rates:
+    """Buckets of every caller; used from the loop only."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        """Start with full buckets."""
+        self._config = config
+        self._limiters: dict[Rate, RateLimiter] = {}
+
+    def request(self, caller: Caller, now: float) -> None:
+        """Take one request.
+
+        Raises:
+            GatewayError: there is none left (``gateway.rate``).
+
+        """
+        self._take(Rate(caller.requests_per_s or self._config.requests_per_s), caller, 0, now)
+
+    def publish(self, caller: Caller, size: int, now: float) -> None:
+        """Take so many published bytes.
+
+        Raises:
+            GatewayError: there are not as many left (``gateway.rate``).
+
+        """
+        bytes_per_s = caller.publish_bytes_per_s or self._config.publish_bytes_per_s
+        self._take(Rate(float("inf"), bytes_per_s), caller, size, now)
+
+    def _take(self, rate: Rate, caller: Caller, size: int, now: float) -> None:
+        limiter = self._limiters.get(rate)
+        if limiter is None:
+            limits = LimitConfig(peer=rate, keys_max=self._config.rate_keys_max)
+            limiter = self._limiters[rate] = RateLimiter(limits)
+        if not limiter.admit_peer(caller.key, size, now):
+            what = "bytes" if size else "requests"
+            raise GatewayError(f"too many {what} a second", code="gateway.rate")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Admitted(Admission):
+    """A request with its route and caller."""
+
+    request: Request
+    route: Route
+    body_bytes_max: int
+    upgrade: Response | None
+
+    async def answer(self, body: bytes) -> Response:
+        request = self.request
+        if self.route.bodies and request.content_type not in self.route.bodies:
+            raise GatewayError(
+                f"the call does not take {request.content_type[:80] or 'a body without a type'!r}",
+                where="Content-Type",
+                hint="send " + " or ".join(self.route.bodies),
+                code="gateway.media",
+            )
+        assert self.route.handler is not None, "a WebSocket is taken over"
+        return await self.route.handler(
+            Request(
+                method=request.method,
+                path=request.path,
+                headers=request.headers,
+                values=request.values,
+                body=body,
+                content_type=request.content_type,
+                caller=request.caller,
+            )
+        )
+
+    async def take_over(self, stream: Stream, received: bytes) -> None:
+        assert self.route.takeover is not None
+        await self.route.takeover.take_over(self.request, stream, received)
+
+
+class RoutedApp:
+    """Admits requests to the routes of one listener."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        tokens: TokenFile,
+        rates: Rates,
+        config: GatewayConfig,
+        *,
+        anonymous: frozenset[Scope],
+        clock_ms: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the routes, the tokens, and what a caller without one may do."""
+        self._routes = [(route.pattern, route) for route in routes]
+        self._tokens = tokens
+        self._rates = rates
+        self._config = config
+        self._anonymous = anonymous
+        self._clock_ms = clock_ms
+        self._clock = clock
+        self.refused: dict[str, int] = {}
+        """Refusals by code."""
+
+    def admit(self, head: Head) -> Admission:
+        """Return the admitted request.
+
+        Raises:
+            GatewayError: it is refused.
+
+        """
+        try:
+            return self._admit(head)
+        except GatewayError as error:
+            self.refused[error.code] = self.refused.get(error.code, 0) + 1
+            raise
+
+    def _admit(self, head: Head) -> Admission:
+        if head.method == "OPTIONS":
+            return self._preflight(head)
+        route, found = self._find(head)
+        changing = head.method not in {"GET", "HEAD"} or route.takeover is not None
+        if changing and not self._same_house(head):
+            raise GatewayError(
+                "a page of another origin", where=head.headers["origin"][:80], code="gateway.origin"
+            )
+        caller = self._caller(head)
+        self._rates.request(caller, self._clock())
+        if route.scope is not Scope.NOTHING:
+            self._check_scope(route.scope, caller, head)
+        if route.takeover is not None:
+            route.takeover.check_room()
+        values = parsed(route.params, {"path": found, "query": head.query, "header": head.headers})
+        request = Request(
+            method=head.method,
+            path=head.path,
+            headers=head.headers,
+            values=values,
+            body=b"",
+            content_type=head.headers.get("content-type", "").partition(";")[0].strip().lower(),
+            caller=caller,
+        )
+        return _Admitted(
+            request=request,
+            route=route,
+            body_bytes_max=self._config.body_bytes_max if route.bodies else 0,
+            upgrade=_handshake(head) if route.takeover else None,
+        )
+
+    def decorate(self, head: Head, response: Response) -> None:
+        """Add what every answer carries."""
+        named = {name.lower() for name, _ in response.headers}
+        for name, text in (
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cache-Control", "no-store"),
+        ):
+            if name.lower() not in named and response.status != 101:
+                response.headers.append((name, text))
+        origin = head.headers.get("origin", "")
+        if origin in self._config.cors_origins:
+            response.headers += [
+                ("Access-Control-Allow-Origin", origin),
+                (
+                    "Access-Control-Expose-Headers",
+                    "Luxrelay-Page, Retry-After, Content-Range, ETag",
+                ),
+                ("Vary", "Origin"),
+            ]
+
+    def _find(self, head: Head) -> tuple[Route, dict[str, str]]:
+        methods: list[str] = []
+        for pattern, route in self._routes:
+            match = pattern.fullmatch(head.path)
+            if match is None:
+                continue
+            if route.method == ("GET" if head.method == "HEAD" else head.method):
+                return route, match.groupdict()
+            methods.append(route.method)
+        if methods:
+            allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
+            error = MethodError(
+                f"the path does not take {head.method[:20]!r}",
+                where=head.path[:80],
+                hint="use " + " or ".join(allowed),
+            )
+            error.allowed = tuple(allowed)
+            raise error
+        raise GatewayError("there is no such path", where=head.path[:80], code="gateway.absent")
+
+    def _caller(self, head: Head) -> Caller:
+        text = _bearer(head)
+        if text is None:
+            return Caller(key=head.address, scopes=self._anonymous)
+        try:
+            return self._tokens.caller(text, self._clock_ms(), self._clock())
+        except GatewayError:
+            # Guessing tokens costs the guesser's address its rate.
+            self._rates.request(Caller(key=head.address, scopes=frozenset()), self._clock())
+            raise
+
+    def _check_scope(self, scope: Scope, caller: Caller, head: Head) -> None:
+        if not caller.name:
+            if scope not in caller.scopes:
+                raise GatewayError(
+                    "the call needs a token", where=head.path[:80], code="gateway.token"
+                )
+            self._check_host(head)
+        elif scope not in caller.scopes:
+            raise GatewayError(f"the token lacks the scope {scope.value!r}", code="gateway.scope")
+
+    def _same_house(self, head: Head) -> bool:
+        origin = head.headers.get("origin")
+        if origin is None or origin in self._config.cors_origins:
+            return True
+        return origin.partition("://")[2] == head.headers.get("host", "")
+
+    def _preflight(self, head: Head) -> Admission:
+        origin = head.headers.get("origin", "")
+        methods = sorted({r.method for p, r in self._routes if p.fullmatch(head.path)})
+        if not methods:
+            raise GatewayError("there is no such path", where=head.path[:80], code="gateway.absent")
+        response = Response(status=204, headers=[("Allow", ", ".join([*methods, "OPTIONS"]))])
+        if origin in self._config.cors_origins:
+            response.headers += [
+                ("Access-Control-Allow-Methods", ", ".join(methods)),
+                ("Access-Control-Allow-Headers", "Authorization, Content-Type, Range"),
+                ("Access-Control-Max-Age", "600"),
+            ]
+        return _Preflight(response)
+
+    def _check_host(self, head: Head) -> None:
+        name = _host_name(head.headers.get("host", ""))
+        if name == "localhost" or name in self._config.hosts:
+            return
+        try:
+            ip_address(name)
+        except ValueError as error:
+            raise GatewayError(
+                f"the name {name[:80]!r} is not one of this node",
+                where="Host",
+                hint="add it to gateway.hosts, or send a token",
+                code="gateway.origin",
+            ) from error
+
+
+class _Preflight(Admission):
+    """The answer to a browser that asks before it sends."""
+
+    body_bytes_max = 0
+    upgrade = None
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    async def answer(self, body: bytes) -> Response:
+        del body
+        return self._response
+
+    async def take_over(self, stream: Stream, received: bytes) -> None:
+        raise AssertionError((stream, received))
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def _bearer(head: Head) -> str | None:
+    given = head.headers.get("authorization")
+    if given is not None:
+        kind, _, text = given.partition(" ")
+        if kind.lower() != "bearer":
+            raise GatewayError(
+                "only Bearer tokens are known", where="Authorization", code="gateway.token"
+            )
+        return text.strip()
+    for name in _protocols(head):
+        if name.startswith(TOKEN_PROTOCOL):
+            return name.removeprefix(TOKEN_PROTOCOL)
+    return None
+
+
+def _protocols(head: Head) -> list[str]:
+    return [p.strip() for p in head.headers.get("sec-websocket-protocol", "").split(",")]
+
+
+def _handshake(head: Head) -> Response:
+    """Return the 101 of RFC 6455 §4.2.2.
+
+    Raises:
+        GatewayError: the request is no WebSocket handshake of version 13.
+
+    """
+    key = head.headers.get("sec-websocket-key", "")
+    try:
+        sound = len(b64decode(key, validate=True)) == 16
+    except ValueError:
+        sound = False
+    upgrades = head.headers.get("upgrade", "").lower() == "websocket"
+    connection = [p.strip() for p in head.headers.get("connection", "").lower().split(",")]
+    if not (sound and upgrades and "upgrade" in connection):
+        raise GatewayError(
+            "the path speaks WebSocket only", where=head.path[:80], hint="open a WebSocket there"
+        )
+    if head.headers.get("sec-websocket-version") != "13":
+        raise GatewayError("WebSocket of another version", where="Sec-WebSocket-Version")
+    accept = b64encode(sha1(key.encode() + _HANDSHAKE, usedforsecurity=False).digest()).decode()
+    headers = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept),
+    ]
+    if SUBPROTOCOL in _protocols(head):
+        headers.append(("Sec-WebSocket-Protocol", SUBPROTOCOL))
+    return Response(status=101, headers=headers)

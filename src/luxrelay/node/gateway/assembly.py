@@ -1,0 +1,89 @@
+"""The gateway of a node from the node's own parts.
+
+Source: issue of the gateway; LP-6490.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from luxrelay import __version__
+from luxrelay.bus.registry import PolicyRegistry
+from luxrelay.errors import AddressError
+from luxrelay.gossip import PeerId
+from luxrelay.net import GossipDriver, RelayHost
+from luxrelay.net.addresses import peer_id_from_text
+from luxrelay.node.config import NodeConfig
+from luxrelay.node.gateway.admission import Rates
+from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
+from luxrelay.node.gateway.service import GatewayService
+from luxrelay.node.gateway.work import Work
+from luxrelay.node.stages.deliver import Feed
+from luxrelay.node.stages.doors import Doors
+from luxrelay.store import RelayStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """What the gateway needs of a node."""
+
+    config: NodeConfig
+    store: RelayStore
+    doors: Doors
+    driver: GossipDriver
+    host: RelayHost
+    registry: PolicyRegistry
+    feed: Feed
+    status: Callable[[], dict[str, Any]]
+    clock_ms: Callable[[], int]
+
+
+def gateway_of(node: NodeParts) -> GatewayService:
+    """Return the gateway of a node; it is not running yet."""
+    config = node.config
+
+    def explain(peer: PeerId) -> Mapping[str, Any] | None:
+        terms = node.driver.explain(peer)
+        return None if terms is None else asdict(terms)
+
+    async def disconnect(text: str) -> bool:
+        try:
+            peer = peer_id_from_text(text)
+        except AddressError:
+            return False
+        if not node.host.is_connected(peer):
+            return False
+        await node.host.disconnect(peer)
+        return True
+
+    parts = GatewayParts(
+        store=node.store,
+        publish=node.doors.publish,
+        receipts=node.doors.receipts,
+        net=node.driver.stats,
+        explain=explain,
+        status=node.status,
+        namespaces=tuple(
+            CarriedNamespace(
+                namespace_id=entry.namespace_id,
+                content_topic=entry.content_topic,
+                policy_hash=entry.policy_hash,
+            )
+            for entry in config.namespaces
+        ),
+        registry=node.registry,
+        work=Work(config.gateway.work_max, config.gateway.work_waiting_max),
+        rates=Rates(config.gateway),
+        config=config.gateway,
+        clock_ms=node.clock_ms,
+        info={
+            "name": config.name,
+            "version": __version__,
+            "network": config.network,
+            "peerId": node.host.peer_text,
+            "signing": config.signing,
+        },
+    )
+    return GatewayService(parts, node.feed, config.data_dir, disconnect)

@@ -1,0 +1,288 @@
+"""A request, its caller and its answer as values, and the routes that describe them.
+
+A `Route` says once what a path takes and gives; requests are checked against it and the OpenAPI
+document is made from it, so the two cannot differ.
+
+Source: issue of the gateway; what users ask 2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import trio
+
+from luxrelay.errors import GatewayError
+
+JSON_TYPE: Final = "application/json"
+MESSAGES_TYPE: Final = "application/vnd.luxrelay.messages"
+"""Messages as bytes; docs/reference/http.md gives the layout."""
+BYTES_TYPE: Final = "application/octet-stream"
+
+
+class Scope(Enum):
+    """What a caller may do."""
+
+    NOTHING = ""
+    """For calls that everybody may make."""
+    READ = "read"
+    PUBLISH = "publish"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request."""
+
+    key: bytes
+    """What its rates are counted under: a token's id or an address."""
+    scopes: frozenset[Scope]
+    """What it may do."""
+    name: str = ""
+    """The token's name; empty for an anonymous caller."""
+    requests_per_s: int = 0
+    """Its own rate; 0 for the gateway's."""
+    publish_bytes_per_s: int = 0
+    """Its own rate; 0 for the gateway's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A form of text in a path or query."""
+
+    schema: Mapping[str, Any]
+    """As JSON Schema."""
+    parse: Callable[[str], Any]
+    """Text to value; raises ValueError with what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A parameter of a route."""
+
+    name: str
+    place: str = "query"
+    """``query``, ``path`` or ``header``."""
+    kind: Kind
+    sentence: str
+    default: Any = None
+    """Value when it is not given."""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One status that a route may give."""
+
+    sentence: str
+    content: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Content type to JSON Schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request whose parameters fit its route."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """Lower-case names; of a repeated one the last."""
+    values: Mapping[str, Any]
+    """Parameters, parsed, with defaults."""
+    body: bytes
+    content_type: str
+    """Without parameters, lower case; empty without a body."""
+    caller: Caller
+
+    def accepts(self, content_type: str) -> bool:
+        """Return True when the client asks for this type by name."""
+        return content_type in self.headers.get("accept", "")
+
+
+@dataclass(slots=True, kw_only=True)
+class Response:
+    """An answer, whole in memory; its bytes are bounded by what the routes may give."""
+
+    status: int = 200
+    content_type: str = JSON_TYPE
+    body: bytes = b""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Stream = trio.SocketStream | trio.SSLStream
+
+
+class Takeover(Protocol):
+    """Serves WebSockets."""
+
+    def check_room(self) -> None:
+        """Return when one more has room; raises our error otherwise."""
+
+    async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
+        """Serve one after its handshake; ``received`` came behind the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One call of the API."""
+
+    method: str
+    path: str
+    """With names in braces, such as ``/v1/blobs/{commitment}``."""
+    scope: Scope
+    summary: str
+    sentence: str = ""
+    params: tuple[Param, ...] = ()
+    bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Content types that the body may have, with their JSON Schema."""
+    answers: Mapping[int, Answer]
+    handler: Handler | None = None
+    takeover: Takeover | None = None
+    """Speaks WebSocket; None for a plain call. One of the two is given."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What its paths look like."""
+        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path))
+
+
+class MethodError(GatewayError):
+    """A path that does not take the method; ``allowed`` are those that it takes."""
+
+    default_code = "gateway.method"
+    allowed: tuple[str, ...] = ()
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> Response:
+    """Return a JSON answer."""
+    return Response(
+        status=status,
+        body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",
+        headers=[(name.replace("_", "-"), text) for name, text in headers.items()],
+    )
+
+
+def whole(minimum: int, maximum: int) -> Kind:
+    """Return the form of a whole number."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,20}", text, re.ASCII) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"a whole number from {minimum} to {maximum}")
+        return int(text)
+
+    return Kind({"type": "integer", "minimum": minimum, "maximum": maximum}, parse)
+
+
+def hex_of(length: int) -> Kind:
+    """Return the form of so many bytes in hex digits, with or without 0x."""
+    pattern = f"(0x)?[0-9a-fA-F]{{{2 * length}}}"
+
+    def parse(text: str) -> bytes:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise ValueError(f"{2 * length} hex digits")
+        return bytes.fromhex(text.removeprefix("0x"))
+
+    return Kind({"type": "string", "pattern": f"^{pattern}$"}, parse)
+
+
+def cursor_of(maximum: int) -> Kind:
+    """Return the form of a cursor: what an answer gave, in hex digits."""
+
+    def parse(text: str) -> bytes:
+        if not re.fullmatch(rf"([0-9a-f]{{2}}){{0,{maximum}}}", text, re.ASCII):
+            raise ValueError("a cursor that an answer gave")
+        return bytes.fromhex(text)
+
+    return Kind({"type": "string", "pattern": f"^([0-9a-f]{{2}}){{0,{maximum}}}$"}, parse)
+
+
+def text_of(minimum: int, maximum: int) -> Kind:
+    """Return the form of free text."""
+
+    def parse(text: str) -> str:
+        if not minimum <= len(text) <= maximum or "\0" in text:
+            raise ValueError(f"{minimum} to {maximum} characters")
+        return text
+
+    schema = {
+        "type": "string",
+        "minLength": minimum,
+        "maxLength": maximum,
+        "pattern": "^[^\\x00]*$",
+    }
+    return Kind(schema, parse)
+
+
+def one_of(*words: str) -> Kind:
+    """Return the form of one of some words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return text
+
+    return Kind({"type": "string", "enum": list(words)}, parse)
+
+
+def _flag(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text == "true"
+
+
+FLAG: Final = Kind({"type": "boolean"}, _flag)
+
+
+def parsed(params: tuple[Param, ...], found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return the values of a route's parameters.
+
+    Args:
+        params: What the route takes.
+        found: Place to names and texts.
+
+    Raises:
+        GatewayError: one is missing, unknown or of another form.
+
+    """
+    values: dict[str, Any] = {}
+    for param in params:
+        text = found[param.place].get(param.name)
+        if text is None:
+            if param.required or param.place == "path":
+                raise GatewayError("a parameter is missing", where=f"{param.place} {param.name}")
+            values[param.name] = param.default
+            continue
+        try:
+            values[param.name] = param.kind.parse(text)
+        except ValueError as error:
+            raise GatewayError(f"expected {error}", where=f"{param.place} {param.name}") from error
+    known = {param.name for param in params if param.place == "query"}
+    for name in found["query"]:
+        if name not in known:
+            raise GatewayError(
+                "a parameter that this call does not have", where=f"query {name[:40]!r}"
+            )
+    return values
+
+
+def parsed_json(body: bytes) -> Any:
+    """Return the JSON value of a body.
+
+    Raises:
+        GatewayError: it is not JSON, or nested too deeply.
+
+    """
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(body, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise GatewayError(f"the body is not JSON: {error}"[:200], where="body") from error

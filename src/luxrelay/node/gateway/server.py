@@ -1,0 +1,444 @@
+"""One HTTP/1.1 listener on trio: h11 for the protocol, everything else bounded here.
+
+Theory of operation
+-------------------
+*Decides*: how many may connect, how long and how large a request may be, when a client that takes
+nothing is let go. *Does not know* routes; `App` answers requests and takes over WebSockets.
+*One task a connection*: head, admission by the app (route, token, rate), body, answer; then the
+next request. A body is read only after its caller was admitted, and counts against
+``bodies_bytes_max`` while it is held.
+*Timers*: ``idle_ms`` for the first byte of a request, ``request_ms`` for all of it (and for the TLS
+handshake), ``stall_ms`` for each 64 KiB that a client takes.
+*Bounds*: ``connections_max``, ``connections_per_address_max``, ``head_bytes_max``,
+``body_bytes_max``, ``bodies_bytes_max``; beyond the first two a connection is closed at once.
+*Faults*: what h11 refuses is answered with 400 and closed; an error of ours with 500, logged.
+
+Source: issue of the gateway; LP-6490; docs/decisions on the server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final, Protocol
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+
+import h11
+import trio
+
+from luxrelay.errors import GatewayError, LuxRelayError, NodeError
+from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.gateway.calls import MethodError, Response, Stream
+from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
+from luxrelay.node.logs import log
+
+CHUNK_BYTES: Final = 64 * 1024
+"""Bytes sent and received at once."""
+QUERY_FIELDS_MAX: Final = 64
+"""Most parameters of one query."""
+HEADERS_MAX: Final = 100
+"""Most headers of one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A request without its body."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """Lower-case names; a repeated one joined with commas."""
+    address: bytes
+    """What the client's connections are counted under."""
+
+
+class Admission(Protocol):
+    """A request that may be answered."""
+
+    body_bytes_max: int
+    """Largest body it may have; 0 for none."""
+
+    async def answer(self, body: bytes) -> Response:
+        """Return the answer; raises our errors."""
+
+    async def take_over(self, stream: Stream, received: bytes) -> None:
+        """Speak WebSocket until it is over; only called when ``upgrade`` is set."""
+
+    upgrade: Response | None
+    """The 101 to send before `take_over`; None for a plain request."""
+
+
+class App(Protocol):
+    """Answers requests."""
+
+    def admit(self, head: Head) -> Admission:
+        """Return what answers it; raises our errors."""
+
+    def decorate(self, head: Head, response: Response) -> None:
+        """Add the headers that every answer has."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerCounters:
+    """What one listener has seen."""
+
+    connections: int = 0
+    """Connections taken."""
+    refused: int = 0
+    """Connections closed because there were too many."""
+    requests: int = 0
+    """Requests answered."""
+    faults: int = 0
+    """Answers of 500."""
+    broken: int = 0
+    """Requests that were no HTTP, too large or too slow."""
+    stalled: int = 0
+    """Connections closed because their client took nothing."""
+
+
+class HttpServer:
+    """Serves one address."""
+
+    def __init__(self, listen: str, app: App, config: GatewayConfig) -> None:
+        """Keep the parts; `run` opens the port."""
+        self._listen = listen
+        self._app = app
+        self._config = config
+        self._open: Counter[bytes] = Counter()
+        self._held_bytes = 0
+        self.counters = ServerCounters()
+        self.address = listen
+        """Where it listens, with the port that the system chose."""
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return self._open.total()
+
+    async def run(self, *, task_status: ReadyReport[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; ``task_status`` gets the address.
+
+        Raises:
+            NodeError: the port or the certificate cannot be had.
+
+        """
+        context = self._tls()
+        host, _, port = self._listen.rpartition(":")
+        try:
+            listeners = await trio.open_tcp_listeners(int(port), host=host.strip("[]"))
+        except OSError as error:
+            raise NodeError(
+                f"cannot open the HTTP port: {error.strerror or error}", where=self._listen
+            ) from error
+        number = listeners[0].socket.getsockname()[1]
+        self.address = f"{host}:{number}"
+
+        async def serve(stream: trio.SocketStream) -> None:
+            await self._serve(stream, context)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, serve, listeners)
+            task_status.started(self.address)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        config = self._config
+        if not config.tls_certificate:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(config.tls_certificate, config.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise NodeError(
+                f"cannot use the certificate: {error.strerror or error}",
+                where=config.tls_certificate,
+                hint="give PEM files of a certificate chain and its private key",
+                code="node.config",
+            ) from error
+        return context
+
+    async def _serve(self, raw: trio.SocketStream, context: ssl.SSLContext | None) -> None:
+        address = _client(raw)
+        if (
+            self.connections >= self._config.connections_max
+            or self._open[address] >= self._config.connections_per_address_max
+        ):
+            self.counters.refused += 1
+            await trio.aclose_forcefully(raw)
+            return
+        self.counters.connections += 1
+        self._open[address] += 1
+        stream: Stream = raw
+        try:
+            if context is not None:
+                stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+                with trio.fail_after(self._config.request_ms / 1000):
+                    await stream.do_handshake()
+            await _Connection(self, stream, address).run()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            self.counters.broken += 1
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+            await trio.aclose_forcefully(raw)
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body; raises when all bodies together would be too many."""
+        if self._held_bytes + size > self._config.bodies_bytes_max:
+            raise GatewayError("too much is being uploaded", code="gateway.busy")
+        self._held_bytes += size
+
+    def let_go(self, size: int) -> None:
+        """Count them no longer."""
+        self._held_bytes -= size
+
+    @property
+    def app(self) -> App:
+        """Who answers."""
+        return self._app
+
+    @property
+    def config(self) -> GatewayConfig:
+        """The bounds."""
+        return self._config
+
+
+class _Connection:
+    """Requests and answers of one client."""
+
+    def __init__(self, server: HttpServer, stream: Stream, address: bytes) -> None:
+        self._server = server
+        self._stream = stream
+        self._address = address
+        self._config = server.config
+        self._http = h11.Connection(
+            h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
+        )
+
+    async def run(self) -> None:
+        """Answer requests until either side has enough."""
+        while True:
+            try:
+                with trio.fail_after(self._config.idle_ms / 1000):
+                    event = await self._first_bytes()
+                if event is None:
+                    return
+                with trio.fail_after(self._config.request_ms / 1000):
+                    request = event if isinstance(event, h11.Request) else await self._event()
+            except trio.TooSlowError:
+                # An idle connection ends in silence, a request that never ends with a word.
+                if self._http.trailing_data[0]:
+                    await self._complain(GatewayError("too slow", code="gateway.timeout"))
+                return
+            except h11.RemoteProtocolError as error:
+                await self._complain(_malformed(error))
+                return
+            if not isinstance(request, h11.Request) or not await self._one(request):
+                return
+            if (
+                self._http.our_state is h11.MUST_CLOSE
+                or self._http.states[h11.CLIENT] is not h11.DONE
+            ):
+                return
+            self._http.start_next_cycle()
+
+    async def _first_bytes(self) -> h11.Event | None:
+        event = self._http.next_event()
+        while event is h11.NEED_DATA and not self._http.trailing_data[0]:
+            data = await self._stream.receive_some(CHUNK_BYTES)
+            if not data:
+                return None
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        return event  # type: ignore[return-value]  # NEED_DATA: a part of the head is there
+
+    async def _event(self) -> h11.Event:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            data = await self._stream.receive_some(CHUNK_BYTES)
+            self._http.receive_data(data)
+        return event  # type: ignore[return-value]  # never NEED_DATA
+
+    async def _one(self, request: h11.Request) -> bool:
+        """Answer one request; False when the connection is over."""
+        self._server.counters.requests += 1
+        head: Head | None = None
+        try:
+            head = _head(request, self._address, self._config.head_bytes_max)
+            admission = self._server.app.admit(head)
+            if admission.upgrade is not None:
+                await self._upgrade(admission, head)
+                return False
+            response = await self._with_body(admission)
+        except LuxRelayError as error:
+            response = failure(error)
+        except (h11.RemoteProtocolError, trio.TooSlowError) as error:
+            slow = isinstance(error, trio.TooSlowError)
+            await self._complain(
+                GatewayError("too slow", code="gateway.timeout") if slow else _malformed(error)
+            )
+            return False
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise
+        except Exception as error:  # noqa: BLE001  one bad answer must not stop the listener
+            self._server.counters.faults += 1
+            log(logging.ERROR, "a call failed", path=request.target[:80], error=repr(error)[:500])
+            response = failure(GatewayError("see the node's log", code="gateway.fault"))
+        if head is not None:
+            self._server.app.decorate(head, response)
+        return await self._send(response, with_body=request.method != b"HEAD")
+
+    async def _with_body(self, admission: Admission) -> Response:
+        held = 0
+        body = bytearray()
+        try:
+            with trio.fail_after(self._config.request_ms / 1000):
+                if self._http.they_are_waiting_for_100_continue and admission.body_bytes_max:
+                    await self._write(
+                        self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
+                    )
+                while not isinstance(event := await self._event(), h11.EndOfMessage):
+                    if not isinstance(event, h11.Data):
+                        raise h11.RemoteProtocolError("the client went away")
+                    if len(body) + len(event.data) > admission.body_bytes_max:
+                        raise GatewayError(
+                            f"the body is above {admission.body_bytes_max} bytes",
+                            where="body",
+                            code="gateway.size",
+                        )
+                    self._server.hold(len(event.data))
+                    held += len(event.data)
+                    body += event.data
+            return await admission.answer(bytes(body))
+        finally:
+            self._server.let_go(held)
+
+    async def _upgrade(self, admission: Admission, head: Head) -> None:
+        response = admission.upgrade
+        assert response is not None
+        await self._event()  # the end of a request without a body
+        self._server.app.decorate(head, response)
+        await self._write(
+            self._http.send(
+                h11.InformationalResponse(status_code=101, headers=list(response.headers))
+            )
+        )
+        await admission.take_over(self._stream, self._http.trailing_data[0])
+
+    async def _complain(self, error: LuxRelayError) -> None:
+        """Answer what is no request, if HTTP still allows it."""
+        self._server.counters.broken += 1
+        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            response = failure(error)
+            if isinstance(error.__cause__, h11.RemoteProtocolError):
+                response.status = error.__cause__.error_status_hint or 400
+            await self._send(response, with_body=True, close=True)
+
+    async def _send(self, response: Response, *, with_body: bool, close: bool = False) -> bool:
+        headers = [
+            ("Content-Length", str(len(response.body))),
+            ("Server", "luxrelay"),
+            *response.headers,
+        ]
+        if response.body or response.status not in {204, 304}:
+            headers.insert(0, ("Content-Type", response.content_type))
+        # Whoever still sends a body is not read to its end.
+        if close or self._http.their_state is not h11.DONE:
+            close = True
+            headers.append(("Connection", "close"))
+        data = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
+        if not with_body or response.status in {204, 304}:
+            await self._write(data)
+        elif len(response.body) <= CHUNK_BYTES:
+            await self._write(data + (self._http.send(h11.Data(data=response.body)) or b""))
+        else:
+            await self._write(data)
+            view = memoryview(response.body)
+            for start in range(0, len(view), CHUNK_BYTES):
+                part = self._http.send(h11.Data(data=bytes(view[start : start + CHUNK_BYTES])))
+                await self._write(part)
+        self._http.send(h11.EndOfMessage())
+        return not close
+
+    async def _write(self, data: bytes | None) -> None:
+        try:
+            with trio.fail_after(self._config.stall_ms / 1000):
+                await self._stream.send_all(data or b"")
+        except trio.TooSlowError as error:
+            self._server.counters.stalled += 1
+            raise trio.BrokenResourceError from error
+
+
+def failure(error: LuxRelayError) -> Response:
+    """Return the answer to an error."""
+    response = Response(
+        status=status_of(error),
+        content_type=CONTENT_TYPE,
+        body=json.dumps(problem(error), ensure_ascii=False).encode() + b"\n",
+    )
+    wait_s = retry_after_s(error)
+    if wait_s is not None:
+        response.headers.append(("Retry-After", str(wait_s)))
+    if isinstance(error, MethodError):
+        response.headers.append(("Allow", ", ".join(error.allowed)))
+    if response.status == 401:
+        response.headers.append(("WWW-Authenticate", "Bearer"))
+    return response
+
+
+def _malformed(error: Exception) -> GatewayError:
+    refused = GatewayError(f"not HTTP: {error}"[:200])
+    refused.__cause__ = error
+    return refused
+
+
+def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
+    size = sum(len(name) + len(value) for name, value in request.headers)
+    if len(request.target) + size > bytes_max:
+        raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
+    if len(request.headers) > HEADERS_MAX:
+        raise GatewayError(f"more than {HEADERS_MAX} headers", where="headers")
+    try:
+        target = request.target.decode("ascii")
+        split = urlsplit(target)
+        path = unquote_to_bytes(split.path).decode()
+        fields = parse_qsl(
+            split.query,
+            keep_blank_values=True,
+            strict_parsing=bool(split.query),
+            errors="strict",
+            max_num_fields=QUERY_FIELDS_MAX,
+        )
+    except (ValueError, UnicodeDecodeError) as error:
+        raise GatewayError("the target is no path with a query", where="request line") from error
+    query = dict(fields)
+    if len(query) != len(fields):
+        raise GatewayError("a parameter is given twice", where="query")
+    headers: dict[str, str] = {}
+    for name, value in request.headers:
+        key, text = name.decode("ascii"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return Head(
+        method=request.method.decode("ascii"),
+        path=path,
+        query=query,
+        headers=headers,
+        address=address,
+    )
+
+
+def _client(stream: trio.SocketStream) -> bytes:
+    """Return what a client is counted under: its IPv4 address, or the /64 of its IPv6 one."""
+    try:
+        address = ip_address(stream.socket.getpeername()[0].partition("%")[0])
+    except (OSError, ValueError, IndexError):
+        return b"?"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped.packed if mapped is not None else address.packed[:8]

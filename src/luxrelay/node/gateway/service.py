@@ -1,0 +1,135 @@
+"""`GatewayService`: both listeners of a node, from their parts.
+
+Source: issue of the gateway; LP-6490.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.gateway.admin import Admin, AdminParts, admin_routes
+from luxrelay.node.gateway.admission import RoutedApp
+from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
+from luxrelay.node.gateway.http import Gateway, GatewayParts
+from luxrelay.node.gateway.openapi import document
+from luxrelay.node.gateway.routes import public_routes, read
+from luxrelay.node.gateway.server import HttpServer, ServerCounters
+from luxrelay.node.gateway.tokens import TokenFile
+from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
+from luxrelay.node.stages.deliver import Feed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayStats:
+    """What the gateway counts."""
+
+    public: ServerCounters
+    admin: ServerCounters
+    streams: StreamCounters
+    refused: dict[str, int]
+    """Refusals of the public listener by code."""
+    busy: int
+    """Calls refused because too many waited for the store."""
+
+
+class GatewayService:
+    """The gateway of one node."""
+
+    def __init__(
+        self,
+        parts: GatewayParts,
+        feed: Feed,
+        data_dir: Path,
+        disconnect: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """Put the listeners together; `run` opens their ports."""
+        config = parts.config
+        self._config = config
+        self._parts = parts
+        tokens = TokenFile(data_dir, config.tokens_max)
+        self._streams = Streams(
+            StreamParts(
+                store=parts.store,
+                feed=feed,
+                publish=parts.publish,
+                work=parts.work,
+                rates=parts.rates,
+                config=config,
+                clock_ms=parts.clock_ms,
+            )
+        )
+        gateway = Gateway(parts)
+        version = str(parts.info.get("version", ""))
+        public = public_routes(gateway, self._streams)
+        public.append(_document_route(public, "LuxRelay gateway", version))
+        admin = Admin(
+            AdminParts(
+                tokens=tokens, work=parts.work, disconnect=disconnect, clock_ms=parts.clock_ms
+            )
+        )
+        private = admin_routes(admin)
+        private.append(_document_route(private, "LuxRelay admin calls", version))
+        reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
+        self._public_app = self._app(public, tokens, reading)
+        self.public = HttpServer(config.listen, self._public_app, config)
+        self.admin = HttpServer(
+            config.admin_listen, self._app(private, tokens, frozenset()), config
+        )
+
+    def _app(
+        self, routes: list[Route], tokens: TokenFile, anonymous: frozenset[Scope]
+    ) -> RoutedApp:
+        return RoutedApp(
+            routes,
+            tokens,
+            self._parts.rates,
+            self._config,
+            anonymous=anonymous,
+            clock_ms=self._parts.clock_ms,
+        )
+
+    async def run(
+        self, *, task_status: ReadyReport[tuple[str, str]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled; ``task_status`` gets both addresses, the second may be empty.
+
+        Raises:
+            NodeError: a port or the certificate cannot be had.
+
+        """
+        async with trio.open_nursery() as nursery:
+            public = await nursery.start(self.public.run)
+            admin = ""
+            if self._config.admin_listen:
+                admin = await nursery.start(self.admin.run)
+            task_status.started((public, admin))
+
+    def stats(self) -> GatewayStats:
+        """Return the counters as they stand."""
+        return GatewayStats(
+            public=self.public.counters,
+            admin=self.admin.counters,
+            streams=self._streams.counters,
+            refused=dict(self._public_app.refused),
+            busy=self._parts.work.refused,
+        )
+
+
+def _document_route(routes: list[Route], title: str, version: str) -> Route:
+    made: dict[str, Any] = {}
+
+    async def answer(request: Request) -> Response:
+        del request
+        await trio.lowlevel.checkpoint()
+        if not made:
+            made.update(document([*routes, route], title, version))
+        return as_json(made)
+
+    route = read("/openapi.json", answer, "This document", "Status", scope=Scope.NOTHING)
+    return route

@@ -1,0 +1,166 @@
+"""One WebSocket after its handshake: whole messages in, batches of messages out, all bounded.
+
+wsproto speaks the frames. No extension is offered, so nothing is inflated. A message is collected
+up to ``body_bytes_max``; a peer that takes nothing for ``stall_ms``, or answers no ping for two
+``ping_ms``, is let go.
+
+Source: RFC 6455; issue of the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import (
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Message,
+    Ping,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from luxrelay.node.gateway.calls import Stream
+from luxrelay.node.gateway.config import GatewayConfig
+
+RECEIVE_BYTES: Final = 64 * 1024
+"""Bytes received at once."""
+GOODBYE_S: Final = 1.0
+"""Seconds for a last close frame."""
+
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+PROTOCOL_ERROR: Final = 1002
+TOO_LARGE: Final = 1009
+REFUSED: Final = 4400
+"""The subscription cannot be; the problem was sent before."""
+SLOW: Final = 4408
+"""The subscriber took nothing for too long."""
+
+
+class SocketOverError(Exception):
+    """The WebSocket is closed; ``code`` says how."""
+
+    def __init__(self, code: int) -> None:
+        """Keep the close code."""
+        super().__init__(code)
+        self.code = code
+
+
+class WebSocket:
+    """A server's side of one WebSocket; one task receives, any task sends."""
+
+    def __init__(self, stream: Stream, received: bytes, config: GatewayConfig) -> None:
+        """Take over a stream after the 101; ``received`` came behind the request."""
+        self._stream = stream
+        self._config = config
+        self._frames = Connection(ConnectionType.SERVER, trailing_data=received)
+        self._pending: list[Event] = []
+        self._sending = trio.Lock()
+        self._answered = trio.current_time()
+        self.sent_bytes = 0
+        """Bytes sent."""
+
+    async def receive(self) -> str | bytes:
+        """Return the next whole message.
+
+        Raises:
+            SocketOverError: the peer closed, broke the protocol or sent too much.
+
+        """
+        parts: list[str | bytes] = []
+        size = 0
+        while True:
+            event = await self._event()
+            if not isinstance(event, Message):
+                continue
+            size += len(event.data)
+            if size > self._config.body_bytes_max:
+                await self.close(TOO_LARGE, f"a message above {self._config.body_bytes_max} bytes")
+                raise SocketOverError(TOO_LARGE)
+            parts.append(event.data)
+            if event.message_finished:
+                if isinstance(event, TextMessage):
+                    return "".join(map(str, parts))
+                return b"".join(part for part in parts if isinstance(part, bytes | bytearray))
+
+    async def _event(self) -> Event:
+        while not self._pending:
+            try:
+                self._pending = list(self._frames.events())
+            except RemoteProtocolError as error:
+                await self.close(PROTOCOL_ERROR, "broken frames")
+                raise SocketOverError(PROTOCOL_ERROR) from error
+            if not self._pending:
+                data = await self._stream.receive_some(RECEIVE_BYTES)
+                if not data:
+                    raise SocketOverError(1006)
+                self._frames.receive_data(data)
+        event = self._pending.pop(0)
+        self._answered = trio.current_time()
+        if isinstance(event, Ping):
+            await self._send(self._frames.send(event.response()))
+        elif isinstance(event, CloseConnection):
+            if self._frames.state is ConnectionState.REMOTE_CLOSING:
+                await self._send(self._frames.send(event.response()))
+            raise SocketOverError(int(event.code))
+        return event
+
+    async def send(self, messages: Iterable[str | bytes]) -> None:
+        """Send messages, in one write.
+
+        Raises:
+            SocketOverError: the peer takes nothing, or the socket is closed.
+
+        """
+        try:
+            data = b"".join(
+                self._frames.send(
+                    TextMessage(data=each) if isinstance(each, str) else BytesMessage(data=each)
+                )
+                for each in messages
+            )
+        except LocalProtocolError as error:
+            raise SocketOverError(NORMAL) from error
+        await self._send(data)
+
+    async def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            async with self._sending:
+                for start in range(0, len(view), RECEIVE_BYTES):
+                    with trio.fail_after(self._config.stall_ms / 1000):
+                        await self._stream.send_all(view[start : start + RECEIVE_BYTES])
+        except trio.TooSlowError as error:
+            raise SocketOverError(SLOW) from error
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise SocketOverError(1006) from error
+        self.sent_bytes += len(data)
+
+    async def keep_alive(self) -> None:
+        """Ping for ever.
+
+        Raises:
+            SocketOverError: nothing came for two ``ping_ms``.
+
+        """
+        pause_s = self._config.ping_ms / 1000
+        while True:
+            await trio.sleep(pause_s)
+            if trio.current_time() - self._answered > 2 * pause_s:
+                raise SocketOverError(SLOW)
+            await self._send(self._frames.send(Ping()))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close frame if that is still possible, also while being cancelled."""
+        with trio.move_on_after(GOODBYE_S) as scope:
+            scope.shield = True
+            try:
+                frame = self._frames.send(CloseConnection(code=code, reason=reason[:100]))
+                await self._send(frame)
+            except (SocketOverError, LocalProtocolError):
+                return

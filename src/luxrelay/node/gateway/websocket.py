@@ -1,0 +1,455 @@
+"""Subscriptions and publishing over one WebSocket, ``/v1/stream``.
+
+The client sends JSON as text, or messages to publish as bytes; docs/reference/http.md lists both
+sides' messages. A session has three tasks: one reads, one tells, one pings. The store is read a
+page at a time, only after the page before was taken, so a slow subscriber holds nothing but its
+place; `Subscription` decides what comes next.
+
+Source: issue of the gateway; what users ask 1, 2, 5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from luxrelay.bus import NamespaceId
+from luxrelay.bus import constants as c
+from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.node.gateway.admission import Rates
+from luxrelay.node.gateway.calls import Request, Scope, Stream, parsed_json
+from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.forms import (
+    hex_bytes,
+    hex_text,
+    items_of_bytes,
+    items_of_json,
+    message_bytes,
+    message_json,
+    receipt_json,
+)
+from luxrelay.node.gateway.problem import problem
+from luxrelay.node.gateway.sockets import GOING_AWAY, REFUSED, SLOW, SocketOverError, WebSocket
+from luxrelay.node.gateway.subscription import Gap, Live, Page, Read, Subscription, Tell, Told
+from luxrelay.node.gateway.work import Work
+from luxrelay.node.stages.deliver import Feed, Note
+from luxrelay.store import NamespaceQuery, RelayStore
+from luxrelay.sync import PublishItem, PublishReceipt
+
+READ_BYTES: Final = 1024 * 1024
+"""Bytes of messages read for a subscriber at once; one message always fits."""
+GAP_WAIT_MS_MAX: Final = 600_000
+_LATEST: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamParts:
+    """What sessions share."""
+
+    store: RelayStore
+    feed: Feed
+    publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
+    work: Work
+    rates: Rates
+    config: GatewayConfig
+    clock_ms: Callable[[], int]
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamCounters:
+    """What the sessions did since the start."""
+
+    open: int = 0
+    """Sessions now."""
+    subscriptions: int = 0
+    """Subscriptions begun."""
+    messages: int = 0
+    """Messages told to subscribers."""
+    gaps: int = 0
+    """Gaps told."""
+    late: int = 0
+    """Messages told late."""
+    slow: int = 0
+    """Sessions ended because the client took nothing."""
+    published: int = 0
+    """Messages published over WebSocket."""
+
+
+class Streams:
+    """Serves the sessions of one gateway."""
+
+    def __init__(self, parts: StreamParts) -> None:
+        """Keep the parts."""
+        self._parts = parts
+        self.counters = StreamCounters()
+
+    def check_room(self) -> None:
+        """Return when one session more has room; asked before the handshake.
+
+        Raises:
+            GatewayError: there are ``subscribers_max`` (``gateway.busy``).
+
+        """
+        if self.counters.open >= self._parts.config.subscribers_max:
+            raise GatewayError("too many WebSockets are open", code="gateway.busy")
+
+    async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
+        """Serve one session until it is over."""
+        socket = WebSocket(stream, received, self._parts.config)
+        self.counters.open += 1
+        try:
+            await _Session(self._parts, self.counters, request, socket).run()
+        except* SocketOverError as group:
+            codes = {error.code for error in _leaves(group) if isinstance(error, SocketOverError)}
+            if SLOW in codes:
+                self.counters.slow += 1
+                await socket.close(SLOW, "gateway.slow: nothing was taken for too long")
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except* trio.Cancelled:
+            await socket.close(GOING_AWAY, "the node stops; subscribe again after your positions")
+            raise
+        finally:
+            self.counters.open -= 1
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+class _Session:
+    """One client; follows the feed for its subscription."""
+
+    def __init__(
+        self, parts: StreamParts, counters: StreamCounters, request: Request, socket: WebSocket
+    ) -> None:
+        self._parts = parts
+        self._counters = counters
+        self._request = request
+        self._socket = socket
+        self._subscription: Subscription | None = None
+        self._followed: tuple[NamespaceId, ...] = ()
+        self._binary = False
+        self._lanes = True
+        self._ready = False
+        self._early: dict[NamespaceId, Note] = {}
+        self._wake = trio.Event()
+
+    async def run(self) -> None:
+        """Serve until the client goes, or breaks the rules."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._socket.keep_alive)
+                nursery.start_soon(self._tell)
+                if self._request.values.get("namespace") is not None:
+                    await self._guard(self._subscribe, _of_query(self._request.values))
+                while True:
+                    message = await self._socket.receive()
+                    await self._guard(self._take, message)
+        finally:
+            self._parts.feed.leave(self._followed, self)
+
+    # What the feed calls.
+
+    def note(self, note: Note) -> None:
+        """Learn of a stored message."""
+        if self._subscription is None or not (self._lanes or note.namespace_id in self._followed):
+            return
+        if not self._ready:
+            # The heads are still being read; whatever is noted meanwhile is read after them.
+            if len(self._early) < self._parts.config.subscription_lanes_max:
+                self._early[note.namespace_id] = note
+            return
+        self._subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
+        self._wake.set()
+
+    def look_everywhere(self) -> None:
+        """Learn that notes were dropped."""
+        if self._subscription is not None:
+            self._subscription.look_everywhere()
+            self._wake.set()
+
+    # What the client asks.
+
+    async def _guard(self, work: Callable[[Any], Any], value: Any) -> None:
+        """Do what a message asks; what is wrong with it is told, and the session goes on."""
+        try:
+            await work(value)
+        except LuxRelayError as error:
+            await self._send_json({"type": "error", "problem": problem(error)})
+
+    async def _take(self, message: str | bytes) -> None:
+        parts = self._parts
+        parts.rates.request(self._request.caller, trio.current_time())
+        if isinstance(message, bytes):
+            read = partial(items_of_bytes, message, parts.config.publish_items_max)
+            await self._publish(read, len(message), None)
+            return
+        value = parsed_json(message.encode("utf-8", "surrogatepass"))
+        kind = value.get("type") if isinstance(value, dict) else None
+        if kind == "subscribe":
+            await self._subscribe(value)
+        elif kind == "publish":
+            batch = {"messages": value.get("messages")}
+            read = partial(items_of_json, batch, parts.config.publish_items_max)
+            await self._publish(read, len(message), value.get("id"))
+        elif kind == "ping":
+            await self._send_json({"type": "pong"})
+        else:
+            raise GatewayError("expected type subscribe, publish or ping", where="type")
+
+    async def _publish(
+        self, read: Callable[[], list[PublishItem]], size: int, identity: object
+    ) -> None:
+        self._require(Scope.PUBLISH)
+        if identity is not None and (not isinstance(identity, str) or len(identity) > 64):
+            raise GatewayError("an id is text of 64 characters at most", where="id")
+        self._parts.rates.publish(self._request.caller, size, trio.current_time())
+
+        def work() -> Sequence[PublishReceipt]:
+            return self._parts.publish(read())
+
+        receipts = await self._parts.work.run(work)
+        self._counters.published += len(receipts)
+        shown = [receipt_json(receipt) for receipt in receipts]
+        await self._send_json({"type": "receipts", "id": identity, "receipts": shown})
+
+    async def _subscribe(self, value: dict[str, Any]) -> None:
+        self._require(Scope.READ)
+        if self._subscription is not None:
+            raise GatewayError("one subscription a connection", where="type")
+        try:
+            wanted = _Wanted.of(value, self._parts.config)
+        except GatewayError as error:
+            await self._send_json({"type": "error", "problem": problem(error)})
+            await self._socket.close(REFUSED, error.what)
+            raise SocketOverError(REFUSED) from error
+        subscription = Subscription(
+            lanes_max=self._parts.config.subscription_lanes_max,
+            gap_wait_ms=wanted.gap_wait_ms,
+            begin=wanted.positions,
+        )
+        # Followed before anything is read: what is stored from here on is noted.
+        self._followed = tuple(wanted.namespaces)
+        self._lanes = wanted.lanes
+        self._binary = wanted.binary
+        self._subscription = subscription
+        self._parts.feed.follow(self._followed, self)
+        heads = await self._parts.work.run(partial(self._heads, wanted))
+        for namespace_id, parent, after in heads:
+            subscription.follow(namespace_id, parent, after)
+        for note in self._early.values():
+            subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
+        self._early.clear()
+        self._counters.subscriptions += 1
+        shown = {hex_text(each): after for each, _, after in heads}
+        await self._send_json({"type": "subscribed", "positions": shown})
+        self._ready = True
+        self._wake.set()
+
+    def _require(self, scope: Scope) -> None:
+        if scope not in self._request.caller.scopes:
+            named = bool(self._request.caller.name)
+            raise GatewayError(
+                f"the token lacks the scope {scope.value!r}" if named else "the call needs a token",
+                code="gateway.scope" if named else "gateway.token",
+            )
+
+    def _heads(self, wanted: _Wanted) -> list[tuple[NamespaceId, NamespaceId, int]]:
+        """Return (namespace, parent, after) of everything that is there to follow; a worker."""
+        store, found = self._parts.store, []
+        for namespace_id, after in wanted.namespaces.items():
+            head = store.head(namespace_id)
+            parent = head.parent if any(head.parent) else namespace_id
+            begin = head.latest_seq if after == _LATEST else after
+            found.append((namespace_id, parent, wanted.positions.get(namespace_id, begin)))
+            cursor = b""
+            while wanted.lanes and len(found) <= self._parts.config.subscription_lanes_max:
+                lanes, cursor = store.heads(namespace_id, cursor, 0)
+                for lane in lanes:
+                    if lane.namespace_id != namespace_id:
+                        begin = lane.latest_seq if after == _LATEST else after
+                        begin = wanted.positions.get(lane.namespace_id, begin)
+                        found.append((lane.namespace_id, namespace_id, begin))
+                if not cursor:
+                    break
+        return found
+
+    # What the client is told.
+
+    async def _tell(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            subscription = self._subscription
+            if subscription is None or not self._ready:
+                continue
+            while (read := subscription.next_read()) is not None:
+                page = await self._parts.work.run(partial(self._read, read))
+                subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
+                await self._send(subscription.drain())
+            if wanted := subscription.next_late():
+                now_ms = self._parts.clock_ms()
+                read_late = partial(self._parts.store.get_contents, wanted, now_ms)
+                found, _ = await self._parts.work.run(read_late)
+                subscription.late(found)
+            await self._send(subscription.drain())
+            await self._sleep(subscription)
+
+    async def _sleep(self, subscription: Subscription) -> None:
+        wake_at = subscription.wake_at()
+        if wake_at is None:
+            return
+        with trio.move_on_at(wake_at):
+            await self._wake.wait()
+        subscription.wake(trio.current_time())
+        self._wake.set()
+
+    def _read(self, read: Read) -> Page:
+        store = self._parts.store
+        page = store.query(
+            NamespaceQuery(
+                namespace_id=read.namespace_id,
+                from_seq=read.after,
+                limit=self._parts.config.subscription_page,
+                max_bytes=READ_BYTES,
+                cursor=read.cursor,
+            ),
+            self._parts.clock_ms(),
+        )
+        # The floor after the page: what expired between the two was in the page or is below it.
+        return Page(page.messages, page.next_cursor, store.head(read.namespace_id).floor)
+
+    async def _send(self, tells: Sequence[Tell]) -> None:
+        if tells:
+            await self._socket.send([self._shown(tell) for tell in tells])
+
+    def _shown(self, tell: Tell) -> str | bytes:
+        if isinstance(tell, Told):
+            self._counters.messages += 1
+            self._counters.late += tell.late
+            if self._binary:
+                return message_bytes(tell.message, tell.parent, late=tell.late)
+            shown = message_json(tell.message, tell.parent, late=tell.late)
+            return _text({"type": "message", **shown})
+        if isinstance(tell, Gap):
+            self._counters.gaps += 1
+            return _text(
+                {
+                    "type": "gap",
+                    "namespaceId": hex_text(tell.namespace_id),
+                    "first": tell.first,
+                    "last": tell.last,
+                    "reason": tell.reason,
+                }
+            )
+        if isinstance(tell, Live):
+            positions = {hex_text(each): seq for each, seq in tell.positions.items()}
+            return _text({"type": "live", "positions": positions})
+        return _text({"type": "dropped", "lanes": tell.lanes, "late": tell.late})
+
+    async def _send_json(self, value: dict[str, Any]) -> None:
+        await self._socket.send([_text(value)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A subscription that was asked for."""
+
+    namespaces: dict[NamespaceId, int]
+    """Namespace to the sequence behind which it begins; -1 for the latest."""
+    positions: dict[NamespaceId, int]
+    """The same for single lanes."""
+    lanes: bool
+    binary: bool
+    gap_wait_ms: int
+
+    @classmethod
+    def of(cls, value: dict[str, Any], config: GatewayConfig) -> _Wanted:
+        """Return what a client's message asks for.
+
+        Raises:
+            GatewayError: it does not fit; ``where`` names the part.
+
+        """
+        known = {"type", "namespaces", "after", "positions", "lanes", "format", "gapWaitMs"}
+        unknown = sorted(set(value) - known)
+        if unknown:
+            raise GatewayError("an unknown member", where=f"subscribe.{unknown[0][:40]}")
+        names = value.get("namespaces")
+        if not isinstance(names, list) or not names:
+            raise GatewayError("expected a list of namespace ids", where="subscribe.namespaces")
+        if len(names) > config.subscription_namespaces_max:
+            raise GatewayError(
+                f"more than {config.subscription_namespaces_max} namespaces",
+                where="subscribe.namespaces",
+            )
+        after = _seq(value.get("after", 0), "subscribe.after", latest=True)
+        positions = value.get("positions", {})
+        if not isinstance(positions, dict) or len(positions) > config.subscription_lanes_max:
+            raise GatewayError(
+                f"expected an object of {config.subscription_lanes_max} lanes at most",
+                where="subscribe.positions",
+            )
+        wait_ms = value.get("gapWaitMs", config.gap_wait_ms)
+        if not _is_whole(wait_ms, GAP_WAIT_MS_MAX):
+            raise GatewayError(
+                f"expected milliseconds up to {GAP_WAIT_MS_MAX}", where="subscribe.gapWaitMs"
+            )
+        if value.get("format", "json") not in {"json", "binary"}:
+            raise GatewayError("expected json or binary", where="subscribe.format")
+        if not isinstance(value.get("lanes", True), bool):
+            raise GatewayError("expected true or false", where="subscribe.lanes")
+        return cls(
+            namespaces={_namespace(each, "subscribe.namespaces"): after for each in names},
+            positions={
+                _namespace(each, "subscribe.positions"): _seq(seq, f"subscribe.positions.{each}")
+                for each, seq in positions.items()
+            },
+            lanes=value.get("lanes", True),
+            binary=value.get("format") == "binary",
+            gap_wait_ms=wait_ms,
+        )
+
+
+def _of_query(values: Any) -> dict[str, Any]:
+    """Return the subscription that the query of the handshake asks for."""
+    return {
+        "namespaces": [values["namespace"].hex()],
+        "after": values["after"],
+        "lanes": values["lanes"],
+        "format": values["format"],
+    }
+
+
+def _namespace(value: Any, where: str) -> NamespaceId:
+    found = hex_bytes(value, where)
+    if len(found) != c.NAMESPACE_BYTES:
+        raise GatewayError(f"expected {2 * c.NAMESPACE_BYTES} hex digits", where=where)
+    return NamespaceId(found)
+
+
+def _seq(value: Any, where: str, *, latest: bool = False) -> int:
+    if latest and value == "latest":
+        return _LATEST
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 20:
+        value = int(value)
+    if not _is_whole(value, c.MAX_U64):
+        raise GatewayError("expected a sequence number" + ' or "latest"' * latest, where=where)
+    return int(value)
+
+
+def _is_whole(value: Any, maximum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum
+
+
+def _text(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,182 @@
+"""To subscribers: what the doors have stored is told to whoever follows its namespace.
+
+Theory of operation
+-------------------
+*Decides* nothing about content: a `Follower` learns that a slot was stored, and reads the store by
+itself. The store is the log, a note only says where to look; so a slow follower holds up nobody
+and nothing can be lost between replay and live.
+*Threads*: `stored` is called by any thread after the commit; followers are called on the loop.
+*Bounds*: ``pending_max`` notes wait for the loop; beyond it every follower is told to look
+everywhere. ``recent_max`` messages are kept for people who look at the node.
+
+Source: what users ask 1; LP-6421 §2.3; P3.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from luxrelay.bus import ContentId, NamespaceId
+from luxrelay.node.stages.candidate import Candidate
+
+PENDING_MAX: Final = 16_384
+"""Notes that wait for the loop."""
+RECENT_MAX: Final = 64
+"""Messages remembered for the dashboard."""
+PREVIEW_BYTES: Final = 160
+"""Bytes of a blob that are remembered with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A message was stored."""
+
+    namespace_id: NamespaceId
+    parent: NamespaceId
+    seq: int
+    content_id: ContentId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """A stored message as the dashboard shows it."""
+
+    namespace_id: NamespaceId
+    parent: NamespaceId
+    seq: int
+    timestamp: int
+    stored_at: int
+    """Unix milliseconds."""
+    sender: bytes
+    blob_len: int
+    preview: bytes | None
+    """The first bytes of the blob; None when it is not here."""
+    door: str
+    """``gossip``, ``publish`` or ``sync``."""
+
+
+class Follower(Protocol):
+    """Whoever wants to know."""
+
+    def note(self, note: Note) -> None:
+        """Learn of one message; called on the loop."""
+
+    def look_everywhere(self) -> None:
+        """Learn that notes were dropped; called on the loop."""
+
+
+class Feed:
+    """Tells followers of what was stored."""
+
+    def __init__(
+        self,
+        soon: Callable[[Callable[[], None]], None],
+        clock_ms: Callable[[], int],
+        *,
+        pending_max: int = PENDING_MAX,
+    ) -> None:
+        """Take what runs a function on the loop, from any thread, and the wall clock."""
+        self._soon = soon
+        self._clock_ms = clock_ms
+        self._pending_max = pending_max
+        self._lock = threading.Lock()
+        self._pending: list[Note] = []
+        self._overflow = False
+        self._asked = False
+        self._followers: dict[NamespaceId, dict[Follower, None]] = {}
+        self.recent: deque[Glimpse] = deque(maxlen=RECENT_MAX)
+        """The newest stored messages, oldest first."""
+        self.stored_total = 0
+        """Messages told of since the start."""
+        self.overflows = 0
+        """Times that notes were dropped and every follower was told to look everywhere."""
+
+    def stored(self, door: str, candidates: Sequence[Candidate]) -> None:
+        """Tell of messages that are durable; any thread."""
+        if not candidates:
+            return
+        now_ms = self._clock_ms()
+        glimpses = [_glimpse(each, door, now_ms) for each in candidates[-RECENT_MAX:]]
+        with self._lock:
+            self.stored_total += len(candidates)
+            self.recent.extend(glimpses)
+            if not self._followers:
+                return
+            if len(self._pending) + len(candidates) > self._pending_max:
+                self._pending.clear()
+                self._overflow = True
+                self.overflows += 1
+            elif not self._overflow:
+                self._pending += [_note(each) for each in candidates]
+            if self._asked:
+                return
+            self._asked = True
+        self._soon(self._tell)
+
+    def follow(self, namespaces: Sequence[NamespaceId], follower: Follower) -> None:
+        """Tell ``follower`` of these namespaces and their lanes from now on."""
+        with self._lock:
+            for each in namespaces:
+                self._followers.setdefault(each, {})[follower] = None
+
+    def leave(self, namespaces: Sequence[NamespaceId], follower: Follower) -> None:
+        """Tell it no longer."""
+        with self._lock:
+            for each in namespaces:
+                found = self._followers.get(each, {})
+                found.pop(follower, None)
+                if not found:
+                    self._followers.pop(each, None)
+
+    @property
+    def followers(self) -> int:
+        """How many follow something."""
+        with self._lock:
+            return len({id(f) for found in self._followers.values() for f in found})
+
+    def _tell(self) -> None:
+        with self._lock:
+            pending, self._pending = self._pending, []
+            overflow, self._overflow = self._overflow, False
+            self._asked = False
+            followers = {ns: tuple(found) for ns, found in self._followers.items()}
+        if overflow:
+            for follower in {id(f): f for found in followers.values() for f in found}.values():
+                follower.look_everywhere()
+        for note in pending:
+            told = followers.get(note.namespace_id, ())
+            for follower in told:
+                follower.note(note)
+            if note.parent != note.namespace_id:
+                for follower in followers.get(note.parent, ()):
+                    if follower not in told:
+                        follower.note(note)
+
+
+def _note(candidate: Candidate) -> Note:
+    header = candidate.header
+    return Note(
+        namespace_id=header.namespace_id,
+        parent=candidate.parent,
+        seq=header.seq,
+        content_id=header.content_id,
+    )
+
+
+def _glimpse(candidate: Candidate, door: str, now_ms: int) -> Glimpse:
+    header, blob = candidate.header, candidate.blob
+    return Glimpse(
+        namespace_id=header.namespace_id,
+        parent=candidate.parent,
+        seq=header.seq,
+        timestamp=header.timestamp,
+        stored_at=now_ms,
+        sender=header.sender_address,
+        blob_len=header.blob_len,
+        preview=None if blob is None else blob[:PREVIEW_BYTES],
+        door=door,
+    )

@@ -1,0 +1,288 @@
+"""A subscriber's place, against a list that is the store."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from luxrelay.bus import MsgHeader, NamespaceId, SigningKey
+from luxrelay.node.gateway.subscription import (
+    LATE_MAX,
+    RECENT_MAX,
+    Dropped,
+    Gap,
+    Live,
+    Page,
+    Subscription,
+    Tell,
+    Told,
+)
+from luxrelay.store import StoredMessage
+from luxrelay.testing import message_line, signing_key
+
+LANE = NamespaceId(b"\x01" * 20)
+OTHER = NamespaceId(b"\x02" * 20)
+WAIT_MS = 1000
+
+
+def headers(
+    namespace_id: NamespaceId, count: int, key: SigningKey | None = None
+) -> list[MsgHeader]:
+    """Return a line of headers, the first at index 0."""
+    line = message_line(count, namespace_id=namespace_id, key=key, blob=lambda seq: b"x")  # noqa: ARG005
+    return [message.header for message in line]
+
+
+LINE = headers(LANE, 40)
+SECOND = headers(LANE, 40, signing_key(number=2))
+BESIDE = headers(OTHER, 40)
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The store as a list."""
+
+    page: int = 8
+    rows: list[StoredMessage] = field(default_factory=list)
+    floor: int = 0
+
+    def put(self, header: MsgHeader, now_ms: int = 0) -> MsgHeader:
+        """Hold a message."""
+        self.rows.append(
+            StoredMessage(header_bytes=header.encode(), blob=b"x", received_at=now_ms, expires_at=1)
+        )
+        self.rows.sort(key=lambda row: (row.namespace_id, row.seq, row.header.content_id))
+        return header
+
+    def serve(self, subscription: Subscription, now: float, now_ms: int) -> list[Tell]:
+        """Do what the driver does until there is nothing to read; return what was told."""
+        told: list[Tell] = []
+        while (read := subscription.next_read()) is not None:
+            found = [r for r in self.rows if r.namespace_id == read.namespace_id]
+            if read.cursor:
+                seq, content = int.from_bytes(read.cursor[:8], "big"), read.cursor[8:]
+                found = [r for r in found if (r.seq, r.header.content_id) > (seq, content)]
+            else:
+                found = [r for r in found if r.seq > read.after]
+            page, more = found[: self.page], found[self.page :]
+            cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
+            subscription.page(read, Page(page, cursor, self.floor), now, now_ms)
+            told += subscription.drain()
+        wanted = subscription.next_late()
+        subscription.late([r for r in self.rows if r.header.content_id in wanted])
+        return told + subscription.drain()
+
+
+def subscription(*lanes: NamespaceId, after: int = 0, lanes_max: int = 10) -> Subscription:
+    """Return a subscription of these lanes."""
+    made = Subscription(lanes_max=lanes_max, gap_wait_ms=WAIT_MS)
+    for lane in lanes:
+        made.follow(lane, lane, after)
+    return made
+
+
+def note(subscription: Subscription, header: MsgHeader) -> None:
+    """Say that a message was stored."""
+    subscription.note(header.namespace_id, header.namespace_id, header.seq, header.content_id)
+
+
+def seqs(told: list[Tell]) -> list[int]:
+    """Return the sequences told, late ones negative."""
+    return [
+        -each.message.seq if each.late else each.message.seq
+        for each in told
+        if isinstance(each, Told)
+    ]
+
+
+def test_replay_then_live() -> None:
+    """What is stored is told in order, then that it is live, then what comes."""
+    shelf, place = Shelf(), subscription(LANE, after=3)
+    for header in LINE[:20]:
+        shelf.put(header)
+
+    replay = shelf.serve(place, 0.0, 0)
+    note(place, shelf.put(LINE[20]))
+    live = shelf.serve(place, 0.0, 0)
+
+    assert seqs(replay) == list(range(4, 21))
+    assert replay[-1] == Live({LANE: 20})
+    assert seqs(live) == [21]
+    assert place.positions == {LANE: 21}
+
+
+def test_a_gap_waits_as_long_as_the_message_behind_it_is_young() -> None:
+    """The gap is told when the message above it is gap_wait_ms old, not before."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[0], 5000)
+    shelf.put(LINE[2], 5400)
+
+    young = shelf.serve(place, 10.0, 5400)
+    wake_at = place.wake_at()
+    place.wake(10.5)
+    early = shelf.serve(place, 10.5, 5900)
+    place.wake(11.0)
+    old = shelf.serve(place, 11.0, 6400)
+
+    assert seqs(young) == [1]
+    assert wake_at == pytest.approx(11.0)
+    assert seqs(early) == []
+    assert old == [Gap(LANE, 2, 2, "missing"), *[each for each in old if isinstance(each, Told)]]
+    assert seqs(old) == [3]
+    assert place.wake_at() is None
+
+
+def test_an_old_gap_is_told_at_once() -> None:
+    """Replaying history does not wait for what has not come for long."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[4], 5000)
+
+    told = shelf.serve(place, 10.0, 60_000)
+
+    assert told[0] == Gap(LANE, 1, 4, "missing")
+    assert seqs(told) == [5]
+
+
+def test_a_filled_gap_ends_the_wait() -> None:
+    """What was waited for is told in its place."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[2], 5000)
+    assert seqs(shelf.serve(place, 0.0, 5000)) == []
+    for header in LINE[:2]:
+        note(place, shelf.put(header, 5000))
+
+    told = shelf.serve(place, 0.1, 5100)
+
+    assert seqs(told) == [1, 2, 3]
+    assert not any(isinstance(each, Gap) for each in told)
+    assert place.wake_at() is None
+
+
+def test_a_message_into_a_told_gap_is_late_and_told_once() -> None:
+    """A late message is marked, and its copy is not told again."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[2], 0)
+    shelf.serve(place, 10.0, 60_000)
+
+    note(place, shelf.put(LINE[0]))
+    first = shelf.serve(place, 10.0, 60_000)
+    note(place, LINE[0])
+    again = shelf.serve(place, 10.0, 60_000)
+
+    assert seqs(first) == [-1]
+    assert seqs(again) == []
+    assert place.positions == {LANE: 3}
+
+
+def test_another_candidate_of_a_told_slot_is_late() -> None:
+    """A second sender in a slot is told although its position has passed; a copy is not."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[0])
+    shelf.serve(place, 0.0, 0)
+
+    note(place, shelf.put(SECOND[0]))
+    note(place, LINE[0])
+
+    assert seqs(shelf.serve(place, 0.0, 0)) == [-1]
+
+
+def test_below_the_floor_nothing_is_waited_for() -> None:
+    """What has expired is a gap at once, also when nothing is left at all."""
+    shelf, place = Shelf(floor=7), subscription(LANE)
+    shelf.put(LINE[8], 0)
+
+    told = shelf.serve(place, 0.0, 0)
+    shelf.rows.clear()
+    shelf.floor = 12
+    place.look_everywhere()
+    emptied = shelf.serve(place, 0.0, 0)
+
+    assert told[0] == Gap(LANE, 1, 7, "expired")
+    assert seqs(told) == []  # sequence 8 is still waited for
+    assert emptied == [Gap(LANE, 8, 12, "expired")]
+
+
+def test_lanes_beyond_the_bound_are_told() -> None:
+    """A lane that is not followed is counted and told, once."""
+    shelf, place = Shelf(), subscription(LANE, lanes_max=1)
+    assert not place.follow(OTHER, OTHER, 0)
+
+    told = shelf.serve(place, 0.0, 0)
+    note(place, BESIDE[0])
+
+    assert Dropped(1, 0) in told
+    assert shelf.serve(place, 0.0, 0) == []
+
+
+def test_a_new_lane_begins_behind_its_position() -> None:
+    """A lane that turns up later begins where the subscriber says it was."""
+    shelf = Shelf()
+    place = Subscription(lanes_max=10, gap_wait_ms=0, begin={OTHER: 2})
+    place.follow(LANE, LANE, 0)
+    for header in BESIDE[:4]:
+        note(place, shelf.put(header))
+
+    assert seqs(shelf.serve(place, 0.0, 0)) == [3, 4]
+
+
+def test_late_messages_are_bounded() -> None:
+    """More late messages than LATE_MAX between two reads are counted and told."""
+    shelf, place = Shelf(), subscription(LANE)
+    line = headers(LANE, LATE_MAX + 6)
+    shelf.put(line[-1])
+    shelf.serve(place, 10.0, 60_000)
+    for header in line[:-1]:
+        note(place, shelf.put(header))
+
+    told = shelf.serve(place, 10.0, 60_000)
+
+    assert len(seqs(told)) == LATE_MAX
+    assert Dropped(0, 5) in told
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """A subscription remembers RECENT_MAX slots, however many it tells."""
+    shelf, place = Shelf(page=512), subscription(LANE)
+    for header in headers(LANE, RECENT_MAX + 10):
+        shelf.put(header)
+
+    shelf.serve(place, 0.0, 0)
+
+    assert len(place._recent) == RECENT_MAX
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.sampled_from([*LINE[:12], *SECOND[:12], *BESIDE[:6]]), max_size=60),
+    st.randoms(use_true_random=False),
+)
+def test_everything_is_told_exactly_once(
+    page: int, arrivals: list[MsgHeader], rng: random.Random
+) -> None:
+    """Whatever order messages arrive in, each content is told once, in order unless late."""
+    shelf, place = Shelf(page=page), subscription(LANE, OTHER)
+    told: list[Tell] = []
+    held: set[bytes] = set()
+    for step, header in enumerate(arrivals):
+        if header.content_id not in held:
+            held.add(header.content_id)
+            note(place, shelf.put(header, step))
+        if rng.random() < 0.5:
+            place.wake(float(step))
+            told += shelf.serve(place, float(step), step)
+    end = len(arrivals) + 10.0
+    told += shelf.serve(place, end, int(end * 1000))
+    place.wake(end + 10)
+    told += shelf.serve(place, end + 10, int(end * 1000) + 10_000)
+    contents = [each.message.header.content_id for each in told if isinstance(each, Told)]
+
+    assert sorted(contents) == sorted(held)
+    for lane in (LANE, OTHER):
+        in_order = [
+            each.message.seq
+            for each in told
+            if isinstance(each, Told) and not each.late and each.message.namespace_id == lane
+        ]
+        assert in_order == sorted(in_order)
