@@ -9,6 +9,7 @@ from luxrelay.gossip.announcements import (
     decode_header_with_blob,
     encode_header_with_blob,
 )
+from luxrelay.gossip.claims import ClaimParams, judge_block, judge_hint
 from luxrelay.gossip.diversity import DiversityParams
 from luxrelay.gossip.envelope import (
     ENVELOPE_MAX,
@@ -20,10 +21,21 @@ from luxrelay.gossip.envelope import (
 from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.places import Place, PlaceResolver, PlaceTable
-from luxrelay.gossip.router import PROTOCOLS, GossipRouter
+from luxrelay.gossip.roles import NodeRole, role_topics, validator_proof
+from luxrelay.gossip.router import GossipRouter
+from luxrelay.gossip.rpc import PROTOCOLS
 from luxrelay.gossip.score import ScoreTerms, TopicTerms
 from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
 from luxrelay.gossip.stats import GossipStats, PeerStats
+from luxrelay.gossip.subscriptions import (
+    BlobNotice,
+    HeaderNotice,
+    Notice,
+    SubscriptionOptions,
+    SubscriptionParams,
+    Subscriptions,
+    SubscriptionStats,
+)
 from luxrelay.gossip.topics import (
     Topic,
     TopicKind,
@@ -39,7 +51,9 @@ __all__ = [
     "PROTOCOLS",
     "Action",
     "BlobAvailabilityHint",
+    "BlobNotice",
     "BlockAnnouncement",
+    "ClaimParams",
     "Deliver",
     "Dial",
     "Disconnect",
@@ -49,7 +63,10 @@ __all__ = [
     "GossipRouter",
     "GossipStats",
     "HeaderAnnouncement",
+    "HeaderNotice",
     "MessageType",
+    "NodeRole",
+    "Notice",
     "PeerId",
     "PeerStats",
     "Place",
@@ -59,6 +76,10 @@ __all__ = [
     "ScoreParams",
     "ScoreTerms",
     "Send",
+    "SubscriptionOptions",
+    "SubscriptionParams",
+    "SubscriptionStats",
+    "Subscriptions",
     "Topic",
     "TopicKind",
     "TopicScoreParams",
@@ -67,9 +88,13 @@ __all__ = [
     "decode_header_with_blob",
     "encode_header_with_blob",
     "global_topic",
+    "judge_block",
+    "judge_hint",
     "parse_topic",
     "peer_id_of",
     "relay_message_id",
+    "role_topics",
     "topic_for_namespace",
+    "validator_proof",
     "verify_by_peer",
 ]

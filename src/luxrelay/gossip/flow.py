@@ -13,6 +13,7 @@ from typing import Final
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import EnvelopeError, GossipArgumentError
 from luxrelay.gossip.actions import Action, Deliver, Validate
+from luxrelay.gossip.announcements import BlobAvailabilityHint
 from luxrelay.gossip.cache import CachedMessage, EnvelopeDigest, Slot
 from luxrelay.gossip.envelope import (
     CARRIED,
@@ -28,6 +29,7 @@ from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.pending import Pending
+from luxrelay.gossip.quota import TopicQuota
 from luxrelay.gossip.rpc import encode_message
 from luxrelay.gossip.score import UNREADABLE, Scores
 from luxrelay.gossip.stats import GossipStats
@@ -59,6 +61,8 @@ class Flow:
         self._memory = memory
         self._stats = stats
         self._actions = actions
+        self.quota = TopicQuota(params.topic_bytes_per_s)
+        """Bytes accepted on each topic."""
 
     def on_message(self, state: PeerState, spelled: str, data: bytes, now: float) -> None:
         """Ask for the verdict on a message, unless its bytes are known (LP-6420 §4.2; 20-18).
@@ -82,27 +86,21 @@ class Flow:
             return
         try:
             slot = (topic, relay_message_id(message))
+            hint = _hint_of(message)
         except EnvelopeError:
             self.malformed(state, topic=topic)
             return
-        if self._memory.seen_of(message.type).full(slot):
-            self._stats.contended += 1
-            state.stats.ignored += 1
+        if not self._wants(state, slot, hint, kind=message.type, size=len(data), now=now):
             self._lazy.kept(slot, state)
-        elif not self._memory.pending.room(state.peer, len(data)):
-            self._stats.busy += 1
-            state.stats.ignored += 1
-            self._lazy.kept(slot, state)
-        else:
-            pending = self._memory.pending.add(
-                state.peer, slot=slot, digest=digest, kind=message.type, data=data, now=now
-            )
-            pending.holders.update(self._lazy.arrived(slot))
-            self._actions.append(
-                Validate(
-                    token=pending.token, peer=state.peer, topic=topic, message=message, data=data
-                )
-            )
+            return
+        pending = self._memory.pending.add(
+            state.peer, slot=slot, digest=digest, kind=message.type, data=data, now=now
+        )
+        pending.hint = hint
+        pending.holders.update(self._lazy.arrived(slot))
+        self._actions.append(
+            Validate(token=pending.token, peer=state.peer, topic=topic, message=message, data=data)
+        )
 
     def on_verdict(self, token: int, kind: VerdictKind, now: float) -> list[PeerState]:
         """Let the verdict have its effect; return the peers it speaks against (G19; 20-57)."""
@@ -136,6 +134,7 @@ class Flow:
         try:
             message = RelayMessage.decode(data)
             slot = (topic, relay_message_id(message))
+            hint = _hint_of(message)
         except EnvelopeError as error:
             raise GossipArgumentError(
                 f"what is published is no envelope: {error.what}", where=topic
@@ -145,7 +144,7 @@ class Flow:
                 f"type {message.type.name} for {message.topic!r} does not go here", where=topic
             )
         digest = EnvelopeDigest(hashlib.sha256(data).digest())
-        if not self._memory.seen_of(message.type).add(slot, digest, now):
+        if not self._memory.learn(slot, digest, now, hint):
             self._stats.duplicates += 1
             return 0
         self._memory.delivered.add(slot[1], now)
@@ -170,6 +169,32 @@ class Flow:
         state.stats.malformed += count
         self._scores.invalid(state.ledger, topic, count)
         state.suspect = True
+
+    def _wants(
+        self,
+        state: PeerState,
+        slot: Slot,
+        hint: BlobAvailabilityHint | None,
+        *,
+        kind: MessageType,
+        size: int,
+        now: float,
+    ) -> bool:
+        """Return False, and count why, when a well-formed message is not worth a validation."""
+        if hint is not None and not self._memory.hints.news(slot, hint):
+            self._stats.duplicates += 1
+            state.stats.duplicates += 1
+            return False
+        if self._memory.seen_of(kind).full(slot):
+            self._stats.contended += 1
+        elif self.quota.exceeded(slot[0], now):
+            self._stats.throttled += 1
+        elif not self._memory.pending.room(state.peer, size):
+            self._stats.busy += 1
+        else:
+            return True
+        state.stats.ignored += 1
+        return False
 
     def _known(
         self, state: PeerState, topic: str, digest: EnvelopeDigest, data: bytes, now: float
@@ -230,18 +255,20 @@ class Flow:
     def _accept(self, pending: Pending, now: float) -> None:
         """Remember, forward and deliver an accepted message."""
         topic, message_id = pending.slot
-        if not self._memory.seen_of(pending.kind).add(pending.slot, pending.digest, now):
+        if not self._memory.learn(pending.slot, pending.digest, now, pending.hint):
             # Published by ourselves meanwhile, or the slot filled up with other envelopes.
             self._stats.contended += 1
             return
         self._stats.accepted += 1
+        self.quota.take(topic, len(pending.data), now)
         self._credit(pending, now)
         cached = self._keep(pending.slot, pending.data)
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
             return
         self._forward(mesh, pending, cached)
-        if self._memory.delivered.add(message_id, now):
+        # A hint that was let through says something new under the same id (G3).
+        if self._memory.delivered.add(message_id, now) or pending.hint is not None:
             self._stats.delivered += 1
             self._actions.append(Deliver(topic=topic, data=pending.data, message_id=message_id))
 
@@ -287,3 +314,10 @@ class Flow:
         state.stats.rejected += 1
         self._scores.invalid(state.ledger, topic)
         state.suspect = True
+
+
+def _hint_of(message: RelayMessage) -> BlobAvailabilityHint | None:
+    """Return what a hint says, None for another type; EnvelopeError when it cannot be read."""
+    if message.type is MessageType.BLOB_HINT:
+        return BlobAvailabilityHint.decode(message.payload)
+    return None

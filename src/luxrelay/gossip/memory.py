@@ -5,6 +5,7 @@ Source: LP-6420 §4.1, §4.3; decisions G1, G2, G3, G4.
 
 from __future__ import annotations
 
+from luxrelay.gossip.announcements import BlobAvailabilityHint
 from luxrelay.gossip.cache import (
     EnvelopeDigest,
     FailureCache,
@@ -14,6 +15,7 @@ from luxrelay.gossip.cache import (
     Slot,
 )
 from luxrelay.gossip.envelope import MessageType
+from luxrelay.gossip.hints import HintSet
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.pending import PendingTable
 
@@ -36,10 +38,10 @@ class Memory:
             digests_max=params.digests_max,
         )
         # Hints are renewed under one id, so they are forgotten sooner (G3).
-        self.hints = SeenSet(
+        self.hints = HintSet(
             ttl_s=params.hint_ttl_s,
             entries_max=params.seen_max,
-            digests_max=params.digests_max,
+            renewals_max=params.hint_renewals_max,
         )
         self.delivered = OnceSet(ttl_s=params.seen_ttl_s, entries_max=params.seen_max)
         self.failures = FailureCache(entries_max=params.failures_max)
@@ -48,6 +50,18 @@ class Memory:
     def seen_of(self, kind: MessageType) -> SeenSet:
         """Return the set that remembers accepted messages of a type (G4)."""
         return self.hints if kind is MessageType.BLOB_HINT else self.seen
+
+    def learn(
+        self,
+        slot: Slot,
+        digest: EnvelopeDigest,
+        now: float,
+        hint: BlobAvailabilityHint | None = None,
+    ) -> bool:
+        """Note an accepted message; False when its bytes are known or its slot is full."""
+        if hint is not None:
+            return self.hints.learn(slot, digest, hint, now)
+        return self.seen.add(slot, digest, now)
 
     def has(self, slot: Slot) -> bool:
         """Return True when a message of this slot was accepted, of whatever type."""

@@ -66,6 +66,11 @@ class GossipParams:
     """Seconds an accepted message is known (G14); the store knows it for longer."""
     hint_ttl_s: float = 30.0
     """The same for blob hints, which are renewed (G3)."""
+    hint_renewals_max: int = 64
+    """Hints of one blob that are let through in ``hint_ttl_s``, each with something new (G3)."""
+    topic_bytes_per_s: float = 8.0 * 1024 * 1024
+    """Bytes that may be accepted on a topic in a second, three seconds' worth at once; more is
+    ignored without blame. 0 limits nothing (G24; 20-47)."""
     seen_max: int = 131_072
     """Message ids known at once; beyond it the oldest is forgotten."""
     rejected_ttl_s: float = 30.0
@@ -186,7 +191,13 @@ class GossipParams:
 
     def _range_faults(self) -> list[str]:
         """Return what is wrong with single values."""
-        may_be_zero = {"d_score", "d_out", "d_lazy", "opportunistic_graft_peers"}
+        may_be_zero = {
+            "d_score",
+            "d_out",
+            "d_lazy",
+            "opportunistic_graft_peers",
+            "topic_bytes_per_s",
+        }
         faults = []
         for field in fields(self):
             value = getattr(self, field.name)

@@ -5,6 +5,7 @@ Source: LP-6420 §4.2; decisions G1, G20.
 
 from __future__ import annotations
 
+from luxrelay.gossip.announcements import BlobAvailabilityHint
 from luxrelay.gossip.cache import EnvelopeDigest, Slot
 from luxrelay.gossip.envelope import MessageType
 from luxrelay.gossip.identity import PeerId
@@ -14,7 +15,18 @@ from luxrelay.gossip.params import GossipParams
 class Pending:
     """A message in validation."""
 
-    __slots__ = ("data", "deadline", "digest", "holders", "kind", "senders", "slot", "token")
+    __slots__ = (
+        "data",
+        "deadline",
+        "digest",
+        "hint",
+        "holders",
+        "kind",
+        "senders",
+        "since",
+        "slot",
+        "token",
+    )
 
     def __init__(
         self,
@@ -24,6 +36,7 @@ class Pending:
         digest: EnvelopeDigest,
         kind: MessageType,
         data: bytes,
+        since: float,
         deadline: float,
     ) -> None:
         self.token = token
@@ -31,7 +44,11 @@ class Pending:
         self.digest = digest
         self.kind = kind
         self.data = data
+        self.since = since
+        """When it came."""
         self.deadline = deadline
+        self.hint: BlobAvailabilityHint | None = None
+        """What it says, when it is a hint."""
         self.senders: dict[PeerId, None] = {}
         """Who sent exactly these bytes, the first one first; at most ``peers_max`` at a time."""
         self.holders: dict[PeerId, None] = {}
@@ -95,6 +112,7 @@ class PendingTable:
             digest=digest,
             kind=kind,
             data=data,
+            since=now,
             deadline=now + self._params.validation_timeout_s,
         )
         pending.senders[peer] = None

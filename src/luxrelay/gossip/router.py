@@ -6,10 +6,10 @@ G26, G29.
 
 # Theory of operation
 #
-# Decides: which peers there are, what they follow, which bytes are a frame, when a heartbeat is
-#   due, who is heard, and when a peer has to go. It hands messages to `flow`, everything else in a
-#   frame through `control` to `mesh` and `lazy`, what peers did to `score`, and gathers what they
-#   leave in the peers' outboxes.
+# Decides: which bytes are a frame, who is heard, and when a heartbeat is due. It leaves who may be
+#   here to `doorkeeper`, hands messages to `flow`, everything else in a frame through `control` to
+#   `mesh` and `lazy`, and gathers what they leave in the peers' outboxes. What peers did is counted
+#   in `score`.
 # Does not know: sockets, streams, clocks, signatures, stores. Whether a message is valid is asked
 #   of the driver with `Validate`.
 # Machines and their states:
@@ -20,7 +20,8 @@ G26, G29.
 #   `mesh` and `lazy` describe theirs.
 # Inputs and what they may cause:
 #   peer_connected      Send (our subscriptions) or Disconnect (too many, foreign protocol, refused)
-#   peer_disconnected, peer_record, app_score   nothing
+#   peer_disconnected, peer_record   nothing
+#   app_score           Disconnect (score)
 #   peer_role           Send (PRUNE to a light node)
 #   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Dial, Disconnect (score)
 #   subscribe, unsubscribe   Send (subscription, GRAFT or PRUNE)
@@ -43,14 +44,16 @@ G26, G29.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
-from luxrelay.gossip.actions import Action, Disconnect, Discover, Send
+from luxrelay.gossip.actions import Action, Send
 from luxrelay.gossip.control import Control
-from luxrelay.gossip.diversity import Diversity, DiversityParams
+from luxrelay.gossip.diversity import DiversityParams
+from luxrelay.gossip.doorkeeper import Arrival, Doorkeeper, Guards
 from luxrelay.gossip.flow import Flow
 from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
@@ -58,8 +61,8 @@ from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
-from luxrelay.gossip.places import PlaceResolver, locate
-from luxrelay.gossip.rotation import Rotation
+from luxrelay.gossip.places import PlaceResolver
+from luxrelay.gossip.roles import NodeRole
 from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.score import Scores, ScoreTerms
 from luxrelay.gossip.score_params import ScoreParams
@@ -68,9 +71,6 @@ from luxrelay.gossip.topics import fold_topic, parse_topic
 
 if TYPE_CHECKING:
     from random import Random
-
-PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
-"""What we speak, best first (G29). 1.2 adds IDONTWANT, which only a peer that speaks it is sent."""
 
 
 class GossipRouter:
@@ -86,6 +86,7 @@ class GossipRouter:
         scores: What peers' behaviour is worth; the defaults of the decisions when None.
         diversity: How different peers have to be and how often they change; None turns both off.
         resolver: Knows autonomous systems and regions; for ``diversity``.
+        validators: Key fields of the validators, by which a peer can prove to be one (G24).
 
     """
 
@@ -98,53 +99,53 @@ class GossipRouter:
         scores: ScoreParams | None = None,
         diversity: DiversityParams | None = None,
         resolver: PlaceResolver | None = None,
+        validators: Container[bytes] = frozenset(),
     ) -> None:
         self._params = params
-        self._own_id = own_id
-        self._stats = GossipStats()
-        self._actions: list[Action] = []
-        self._peers = PeerTable(params, self._stats)
-        self._memory = Memory(params)
+        stats = self._stats = GossipStats()
+        actions = self._actions = list[Action]()
+        peers = self._peers = PeerTable(params, stats)
+        memory = self._memory = Memory(params)
         self._score_params = scores or ScoreParams()
-        self._scores = Scores(
-            self._score_params,
-            heartbeat_s=params.heartbeat_interval_s,
-            topics_max=params.topics_max,
-        )
-        self._mesh = Mesh(params, rng, peers=self._peers, scores=self._scores, stats=self._stats)
-        self._lazy = Lazy(
-            params,
-            rng,
-            peers=self._peers,
-            mesh=self._mesh,
-            memory=self._memory,
-            scores=self._scores,
-            stats=self._stats,
+        beat_s, topics_max = params.heartbeat_interval_s, params.topics_max
+        ledgers = Scores(self._score_params, heartbeat_s=beat_s, topics_max=topics_max)
+        self._scores = ledgers
+        mesh = self._mesh = Mesh(params, rng, peers=peers, scores=ledgers, stats=stats)
+        lazy = self._lazy = Lazy(
+            params, rng, peers=peers, mesh=mesh, memory=memory, scores=ledgers, stats=stats
         )
         self._flow = Flow(
             params,
-            peers=self._peers,
-            mesh=self._mesh,
-            lazy=self._lazy,
-            memory=self._memory,
-            scores=self._scores,
-            stats=self._stats,
-            actions=self._actions,
+            peers=peers,
+            mesh=mesh,
+            lazy=lazy,
+            memory=memory,
+            scores=ledgers,
+            stats=stats,
+            actions=actions,
         )
         self._control = Control(
             params,
             own_id=own_id,
-            peers=self._peers,
-            mesh=self._mesh,
-            lazy=self._lazy,
-            scores=self._scores,
-            stats=self._stats,
-            actions=self._actions,
+            peers=peers,
+            mesh=mesh,
+            lazy=lazy,
+            scores=ledgers,
+            stats=stats,
+            actions=actions,
         )
-        self._diversity: Diversity | None = None
-        self._rotation: Rotation | None = None
-        if diversity is not None:
-            self._guard(diversity, resolver, rng)
+        self._doorkeeper = Doorkeeper(
+            params,
+            rng,
+            own_id=own_id,
+            peers=peers,
+            mesh=mesh,
+            lazy=lazy,
+            scores=ledgers,
+            stats=stats,
+            actions=actions,
+            guards=Guards(diversity, resolver, validators),
+        )
         self._heartbeat_at: float | None = None
 
     # Inputs.
@@ -172,29 +173,16 @@ class GossipRouter:
 
         """
         self._start(now)
-        state = self._peers.get(peer)
-        if state is None:
-            reason, refuse_s = self._refusal(peer, protocol, now)
-            if not reason and not protected:
-                reason = self.refuses(address, outbound=outbound)
-            if reason:
-                self._stats.refused += 1
-                self._actions.append(Disconnect(peer=peer, reason=reason, refuse_s=refuse_s))
-                return
-            ledger = self._scores.joined(peer, now)
-            state = self._peers.add(peer, protocol, outbound=outbound, ledger=ledger)
-            state.since = now
-        self._locate(state, address, outbound=outbound)
-        state.score = self._scores.score(state.ledger, now)
-        state.protocol, state.outbound, state.protected = protocol, outbound, protected
-        state.declines = protocol == PROTOCOLS[0]
-        for topic in self._mesh.topics:
-            state.outbox.subscription(topic, subscribe=True)
+        arrival = Arrival(protocol, address, outbound=outbound, protected=protected)
+        state = self._doorkeeper.let_in(peer, arrival, now)
+        if state is not None:
+            for topic in self._mesh.topics:
+                state.outbox.subscription(topic, subscribe=True)
 
     def peer_disconnected(self, peer: PeerId, now: float) -> None:
         """Forget a peer; its back-offs, its penalties and the messages it brought stay."""
         self._start(now)
-        self._forget(peer, now)
+        self._doorkeeper.see_off(peer, now)
 
     def peer_record(self, peer: PeerId, record: bytes) -> bool:
         """Remember the signed peer record of a connected peer, to suggest it to others (20-03).
@@ -214,12 +202,34 @@ class GossipRouter:
         state.record = record
         return True
 
+    def peer_role(self, peer: PeerId, role: NodeRole, now: float, *, proof: bytes = b"") -> bool:
+        """Note what a connected peer says it is (G24, G26; 20-48).
+
+        Args:
+            peer: Who, as its connection has proven.
+            role: What it claims; a light node leaves every mesh, other claims alone change nothing.
+            now: Monotonic seconds.
+            proof: Of a validator, made with `validator_proof`; any bytes.
+
+        Returns:
+            True when the peer has proven to be a validator.
+
+        """
+        state = self._peers.get(peer)
+        if state is None:
+            return False
+        if role is NodeRole.LIGHT:
+            self.peer_is_light(peer, now)
+        elif role is NodeRole.VALIDATOR:
+            self._doorkeeper.hear_proof(state, proof, now)
+        return state.ledger.validator
+
     def app_score(self, peer: PeerId, score: float, now: float) -> None:
         """Set what the application thinks of a connected peer (P5); 0 until it says so."""
         state = self._peers.get(peer)
         if state is not None:
             state.ledger.app = score
-            self._judge(state, now)
+            self._doorkeeper.judge(state, now)
 
     def peer_is_light(self, peer: PeerId, now: float) -> None:
         """Take a peer that said it is a light node out of every mesh (G26)."""
@@ -254,7 +264,7 @@ class GossipRouter:
             else:
                 self._stats.unheard += 1
         if state.suspect:
-            self._judge(state, now)
+            self._doorkeeper.judge(state, now)
 
     def subscribe(self, topic: str, now: float) -> None:
         """Follow a topic; does nothing when we do already (20-41).
@@ -276,8 +286,13 @@ class GossipRouter:
         name = fold_topic(topic)
         if name is not None and self._mesh.leave(name, now):
             self._lazy.topic_left(name)
+            self._flow.quota.forget(name)
             for state in self._peers:
                 state.outbox.subscription(name, subscribe=False)
+
+    def follows(self, topic: str) -> bool:
+        """Return True when we follow a topic, in whatever spelling."""
+        return fold_topic(topic) in self._mesh.topics
 
     def publish(self, topic: str, data: bytes, now: float) -> int:
         """Send a message of ours and return to how many peers it goes.
@@ -302,7 +317,7 @@ class GossipRouter:
         """Let the verdict on a `Validate` have its effect; an unknown token is counted only."""
         self._start(now)
         for state in self._flow.on_verdict(token, kind, now):
-            self._judge(state, now)
+            self._doorkeeper.judge(state, now)
 
     def wake(self, now: float) -> None:
         """Run the heartbeat and the mesh's early grafting when they are due."""
@@ -322,9 +337,8 @@ class GossipRouter:
         self._scores.decay(now)
         for state in list(self._peers):
             state.new_heartbeat()
-            self._judge(state, now)
-        if self._rotation is not None and self._rotation.due(now):
-            self._rotate(self._rotation, now)
+            self._doorkeeper.judge(state, now)
+        self._doorkeeper.rotate(now)
         self._mesh.heartbeat(now)
         self._lazy.heartbeat(now)
         self._memory.cache.shift()
@@ -373,30 +387,9 @@ class GossipRouter:
 
         For the driver, before it dials and before it answers; a protected peer is always let in.
         """
-        if self._diversity is None:
-            return ""
-        return self._diversity.refusal(address, outbound=outbound)
+        return self._doorkeeper.refuses(address, outbound=outbound)
 
     # What serves them.
-
-    def _guard(
-        self, diversity: DiversityParams, resolver: PlaceResolver | None, rng: Random
-    ) -> None:
-        """Turn admission by network and rotation on."""
-        self._diversity = Diversity(
-            diversity,
-            peers_max=self._params.peers_max,
-            resolver=resolver,
-            exempt_loopback=self._params.exempt_loopback,
-        )
-        self._rotation = Rotation(
-            diversity,
-            gossip=self._params,
-            scores=self._score_params,
-            rng=rng,
-            peers=self._peers,
-            mesh=self._mesh,
-        )
 
     def _start(self, now: float) -> None:
         if self._heartbeat_at is None:
@@ -411,63 +404,3 @@ class GossipRouter:
             self._control.hear(state, rpc, now)
         elif rpc.has_control():
             self._stats.unheard += 1
-
-    def _locate(self, state: PeerState, address: str, *, outbound: bool) -> None:
-        """Count a peer where it is (P6, LP-6420 §6.1)."""
-        if self._diversity is not None:
-            self._diversity.joined(state.peer, address, outbound=outbound)
-        location = locate(address)
-        if location is None or (location.loopback and self._params.exempt_loopback):
-            self._scores.at(state.ledger, "")
-        else:
-            self._scores.at(state.ledger, location.host)
-
-    def _rotate(self, rotation: Rotation, now: float) -> None:
-        """Drop a few peers and ask for others (LP-6420 §6.2; 20-32)."""
-        gone = rotation.choose()
-        for state in gone:
-            self._stats.rotated += 1
-            reason = f"rotation, score {state.score:.0f}"
-            self._actions.append(Disconnect(peer=state.peer, reason=reason))
-            self._forget(state.peer, now)
-        wanted = rotation.wanted()
-        if wanted > 0:
-            self._actions.append(Discover(count=wanted))
-
-    def _refusal(self, peer: PeerId, protocol: str, now: float) -> tuple[str, float]:
-        """Return why a peer is not let in and for how long not, or an empty reason."""
-        if peer == self._own_id:
-            return "this is ourselves", 0.0
-        if protocol not in PROTOCOLS:
-            return f"protocol {protocol[:40]!r} is not spoken here", 0.0
-        refused_s = self._scores.refused_s(peer, now)
-        if refused_s:
-            return "its score was too low", refused_s
-        if self._peers.full():
-            return "too many peers", 0.0
-        return "", 0.0
-
-    def _judge(self, state: PeerState, now: float) -> None:
-        """Count a peer's score anew, and have it disconnected when that is too low (G16)."""
-        state.suspect = False
-        state.score = self._scores.score(state.ledger, now)
-        if (
-            state.score < self._score_params.reject_threshold
-            and self._peers.get(state.peer) is state
-        ):
-            self._stats.disconnected += 1
-            refuse_s = self._score_params.refuse_s
-            self._actions.append(
-                Disconnect(peer=state.peer, reason=f"score {state.score:.0f}", refuse_s=refuse_s)
-            )
-            self._scores.refuse(state.ledger, now)
-            self._forget(state.peer, now)
-
-    def _forget(self, peer: PeerId, now: float) -> None:
-        state = self._peers.remove(peer)
-        if state is not None:
-            self._mesh.peer_left(peer)
-            self._lazy.peer_left(peer)
-            self._scores.left(state.ledger, now)
-            if self._diversity is not None:
-                self._diversity.left(peer)

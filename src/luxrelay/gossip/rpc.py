@@ -35,6 +35,8 @@ from luxrelay.gossip.rpc_pb2 import (
 )
 from luxrelay.gossip.topics import TOPIC_MAX
 
+PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
+"""What we speak, best first (G29). 1.2 adds IDONTWANT, which only a peer that speaks it is sent."""
 MESSAGE_ID_WIRE_BYTES: Final = 34
 """A 32-byte message id inside an IHAVE or IWANT: tag, length, id."""
 

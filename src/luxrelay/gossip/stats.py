@@ -57,6 +57,8 @@ class GossipStats:
     contended: int = 0
     """Messages ignored because their id has ``digests_max`` accepted messages already, or because
     we published the same bytes while they were in validation."""
+    throttled: int = 0
+    """Messages ignored because their topic has taken its bytes."""
     unwanted: int = 0
     """Messages on topics we do not subscribe to."""
     strangers: int = 0

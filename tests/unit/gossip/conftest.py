@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -65,10 +65,17 @@ def header_bytes(namespace_id: bytes, seq: int, salt: int = 0) -> bytes:
     )
 
 
-def envelope(topic: str, seq: int = 1, *, salt: int = 0, blob: bytes | None = None) -> bytes:
+def envelope(
+    topic: str,
+    seq: int = 1,
+    *,
+    salt: int = 0,
+    blob: bytes | None = None,
+    lane: bytes = b"\x22" * 20,
+) -> bytes:
     """Return an encoded header message; ``salt`` makes another message of the same slot."""
     announcement = HeaderAnnouncement(
-        header_bytes=header_bytes(b"\x22" * 20, seq, salt), source=b"source", timestamp_ms=1
+        header_bytes=header_bytes(lane, seq, salt), source=b"source", timestamp_ms=1
     )
     if blob is None:
         kind, payload = MessageType.HEADER, announcement.encode()
@@ -161,6 +168,7 @@ class Desk:
         scores: ScoreParams | None = None,
         diversity: DiversityParams | None = None,
         resolver: PlaceResolver | None = None,
+        validators: Container[bytes] = frozenset(),
     ) -> None:
         self.params = params or GossipParams()
         self.router = GossipRouter(
@@ -170,6 +178,7 @@ class Desk:
             scores=scores,
             diversity=diversity,
             resolver=resolver,
+            validators=validators,
         )
         self.now = 100.0
 

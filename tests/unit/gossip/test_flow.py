@@ -10,6 +10,7 @@ import pytest
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import GossipArgumentError
 from luxrelay.gossip import (
+    BlobAvailabilityHint,
     GossipParams,
     MessageType,
     RelayMessage,
@@ -258,13 +259,22 @@ def test_reject_a_type_on_the_wrong_topic(
     """Each topic carries its own types only (20-08, LP-6420 §2.2)."""
     topic = global_topic("testnet", kind)
     desk, peers = desk_on(kit, topic)
-    payload = RelayMessage.decode(kit.envelope(topic)).payload
+    header = RelayMessage.decode(kit.envelope(topic)).payload
+    hint = BlobAvailabilityHint(
+        commitment=b"c" * 32, blob_len=1, providers=(b"p",), expires_at_ms=1
+    ).encode()
 
     validated = {
         validate.message.type
         for one in MessageType
         for validate in desk.message(
-            peers[0], topic, RelayMessage(type=one, topic=topic, payload=payload).encode()
+            peers[0],
+            topic,
+            RelayMessage(
+                type=one,
+                topic=topic,
+                payload=hint if one is MessageType.BLOB_HINT else header,
+            ).encode(),
         ).validate
     }
 
@@ -473,3 +483,57 @@ def test_a_full_queue_drops_messages_and_says_so(kit: Kit) -> None:
     assert counts[-1] == 0
     assert desk.router.stats().dropped_messages == 4 * counts.count(0)
     assert all(state.outbox.size_bytes <= 2_100 for state in desk.router._peers)
+
+
+def test_a_lane_travels_on_its_parents_topic(kit: Kit) -> None:
+    """A header of another namespace is carried; whether it is a lane is for the verdict (J6)."""
+    topic = kit.topic_of(1)
+    desk, peers = desk_on(kit, topic)
+    data = kit.envelope(topic)
+    assert kit.topic_of(1) != kit.topic_of(int.from_bytes(b"\x22" * 20))
+
+    spread = desk.accept(peers[0], topic, data)
+
+    assert len(spread.deliver) == 1
+    assert spread.receivers(data) == set(peers[1:])
+
+
+def test_two_lanes_of_a_topic_have_their_own_slots(kit: Kit) -> None:
+    """The same sequence of two lanes is two messages, each with its id (J6; 20-21)."""
+    topic = kit.topic_of(1)
+    desk, peers = desk_on(kit, topic)
+    one, two = kit.envelope(topic, 1, lane=b"\x31" * 20), kit.envelope(topic, 1, lane=b"\x32" * 20)
+
+    delivered = [desk.accept(peers[0], topic, data).deliver for data in (one, two)]
+
+    assert [len(found) for found in delivered] == [1, 1]
+    assert kit.id_of(one) != kit.id_of(two)
+
+
+def test_a_topic_takes_only_its_bytes(kit: Kit) -> None:
+    """Beyond topic_bytes_per_s messages are ignored without blame, and time renews it (20-47)."""
+    topic, other = kit.topic_of(1), kit.topic_of(2)
+    size = len(kit.envelope(topic))
+    params = replace(GossipParams(), topic_bytes_per_s=float(size))
+    desk, peers = desk_on(kit, topic, other, params=params)
+    for seq in range(3):
+        desk.accept(peers[0], topic, kit.envelope(topic, seq))
+
+    assert desk.message(peers[0], topic, kit.envelope(topic, 9)).validate == []
+    assert len(desk.message(peers[0], other, kit.envelope(other, 9)).validate) == 1
+    assert desk.router.stats().throttled == 1
+    assert desk.router.explain(peers[0], desk.now).topic_penalty == 0
+    desk.now += 1.0
+    assert len(desk.message(peers[0], topic, kit.envelope(topic, 9)).validate) == 1
+
+
+def test_forged_messages_do_not_take_the_bytes_of_a_topic(kit: Kit) -> None:
+    """Only accepted messages are paid for (20-47)."""
+    topic = kit.topic_of(1)
+    params = replace(GossipParams(), topic_bytes_per_s=10.0)
+    desk, peers = desk_on(kit, topic, params=params)
+
+    (validate,) = desk.message(peers[0], topic, kit.envelope(topic, 1)).validate
+    desk.verdict(validate, VerdictKind.REJECT)
+
+    assert len(desk.message(peers[1], topic, kit.envelope(topic, 2)).validate) == 1
