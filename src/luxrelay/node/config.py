@@ -71,6 +71,8 @@ class NodeConfig:
     signing: str
     data_dir: Path
     log_level: str
+    log_levels: Mapping[str, str]
+    restart_modules: bool
     gossip_listen: tuple[str, ...]
     gossip_peers: tuple[str, ...]
     connections_max: int
@@ -191,6 +193,8 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         signing=node["signing"],
         data_dir=base / node["data_dir"],
         log_level=node["log_level"],
+        log_levels=dict(entry.split("=") for entry in node["log_levels"]),
+        restart_modules=node["restart_modules"],
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),
         connections_max=gossip["connections_max"],

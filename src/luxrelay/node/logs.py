@@ -1,7 +1,8 @@
 """Log lines: for people on a terminal, JSON elsewhere; on standard error.
 
 Values go into fields, never into the text, so that a line can be found by its text. Keys whose
-names say secret are never written.
+names say secret are never written. A line names the module that wrote it, and a module or a room
+may have a level of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -37,7 +39,12 @@ class FieldFormatter(logging.Formatter):
             fields["error"] = self.formatException(record.exc_info)
         text = record.getMessage()
         if self._as_json:
-            line = {"time": stamp, "level": record.levelname.lower(), "node": self._node}
+            line = {
+                "time": stamp,
+                "level": record.levelname.lower(),
+                "node": self._node,
+                "module": record.name.removeprefix(f"{LOGGER}."),
+            }
             return json.dumps({**line, "event": text, **fields}, default=str, ensure_ascii=False)
         shown = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
         return f"{stamp[11:23]} {record.levelname[0]} {self._node}: {text}  {shown}".rstrip()
@@ -48,17 +55,44 @@ def _plain(value: object) -> str:
     return "".join(c if c.isprintable() else "·" for c in str(value))
 
 
-def start_logging(node: str, level: str, stream: TextIO | None = None) -> None:
-    """Send our log lines to ``stream`` (standard error by default); libraries warn only."""
+def start_logging(
+    node: str,
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    levels: Mapping[str, str] | None = None,
+) -> None:
+    """Send our log lines to ``stream`` (standard error by default); libraries warn only.
+
+    Args:
+        node: The node's name, which stands on every line.
+        level: Least severe line that is written.
+        stream: Where lines go.
+        levels: Levels of rooms and modules by name, such as ``net`` or ``node.catch_up``.
+
+    """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
     handler.setFormatter(FieldFormatter(node, as_json=not target.isatty()))
     logger = logging.getLogger(LOGGER)
     logger.handlers = [handler]
-    logger.setLevel(level.upper())
     logger.propagate = False
+    set_levels(level, levels or {})
+
+
+def set_levels(level: str, levels: Mapping[str, str]) -> None:
+    """Change what is written from now on; modules that are not named follow ``level``."""
+    logging.getLogger(LOGGER).setLevel(level.upper())
+    for name, known in list(logging.root.manager.loggerDict.items()):
+        if name.startswith(f"{LOGGER}.") and isinstance(known, logging.Logger):
+            known.setLevel(logging.NOTSET)
+    for name, own in levels.items():
+        logging.getLogger(f"{LOGGER}.{name}").setLevel(own.upper())
 
 
 def log(level: int, event: str, **fields: object) -> None:
-    """Write one line: a fixed text and its fields."""
-    logging.getLogger(LOGGER).log(level, event, extra={"fields": fields})
+    """Write one line of the calling module: a fixed text and its fields."""
+    name = sys._getframe(1).f_globals.get("__name__", LOGGER)  # noqa: SLF001  as logging itself does
+    if not name.startswith(LOGGER):
+        name = LOGGER
+    logging.getLogger(name).log(level, event, extra={"fields": fields})

@@ -94,6 +94,29 @@ KEYS: Final = (
         "Least severe log line that is written.",
     ),
     Key(
+        "node",
+        "log_levels",
+        [],
+        "",
+        list_of(
+            match(
+                r"[a-z_]{1,32}(\.[a-z_]{1,32}){0,3}=(debug|info|warning|error)",
+                "a room or module and its level, such as 'node.catch_up=debug'",
+            ),
+            64,
+        ),
+        "Levels of rooms or modules that differ from log_level.",
+    ),
+    Key(
+        "node",
+        "restart_modules",
+        True,
+        "",
+        boolean,
+        "Whether a module that failed is started again after a pause; if not, or if it fails eight "
+        "times in a row, the node stops in order and ends with 1.",
+    ),
+    Key(
         "gossip",
         "listen",
         ["/ip4/127.0.0.1/tcp/9640"],

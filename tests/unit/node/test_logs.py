@@ -4,7 +4,7 @@ import io
 import json
 import logging
 
-from luxrelay.node.logs import FieldFormatter, log, start_logging
+from luxrelay.node.logs import FieldFormatter, log, set_levels, start_logging
 
 
 def test_json_line_with_fields() -> None:
@@ -50,3 +50,35 @@ def test_line_for_people_does_not_steer_the_terminal() -> None:
     record.fields = {"error": "a\x1b[31m\nb"}
 
     assert FieldFormatter("relay-1", as_json=False).format(record).endswith("error=a·[31m·b")
+
+
+def written(stream: io.StringIO) -> list[tuple[str, str]]:
+    """Return (module, event) of each line."""
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [(line["module"], line["event"]) for line in lines]
+
+
+def test_a_module_may_have_a_level_of_its_own() -> None:
+    """A room's level holds for its modules, and a module's for itself; the rest follow the node."""
+    stream = io.StringIO()
+    start_logging("relay-1", "warning", stream, levels={"net": "debug", "net.host": "error"})
+    for module in ("luxrelay.net.driver", "luxrelay.net.host", "luxrelay.node.node"):
+        said = compile("log(10, 'quiet'); log(30, 'loud')", module, "exec")
+        exec(said, {"__name__": module, "log": log})  # noqa: S102  a line of that module
+
+    assert written(stream) == [
+        ("net.driver", "quiet"),
+        ("net.driver", "loud"),
+        ("node.node", "loud"),
+    ]
+
+
+def test_levels_change_while_it_runs() -> None:
+    """What was named before and is not named any more follows the node again."""
+    stream = io.StringIO()
+    start_logging("relay-1", "info", stream, levels={"net": "debug"})
+    set_levels("error", {})
+    said = compile("log(20, 'quiet'); log(40, 'loud')", "driver", "exec")
+    exec(said, {"__name__": "luxrelay.net.driver", "log": log})  # noqa: S102  a line of that module
+
+    assert written(stream) == [("net.driver", "loud")]
