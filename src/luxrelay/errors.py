@@ -144,6 +144,11 @@ _ENTRIES: Final = (
         "See the bounds in the docstring of the call.",
     ),
     ErrorEntry(
+        "sync.reconcile",
+        "A peer's reconciliation message cannot be used.",
+        "Reconcile with another peer; this one is counted.",
+    ),
+    ErrorEntry(
         "sync.remote",
         "A relay answered a sync call with something we cannot use.",
         "Ask another relay; this one is counted.",
@@ -555,6 +560,12 @@ class SyncRemoteError(RemoteError):
     """A relay's answer that cannot be used."""
 
     default_code = "sync.remote"
+
+
+class ReconcileError(RemoteError):
+    """A reconciliation message that breaks its protocol."""
+
+    default_code = "sync.reconcile"
 
 
 class SyncUnreachableError(ResourceError):

@@ -45,6 +45,7 @@ from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database
 from luxrelay.store.sets import BucketQuery, read_bucket_ids, read_contents
 from luxrelay.store.slots import Equivocation
+from luxrelay.store.stamps import Stamps, gather
 from luxrelay.store.stats import StoreStats
 from luxrelay.store.writer import Writer
 
@@ -271,6 +272,27 @@ class RelayStore:
         require_ms("now_ms", now_ms)
         with self._gate.passage():
             return read_contents(self._database, self.config, content_ids, now_ms)
+
+    def stamps(
+        self, namespaces: frozenset[NamespaceId] | None, from_ms: int, to_ms: int, limit: int
+    ) -> Stamps:
+        """Return timestamp and content id of every message in a span of time.
+
+        Args:
+            namespaces: Only these; None for every one.
+            from_ms: Lowest timestamp, Unix milliseconds; 0 for no bound.
+            to_ms: Highest timestamp, inclusive; 0 for no bound.
+            limit: Ids at most, the oldest first; 40 bytes of memory each.
+
+        Source: J5, J11.
+
+        """
+        if min(from_ms, to_ms, limit) < 0:
+            raise StoreArgumentError("the span or limit is out of range", where="stamps")
+        stop = layout.u64(to_ms + 1) if 0 < to_ms < c.MAX_U64 else b""
+        with self._gate.passage():
+            keys = self._database.keys(layout.TIMES, layout.u64(from_ms), stop)
+            return gather(keys, namespaces, limit)
 
     def tree_root(self) -> bytes:
         """Return the root over the content ids of every message; 32 bytes.

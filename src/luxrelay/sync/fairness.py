@@ -263,7 +263,7 @@ class FairQueue:
         peer.finish += (size - entry.estimate) / entry.weight
         entry.estimate = max(1, size)
         entry.held = size
-        entry.stalled_at = now + self._config.stall_s
+        entry.stalled_at = now + self._config.stall_s if size else float("inf")
         self._held += size
         peer.outgoing.take(size, now)
         self._out.take(size, now)

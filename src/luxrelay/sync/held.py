@@ -32,6 +32,8 @@ class HeldLane:
     """Held sequences as ascending intervals, never adjacent."""
     cut: bool = False
     """There are more intervals above these than the relay names."""
+    wire_bytes: int = 0
+    """Bytes it took on the wire."""
 
 
 def to_steps(spans: Iterable[SeqRange]) -> list[int]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from luxrelay.bus.header import ContentId, MessageId, MsgHeader, NamespaceId
+from luxrelay.sync.idset import Stamps
 from luxrelay.sync.messages import PublishItem, PublishReceipt
 
 if TYPE_CHECKING:  # naming a store must not load RocksDB
-    from luxrelay.store import NamespaceQuery
+    from luxrelay.store import BucketQuery, NamespaceQuery
 
 
 class StoreRow(Protocol):
@@ -186,6 +187,24 @@ class SyncStore(Protocol):
         self, content_ids: Sequence[ContentId], now_ms: int
     ) -> tuple[Sequence[StoreRow], Sequence[ContentId]]:
         """Return the messages with these content ids, and the ids of which none is here."""
+        ...
+
+    def stamps(
+        self, namespaces: frozenset[NamespaceId] | None, from_ms: int, to_ms: int, limit: int
+    ) -> Stamps:
+        """Return timestamp and content id of every message in a span of time."""
+        ...
+
+    def tree_nodes(self) -> Sequence[bytes]:
+        """Return the 256 level-1 hashes over the content ids (J4)."""
+        ...
+
+    def tree_buckets(self, node: int) -> bytes:
+        """Return the 256 buckets of a node, 40 bytes each."""
+        ...
+
+    def bucket_ids(self, query: BucketQuery, now_ms: int) -> tuple[Sequence[ContentId], bytes]:
+        """Return the content ids of a bucket that are past no cut-off, and the next cursor."""
         ...
 
 

@@ -115,6 +115,8 @@ class SyncServerConfig:
     """Message ids in one GetMessages call."""
     ids_read: int = 16
     """Ids looked up at a time, so that an answer of large blobs is not held twice."""
+    reconciles_max: int = 4
+    """Reconciliations at once; each holds 40 bytes for each message compared."""
     intervals_max: int = 1_000
     """Intervals named for one namespace in ListHeld; more are cut off and said to be."""
     digest_blocks_max: int = 64
@@ -153,6 +155,7 @@ class SyncServerConfig:
         require("gaps_max", self.gaps_max, 1, PAGE_MESSAGES_MAX)
         require("ids_max", self.ids_max, 1, IDS_MAX)
         require("ids_read", self.ids_read, 1, IDS_MAX)
+        require("reconciles_max", self.reconciles_max, 1, 256)
         require("intervals_max", self.intervals_max, 1, 10_000)
         require("digest_blocks_max", self.digest_blocks_max, 1, 4_096)
         require("lanes_max", self.lanes_max, 1, LANES_MAX)
@@ -171,6 +174,8 @@ class SyncClientConfig:
     """Deadline of GetMessages, GetNamespaceHead and one ListHeads page, seconds."""
     page_s: float = 30.0
     """Deadline of one SyncNamespace page, seconds."""
+    reconcile_s: float = 60.0
+    """Deadline of one reconciliation, seconds."""
     publish_s: float = 60.0
     """Deadline of `publish` for each request it takes, seconds."""
     connect_s: float = 5.0
@@ -196,6 +201,7 @@ class SyncClientConfig:
         """Refuse values that cannot work."""
         require("call_s", self.call_s, 0.001, 3_600)
         require("page_s", self.page_s, 0.001, 3_600)
+        require("reconcile_s", self.reconcile_s, 0.001, 3_600)
         require("publish_s", self.publish_s, 0.001, 86_400)
         require("connect_s", self.connect_s, 0.1, 600)
         require("reconnect_s", self.reconnect_s, 0.1, 600)

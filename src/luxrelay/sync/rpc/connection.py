@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
@@ -137,7 +137,7 @@ class RelayConnection:
         self,
         start: Callable[[grpc.Channel], Streaming[_Answer]],
         scope: CallScope | None,
-    ) -> Iterator[_Answer]:
+    ) -> Generator[_Answer, None, None]:
         """Yield the frames of a stream; the call ends with the iteration, however that ends."""
         channel = self._connect()
         try:

@@ -15,12 +15,15 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, NamespaceId, message_id
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.fairness import is_recent
+from luxrelay.sync.negentropy import ReconcileConfig
+from luxrelay.sync.reconcile import TreeConfig
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import StoreHead, SyncStore
 from luxrelay.sync.rpc.callers import Caller
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
 from luxrelay.sync.rpc.pages import PageReader, PageRequest, Turns, to_frame
+from luxrelay.sync.rpc.reconciling import ReconcileDesk
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncServicer
 from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
 
@@ -47,6 +50,7 @@ class SyncServicer(RelaySyncServicer):
         self._calls = calls
         self._clock_ms = clock_ms
         self._sets = SetAnswers(config, calls.counters)
+        self._desk = ReconcileDesk(config.reconciles_max, ReconcileConfig(), TreeConfig(), clock_ms)
 
     def SyncNamespace(  # noqa: N802 - the name of the specification
         self, request: pb.SyncRequest, context: grpc.ServicerContext
@@ -129,14 +133,11 @@ class SyncServicer(RelaySyncServicer):
         raise AssertionError  # the call above returns or aborts
 
     def Reconcile(  # noqa: N802 - the name in relay_sync.proto
-        self,
-        request_iterator: Iterator[pb.ReconcileRequest],  # noqa: ARG002
-        context: grpc.ServicerContext,
+        self, request_iterator: Iterator[pb.ReconcileRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ReconcileReply]:
         """Answer the messages of one reconciliation."""
         with self._calls.call("Reconcile", context, stream=True) as call:
-            call.refuse(grpc.StatusCode.UNIMPLEMENTED, "not yet")
-        yield pb.ReconcileReply()
+            yield from self._desk.serve(request_iterator, self._open_store(call), call)
 
     def _get_messages(
         self, request: pb.GetMessagesRequest, store: SyncStore

@@ -5,13 +5,17 @@ Source: decisions P22, P26, P28, J11.
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
+from luxrelay.errors import ReconcileError
 from luxrelay.sync.held import HeldLane, from_steps
 from luxrelay.sync.messages import WireMessage
+from luxrelay.sync.negentropy import Initiator
+from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import IDS_MAX, require, require_id
 from luxrelay.sync.rpc.connection import RelayConnection
@@ -84,6 +88,7 @@ class SetCalls(RelayConnection):
             namespace_id=NamespaceId(frame.namespace_id),
             parent_id=NamespaceId(of),
             spans=spans,
+            wire_bytes=frame.ByteSize(),
             cut=frame.cut or len(frame.steps) > 2 * self.config.gaps_max + 2,
         )
 
@@ -154,6 +159,72 @@ class SetCalls(RelayConnection):
             missing += [ContentId(each) for each in answer.missing]
             wanted = list(answer.omitted)
         return found, missing
+
+    def reconcile(
+        self,
+        initiator: Initiator | TreeInitiator,
+        *,
+        parent: bytes | None = None,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        scope: CallScope | None = None,
+    ) -> tuple[int, int]:
+        """Run a reconciliation to its end; what it found is in the initiator.
+
+        Args:
+            initiator: One that has not begun. Its kind is the method.
+            parent: Compare this namespace and its lanes; None for everything, which a tree always
+                compares.
+            from_ms: Lowest timestamp compared, Unix milliseconds; 0 for no bound.
+            to_ms: Highest timestamp compared; 0 for no bound.
+            scope: Lets another thread cancel the call.
+
+        Returns:
+            Bytes sent and received.
+
+        Raises:
+            SyncArgumentError: the parent has not 20 bytes.
+            SyncUnreachableError: no answer in time.
+            SyncRemoteError: an answer that cannot be used.
+
+        Source: J4, J5.
+
+        """
+        if parent is not None:
+            require_id("parent", parent, c.NAMESPACE_BYTES)
+        waiting: queue.SimpleQueue[pb.ReconcileRequest | None] = queue.SimpleQueue()
+        ranges = isinstance(initiator, Initiator)
+        first = pb.ReconcileRequest(
+            method=pb.RECONCILE_METHOD_RANGES if ranges else pb.RECONCILE_METHOD_TREE,
+            parent_id=parent or b"",
+            from_timestamp=from_ms,
+            to_timestamp=to_ms,
+            payload=initiator.start(),
+        )
+        waiting.put(first)
+        sent, received = first.ByteSize(), 0
+        timeout = self.config.reconcile_s
+        answers = self._stream(
+            lambda channel: RelaySyncStub(channel).Reconcile(
+                iter(waiting.get, None), timeout=timeout
+            ),
+            scope,
+        )
+        try:
+            for answer in answers:
+                received += answer.ByteSize()
+                payload = initiator.receive(answer.payload)
+                if payload is None:
+                    return sent, received
+                request = pb.ReconcileRequest(payload=payload)
+                sent += request.ByteSize()
+                waiting.put(request)
+        except ReconcileError as error:
+            raise self._bad(error.what) from None
+        finally:
+            waiting.put(None)
+            answers.close()
+        raise self._bad("the stream ended in the middle of a reconciliation")
 
     def get_blob(self, commitment: bytes, *, deadline_s: float | None = None) -> bytes | None:
         """Return what the relay says is the blob of a commitment; None when it has none.

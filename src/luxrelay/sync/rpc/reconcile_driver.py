@@ -1,0 +1,273 @@
+"""`reconcile_with`: brings a store level with one relay, by the cheapest means that suffices.
+
+First the interval lists, one answer of a few bytes a namespace: sequences are dense, so they settle
+nearly everything. Then ranges over (timestamp, content id), which also find forks of a slot; for
+everything at once the tree's root is compared before, 33 bytes when the stores are equal. What is
+lacking is fetched and handed to the sink, which verifies it like every other message.
+
+Only what both sides should hold is compared: neither what may have expired on one side nor what may
+still be on its way, with room for clocks apart.
+
+Source: decisions J4, J5, J11, P26; store notes of the design.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, Protocol
+
+from luxrelay.bus.header import NamespaceId
+from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.sync.heads import SeqRange
+from luxrelay.sync.held import held_spans, lacking
+from luxrelay.sync.messages import LaneRange, WireMessage
+from luxrelay.sync.negentropy import Initiator, ReconcileConfig
+from luxrelay.sync.reconcile import TreeConfig, TreeInitiator
+from luxrelay.sync.report import AcceptResult, Outcome
+from luxrelay.sync.rpc.backing import SyncStore
+from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.reconciling import StoreTree, ids_of
+from luxrelay.sync.rpc.scope import CallScope
+
+_HEADS_READ: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcilePlan:
+    """What one reconciliation may do; times in milliseconds."""
+
+    ttl_ms: int = 600_000
+    """Time to live of the store: what is older may be gone on one side."""
+    skew_ms: int = 30_000
+    """Clocks may be this far apart (H14)."""
+    settle_ms: int = 2_000
+    """What is younger may still be on its way."""
+    fetch_max: int = 10_000
+    """Messages fetched in one reconciliation; the next one goes on."""
+    fetch_ids: int = 256
+    """Messages asked for by content id in one call."""
+    intervals_max: int = 1_000
+    """Intervals of one namespace that are looked at."""
+    ranges: ReconcileConfig = field(default_factory=ReconcileConfig)
+    """Bounds of the range method."""
+    tree: TreeConfig = field(default_factory=TreeConfig)
+    """Bounds of the tree method."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int) and value < (0 if each.name.endswith("_ms") else 1):
+                raise SyncArgumentError(f"{each.name} is too small", where="ReconcilePlan")
+
+
+@dataclass(slots=True, kw_only=True)
+class ReconcileReport:
+    """What one reconciliation with one relay found and brought."""
+
+    peer: str
+    """Whom with."""
+    methods: list[str] = field(default_factory=list)
+    """What was compared: ``intervals``, ``tree``, ``ranges``."""
+    rounds: int = 0
+    """Questions asked."""
+    bytes_sent: int = 0
+    """Bytes of the questions, fetches apart."""
+    bytes_received: int = 0
+    """Bytes of the answers, fetches apart."""
+    lacking: int = 0
+    """Sequences that the relay says it holds and we lack."""
+    need: int = 0
+    """Contents that the relay has and we lack, forks among them."""
+    have: int = 0
+    """Contents that we have and the relay lacks; it finds them when it asks us."""
+    fetched: int = 0
+    """Messages that came."""
+    stored: int = 0
+    """Of those, new and valid."""
+    rejected: int = 0
+    """Of those, invalid."""
+    withheld: int = 0
+    """Contents that the relay claimed and did not send."""
+    cut: bool = False
+    """A bound ended it; the next one goes on."""
+
+    @property
+    def equal(self) -> bool:
+        """True when nothing differed."""
+        return not (self.lacking or self.need or self.have or self.cut)
+
+
+class ReconcileSink(Protocol):
+    """Judges and stores what comes (`luxrelay.sync.CatchUpSink` fits)."""
+
+    def accept(
+        self, peer: str, parent: NamespaceId, messages: Sequence[WireMessage]
+    ) -> AcceptResult:
+        """Validate the messages of one namespace and store the valid ones."""
+        ...
+
+
+def reconcile_with(
+    client: RelaySyncClient,
+    store: SyncStore,
+    sink: ReconcileSink,
+    *,
+    parent: NamespaceId | None,
+    now_ms: int,
+    plan: ReconcilePlan | None = None,
+    scope: CallScope | None = None,
+) -> ReconcileReport:
+    """Compare with one relay and fetch what we lack.
+
+    Args:
+        client: The relay.
+        store: What we hold.
+        sink: Where what is fetched goes.
+        parent: A namespace and its lanes; None for everything.
+        now_ms: Wall clock, Unix milliseconds.
+        plan: Bounds.
+        scope: Lets another thread cancel the calls.
+
+    Raises:
+        SyncUnreachableError: no answer in time.
+        SyncRemoteError: an answer that cannot be used.
+        LuxRelayError: whatever the sink raises.
+
+    """
+    run = _Run(client, store, sink, parent=parent, plan=plan or ReconcilePlan(), scope=scope)
+    run.by_intervals()
+    run.by_contents(now_ms)
+    return run.report
+
+
+class _Run:
+    """One reconciliation."""
+
+    def __init__(
+        self,
+        client: RelaySyncClient,
+        store: SyncStore,
+        sink: ReconcileSink,
+        *,
+        parent: NamespaceId | None,
+        plan: ReconcilePlan,
+        scope: CallScope | None,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._sink = sink
+        self._parent = parent
+        self._plan = plan
+        self._scope = scope
+        self.report = ReconcileReport(peer=client.address)
+
+    def by_intervals(self) -> None:
+        """Fetch the sequences that the relay holds and we lack."""
+        report = self.report
+        report.methods.append("intervals")
+        report.rounds += 1
+        wanted: dict[NamespaceId, tuple[NamespaceId, list[SeqRange]]] = {}
+        for lane in self._client.list_held(self._parent, scope=self._scope):
+            report.bytes_received += lane.wire_bytes
+            spans = lacking(lane.spans, self._ours(lane.namespace_id))
+            if spans:
+                wanted[lane.namespace_id] = (lane.parent_id, spans)
+                report.lacking += sum(span.size for span in spans)
+        for namespace, (parent, spans) in wanted.items():
+            for span in spans:
+                self._fetch_span(namespace, parent, span)
+
+    def _ours(self, namespace: NamespaceId) -> tuple[SeqRange, ...]:
+        """Return what we hold, and what is below everything we expect still."""
+        head, limit = self._store.head(namespace), self._plan.intervals_max
+        gaps = self._store.gaps(namespace, limit)
+        spans, _ = held_spans(1 if head.latest_seq else 0, head.latest_seq, gaps, limit)
+        return spans
+
+    def _fetch_span(self, namespace: NamespaceId, parent: NamespaceId, span: SeqRange) -> None:
+        lane = LaneRange(namespace_id=namespace, from_seq=span.first - 1, to_seq=span.last)
+        room = self._plan.fetch_max - self.report.fetched
+        if room <= 0:
+            self.report.cut = True
+            return
+        for page in self._client.iter_lanes([lane], min(room, 1_000), scope=self._scope):
+            self._hand_over(parent, page.messages)
+            if page.status.has_more and self.report.fetched >= self._plan.fetch_max:
+                self.report.cut = True
+                return
+
+    def by_contents(self, now_ms: int) -> None:
+        """Compare content ids, and fetch those we lack."""
+        plan = self._plan
+        from_ms = max(0, now_ms - plan.ttl_ms + plan.skew_ms)
+        to_ms = max(1, now_ms - plan.settle_ms)
+        if self._parent is None and self._same_tree(now_ms):
+            return
+        held = ids_of(self._store, self._parent, from_ms, to_ms, plan.ranges.set_max)
+        initiator = Initiator(held, plan.ranges)
+        self._exchange(initiator, "ranges", from_ms, to_ms)
+        self._fetch_contents(list(initiator.need))
+
+    def _same_tree(self, now_ms: int) -> bool:
+        """Compare the roots alone."""
+        initiator = TreeInitiator(StoreTree(self._store, lambda: now_ms), TreeConfig(rounds_max=1))
+        self._exchange(initiator, "tree", 0, 0)
+        equal = not initiator.cut
+        if not equal:
+            self.report.cut = False  # the ranges say where
+        return equal
+
+    def _exchange(
+        self, initiator: Initiator | TreeInitiator, method: str, from_ms: int, to_ms: int
+    ) -> None:
+        report = self.report
+        report.methods.append(method)
+        sent, received = self._client.reconcile(
+            initiator, parent=self._parent, from_ms=from_ms, to_ms=to_ms, scope=self._scope
+        )
+        report.rounds += initiator.rounds
+        report.bytes_sent += sent
+        report.bytes_received += received
+        report.need += len(initiator.need)
+        report.have += len(initiator.have)
+        report.cut = report.cut or initiator.cut
+
+    def _fetch_contents(self, wanted: Sequence[bytes]) -> None:
+        room = max(0, self._plan.fetch_max - self.report.fetched)
+        self.report.cut = self.report.cut or len(wanted) > room
+        parents: dict[NamespaceId, NamespaceId] = {}
+        for start in range(0, min(room, len(wanted)), self._plan.fetch_ids):
+            asked = wanted[start : min(room, start + self._plan.fetch_ids)]
+            found, missing = self._client.get_contents(asked, scope=self._scope)
+            self.report.withheld += len(missing)
+            by_lane: dict[NamespaceId, list[WireMessage]] = defaultdict(list)
+            for message in found:
+                by_lane[message.namespace_id].append(message)
+            for namespace, messages in by_lane.items():
+                if namespace not in parents:
+                    parents[namespace] = self._parent_of(namespace)
+                messages.sort(key=lambda message: message.seq)
+                self._hand_over(parents[namespace], messages)
+
+    def _parent_of(self, namespace: NamespaceId) -> NamespaceId:
+        """Return the parent as we know it, else as the relay says; the sink checks it."""
+        head = self._store.head(namespace)
+        if head.latest_seq:
+            return head.parent
+        return self._parent or self._client.get_head(namespace).parent_id
+
+    def _hand_over(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> None:
+        if not messages:
+            return
+        if self._parent is not None and parent != self._parent:
+            raise SyncRemoteError(
+                "the relay's answer cannot be used: a namespace of another parent",
+                where=self._client.address,
+            )
+        result = self._sink.accept(self._client.address, parent, messages)
+        self.report.fetched += len(messages)
+        self.report.stored += result.count(Outcome.STORED)
+        self.report.rejected += result.count(Outcome.REJECTED)

@@ -1,0 +1,186 @@
+"""Reconciliation with a real relay: intervals first, then ranges, and the tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from luxrelay.bus import NamespaceId
+from luxrelay.errors import SyncRemoteError, SyncUnreachableError
+from luxrelay.store import RelayStore
+from luxrelay.sync import RelaySyncClient, SyncServerConfig
+from luxrelay.sync.negentropy import Initiator
+from luxrelay.sync.reconcile import TreeInitiator
+from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
+from luxrelay.sync.rpc.reconciling import StoreTree, ids_of
+
+if TYPE_CHECKING:
+    from tests.integration.sync.conftest import Harbour
+
+PLAN = ReconcilePlan(settle_ms=0, skew_ms=0)
+
+
+def run(
+    harbour: Harbour,
+    ours: RelayStore,
+    client: RelaySyncClient,
+    *,
+    plan: ReconcilePlan = PLAN,
+    everything: bool = False,
+    now_ms: int = 0,
+) -> ReconcileReport:
+    """Reconcile our store with a relay."""
+    return reconcile_with(
+        client,
+        ours,
+        harbour.sink(ours),
+        parent=None if everything else harbour.parent,
+        now_ms=now_ms or harbour.base_ms + 60_000,
+        plan=plan,
+    )
+
+
+def same(one: RelayStore, other: RelayStore) -> bool:
+    """Return True when two stores hold the same contents."""
+    return one.tree_root() == other.tree_root()
+
+
+def test_intervals_settle_holes(harbour: Harbour) -> None:
+    """P26: what a relay holds and we lack is fetched after one answer of intervals."""
+    writer, quiet = harbour.author(1), harbour.author(2)
+    theirs = harbour.store([*writer.messages(range(1, 101)), *quiet.messages([1, 2])])
+    ours = harbour.store(writer.messages([*range(1, 20), *range(30, 60), *range(61, 80)]))
+    client = harbour.client(harbour.serve(theirs))
+
+    report = run(harbour, ours, client)
+
+    assert same(ours, theirs)
+    assert (report.lacking, report.stored, report.need, report.have) == (34, 34, 0, 0)
+    assert report.methods == ["intervals", "ranges"]
+    assert run(harbour, ours, client).equal
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_ranges_find_a_fork(harbour: Harbour, everything: bool) -> None:
+    """21-31: a second content of a slot is found though no sequence is missing."""
+    writer = harbour.author(1)
+    whole = writer.messages(range(1, 301))
+    theirs = harbour.store([*whole[:99], writer.message(100, blob=b"another"), *whole[100:]])
+    ours = harbour.store(whole)
+
+    report = run(harbour, ours, harbour.client(harbour.serve(theirs)), everything=everything)
+
+    assert report.lacking == 0
+    assert report.need == report.have == 1
+    assert report.fetched == 1
+
+
+def test_equal_stores_cost_a_few_bytes(harbour: Harbour) -> None:
+    """Equal stores are known to be so by intervals and the root of the tree."""
+    messages = harbour.author(1).messages(range(1, 200))
+    ours, theirs = harbour.store(messages), harbour.store(messages)
+
+    report = run(harbour, ours, harbour.client(harbour.serve(theirs)), everything=True)
+
+    assert report.equal
+    assert report.methods == ["intervals", "tree"]
+    assert report.bytes_sent + report.bytes_received < 200
+
+
+def test_tree_sync_over_the_wire(harbour: Harbour) -> None:
+    """Retention document: the tree finds both differences over gRPC."""
+    writer, other = harbour.author(1), harbour.author(2)
+    common = writer.messages(range(1, 60))
+    mine, foreign = other.messages([1, 2, 3]), writer.messages([70, 71])
+    ours, theirs = harbour.store([*common, *mine]), harbour.store([*common, *foreign])
+    client = harbour.client(harbour.serve(theirs))
+    initiator = TreeInitiator(StoreTree(ours, lambda: harbour.base_ms))
+
+    sent, received = client.reconcile(initiator)
+
+    assert set(initiator.need) == {m.header.content_id for m in foreign}
+    assert set(initiator.have) == {m.header.content_id for m in mine}
+    assert initiator.rounds == 3
+    assert 0 < sent < received
+
+
+def test_clocks_apart_converge(harbour: Harbour) -> None:
+    """What both windows have in common is made equal although the clocks are 10 s apart."""
+    writer = harbour.author(1)
+    messages = [writer.message(seq, at=seq * 1_000) for seq in range(1, 121)]
+    theirs, ours = harbour.store(messages), harbour.store(messages[:50] + messages[51:100])
+    for skew_ms in (-10_000, 10_000):
+        client = harbour.client(harbour.serve(theirs, now_ms=harbour.base_ms + 130_000 + skew_ms))
+        run(harbour, ours, client, now_ms=harbour.base_ms + 130_000)
+
+    assert same(ours, theirs)
+
+
+def test_fetches_are_bounded_and_go_on(harbour: Harbour) -> None:
+    """fetch_max ends one reconciliation, and the next ones bring the rest."""
+    theirs = harbour.store(harbour.author(1).messages(range(1, 101)))
+    ours = harbour.store()
+    client = harbour.client(harbour.serve(theirs))
+    plan = replace(PLAN, fetch_max=40)
+
+    reports = [run(harbour, ours, client, plan=plan) for _ in range(3)]
+
+    assert [report.stored for report in reports] == [40, 40, 20]
+    assert [report.cut for report in reports] == [True, True, False]
+    assert same(ours, theirs)
+
+
+def test_a_forged_message_is_counted_and_not_kept(harbour: Harbour) -> None:
+    """21-27: what a relay forges is rejected, once by each way it is found; the rest is kept."""
+    writer = harbour.author(1)
+    messages = writer.messages(range(1, 21))
+    theirs = harbour.store([*messages[:9], harbour.forged(messages[9]), *messages[10:]])
+    ours = harbour.store()
+
+    report = run(harbour, ours, harbour.client(harbour.serve(theirs)))
+
+    assert (report.stored, report.rejected) == (19, 2)
+    assert ours.gaps(writer.lane) == [(10, 10)]
+
+
+def test_only_so_many_reconciliations_at_once(harbour: Harbour) -> None:
+    """reconciles_max bounds the sets in memory; another one is told to come again."""
+    store = harbour.store()
+    client = harbour.client(harbour.serve(store, SyncServerConfig(reconciles_max=1)))
+    refused: list[str] = []
+
+    class Nested(Initiator):
+        """Begins another reconciliation in the middle of one."""
+
+        def receive(self, message: bytes) -> bytes | None:
+            with pytest.raises(SyncUnreachableError) as caught:
+                client.reconcile(Initiator(ids_of(store, None, 0, 0, 10)))
+            refused.append(str(caught.value))
+            return super().receive(message)
+
+    client.reconcile(Nested(ids_of(store, None, 0, 0, 10)))
+
+    assert "other reconciliations" in refused[0]
+    client.reconcile(Initiator(ids_of(store, None, 0, 0, 10)))
+
+
+def test_refuse_what_is_no_question(harbour: Harbour) -> None:
+    """A message that breaks the method's protocol, a tree of one parent, a time in seconds."""
+    client = harbour.client(harbour.serve(harbour.store()))
+    empty = ids_of(harbour.stores[0], None, 0, 0, 10)
+
+    class Broken(Initiator):
+        """Says something else."""
+
+        def start(self) -> bytes:
+            return b"\x61\x00\x00\x09"
+
+    with pytest.raises(SyncRemoteError, match="mode 9"):
+        client.reconcile(Broken(empty))
+    tree = TreeInitiator(StoreTree(harbour.stores[0], lambda: 0))
+    with pytest.raises(SyncRemoteError, match="TREE without a parent"):
+        client.reconcile(tree, parent=NamespaceId(b"\x01" * 20))
+    with pytest.raises(SyncRemoteError, match="seconds"):
+        client.reconcile(Initiator(empty), from_ms=1_800_000_000)
