@@ -2,8 +2,8 @@
 
 Small blobs ride in their header's row: one read gives the whole message, and catching up is four
 times faster than with a second read. A large blob has its own row under its commitment. Either way
-each message that holds the blob has a reference row; a blob row stays while a reference row says
-that it is needed. No counter is read and written back, so no counter can be wrong.
+each message that holds the blob has a reference row; a blob row stays while a reference row of its
+slice says that it is needed. No counter is read and written back, so no counter can be wrong.
 
 Source: LP-6421 §5; decisions P11, P29; 21-39.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from luxrelay.errors import StoreError
 from luxrelay.store import layout
 from luxrelay.store.layout import BlobPlace, MessageRow
-from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slice, Slices
 
 
 def place_of(blob: bytes | None, inline_bytes_max: int) -> BlobPlace:
@@ -23,7 +23,7 @@ def place_of(blob: bytes | None, inline_bytes_max: int) -> BlobPlace:
     return BlobPlace.INLINE if len(blob) <= inline_bytes_max else BlobPlace.APART
 
 
-def blob_of(database: Database, row: MessageRow) -> bytes | None:
+def blob_of(slices: Slices, row: MessageRow) -> bytes | None:
     """Return the blob of a message: None when it is not here, empty when the header has none.
 
     Raises:
@@ -35,7 +35,8 @@ def blob_of(database: Database, row: MessageRow) -> bytes | None:
         return row.inline_blob
     if row.place is BlobPlace.ABSENT:
         return None if layout.blob_len_of(row.header) else b""
-    blob = database.get(layout.BLOBS, row.commitment)
+    where = slices.at(row.expires_at)
+    blob = None if where is None else where.get(layout.BLOBS, row.commitment)
     if blob is None:
         raise KeyError(row.commitment)
     if len(blob) != row.blob_len:
@@ -47,24 +48,24 @@ def blob_of(database: Database, row: MessageRow) -> bytes | None:
     return blob
 
 
-def read_blob(database: Database, commitment: bytes, now_ms: int) -> bytes | None:
+def read_blob(slices: Slices, commitment: bytes, now_ms: int) -> bytes | None:
     """Return the blob committed to, None without a message that holds it at ``now_ms``.
 
     Source: LP-6421 §5.2; P14.
     """
-    for key in database.keys(layout.REFERENCES, commitment, layout.after(commitment)):
-        value = database.get(layout.HEADERS, key[len(commitment) :])
+    for key in slices.keys(layout.REFERENCES, commitment, layout.after(commitment)):
+        value = slices.get(layout.HEADERS, key[len(commitment) :])
         row = None if value is None else layout.decode_row(value)
         if row is not None and row.expires_at > now_ms:
             try:
-                return blob_of(database, row)
+                return blob_of(slices, row)
             except KeyError:
                 continue
     return None
 
 
 class References:
-    """Which references to large blobs a batch under construction adds and removes."""
+    """Which references to large blobs of a slice a batch under construction adds and removes."""
 
     __slots__ = ("_added", "_removed")
 
@@ -72,26 +73,24 @@ class References:
         self._added: dict[bytes, set[bytes]] = {}
         self._removed: dict[bytes, set[bytes]] = {}
 
-    def add(self, key: bytes, row: MessageRow) -> None:
-        """The message ``key`` refers to its blob."""
-        if row.place is BlobPlace.APART:
-            self._added.setdefault(row.commitment, set()).add(key)
-            self._removed.get(row.commitment, set()).discard(key)
+    def add(self, key: bytes, commitment: bytes) -> None:
+        """The message ``key`` refers to a blob."""
+        self._added.setdefault(commitment, set()).add(key)
+        self._removed.get(commitment, set()).discard(key)
 
-    def remove(self, key: bytes, row: MessageRow) -> None:
-        """The message ``key`` refers to its blob no longer."""
-        if row.place is BlobPlace.APART:
-            self._removed.setdefault(row.commitment, set()).add(key)
-            self._added.get(row.commitment, set()).discard(key)
+    def remove(self, key: bytes, commitment: bytes) -> None:
+        """The message ``key`` refers to it no longer."""
+        self._removed.setdefault(commitment, set()).add(key)
+        self._added.get(commitment, set()).discard(key)
 
-    def unneeded(self, database: Database) -> list[bytes]:
+    def unneeded(self, where: Slice) -> list[bytes]:
         """Return the commitments whose blob row nobody needs once the batch is written."""
         apart = bytes([BlobPlace.APART])
         found: list[bytes] = []
         for commitment, removed in self._removed.items():
             if not removed or self._added.get(commitment):
                 continue
-            rows = database.scan(layout.REFERENCES, commitment, layout.after(commitment))
+            rows = where.table.scan(commitment, layout.after(commitment), layout.REFERENCES)
             if all(key[len(commitment) :] in removed for key, value in rows if value == apart):
                 found.append(commitment)
         return found

@@ -119,6 +119,12 @@ class RelayStoreConfig:
     """Messages one deletion cycle removes (retention document, GC_BATCH_LIMIT)."""
     gc_chunk_size: int = 1_000
     """Messages removed under one hold of the writer's lock (GC_CHUNK_SIZE)."""
+    slice_ms: int | None = None
+    """Messages that expire within the same span of this length are forgotten together; None for a
+    tenth of the shorter of TTL and window, from a minute to a day. Each slice costs about 4 MB of
+    memory."""
+    slices_max: int = 64
+    """Slices at one time; beyond that a message far from the others widens the nearest one."""
     clock_jump_ms: int = 5 * MINUTE_MS
     """A wall clock that moves further than this against the monotonic one pauses deletion by age
     and raises the alarm (P43)."""
@@ -178,6 +184,16 @@ class RelayStoreConfig:
         """
         return self.gc_short_interval_ms if hit_limit else self.gc_interval_ms
 
+    def slice_width_ms(self) -> int:
+        """Return the span of expiry times that one slice of messages covers.
+
+        Source: store-notes 1.
+        """
+        if self.slice_ms is not None:
+            return self.slice_ms
+        stay_ms = min(self.cold_store_ttl_ms, self.retention_window_ms)
+        return min(max(stay_ms // 10, MINUTE_MS), DAY_MS)
+
     def cutoff_ms(self, now_ms: int) -> int:
         """Return the retention cut-off: a timestamp up to it has aged out.
 
@@ -230,7 +246,7 @@ _NETWORK: Final = {
 }
 """RETENTION_WINDOW and its kin, as the document fixes them."""
 _NO_BOUNDS: Final = frozenset({"durability", "when_full", "namespace_quotas"})
-_OPTIONAL: Final = frozenset({"namespace_quota_bytes"})
+_OPTIONAL: Final = frozenset({"namespace_quota_bytes", "slice_ms"})
 
 
 def require_ms(name: str, value: int) -> None:

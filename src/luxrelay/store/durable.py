@@ -96,6 +96,18 @@ class Durable:
                 hint="check the disk, then open the store again",
             )
 
+    def sync(self) -> None:
+        """Everything written so far is on the disk, whatever was promised.
+
+        Raises:
+            StoreError: ``store.io``; as after every failed sync, nothing is written any more.
+
+        """
+        with self._sync_lock:
+            self.check()
+            self._sync()
+            self.syncs += 1
+
     def close(self) -> None:
         """The thread has ended and everything written is on the disk, whatever was promised.
 

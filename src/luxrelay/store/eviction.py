@@ -27,16 +27,16 @@ from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.quota import Lack, Shortage, low_water
-from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slice, Slices
 
 
 class Evictor:
     """Names the messages that make room; forget them before asking again."""
 
-    __slots__ = ("_config", "_database", "_ledger", "_pressed", "_store_pressed")
+    __slots__ = ("_config", "_ledger", "_pressed", "_slices", "_store_pressed")
 
-    def __init__(self, database: Database, ledger: Ledger, config: RelayStoreConfig) -> None:
-        self._database = database
+    def __init__(self, ledger: Ledger, config: RelayStoreConfig) -> None:
+        self._slices: Slices = ledger.slices
         self._ledger = ledger
         self._config = config
         self._pressed: set[NamespaceId] = set()
@@ -75,11 +75,13 @@ class Evictor:
             self._store_pressed = False
         return [], Lack.STORE
 
-    def expired(self, now_ms: int) -> Iterator[bytes]:
-        """Yield the rows of ``expiries`` that are due, oldest first."""
-        start = min(self._ledger.expiry_hint, c.MAX_U64)
-        stop = layout.u64(now_ms + 1) if now_ms < c.MAX_U64 else b""
-        return self._database.keys(layout.EXPIRIES, layout.u64(start), stop)
+    def past(self, now_ms: int) -> Iterator[Slice]:
+        """Yield the slices whose whole span has expired, oldest first."""
+        return (each for each in self._slices.live if each.end_ms <= now_ms + 1)
+
+    def due(self, now_ms: int) -> Slice | None:
+        """Return the first slice that may have expired messages to sweep, None without one."""
+        return next((each for each in self._slices.live if each.next_due <= now_ms), None)
 
     def aged(self, cutoff_ms: int) -> Iterator[bytes]:
         """Yield the rows of ``times`` up to the cut-off, oldest first.
@@ -87,7 +89,7 @@ class Evictor:
         What is there has expired as well, unless the window was made shorter since it came.
         """
         start = min(self._ledger.time_hint, c.MAX_U64)
-        return self._database.keys(layout.TIMES, layout.u64(start), layout.u64(cutoff_ms + 1))
+        return self._slices.keys(layout.TIMES, layout.u64(start), layout.u64(cutoff_ms + 1))
 
     def released(self) -> Iterator[bytes]:
         """Yield the keys of messages that waited for the archive and were read by it (J8)."""
@@ -98,8 +100,8 @@ class Evictor:
                 stop = layout.slot_key(namespace, watermark + 1)
             else:
                 stop = end
-            yield from self._database.keys(layout.HELD, namespace, stop)
-            if next(self._database.keys(layout.HELD, namespace, end), None) is None:
+            yield from self._slices.keys(layout.HELD, namespace, stop)
+            if next(self._slices.keys(layout.HELD, namespace, end), None) is None:
                 self._ledger.holding.discard(namespace)
 
     def _of_account(self, account: NamespaceId, header: MsgHeader | None) -> list[bytes]:
@@ -116,7 +118,7 @@ class Evictor:
         if header is not None and payer == header.namespace_id and header.seq <= state.earliest:
             return []
         start = layout.slot_key(payer, state.earliest)
-        rows = self._database.scan(layout.HEADERS, start, layout.after(payer))
+        rows = self._slices.scan(layout.HEADERS, start, layout.after(payer))
         return _take(rows, needed, self._config.gc_chunk_size)
 
     def _of_store(self, header: MsgHeader | None, limit: int) -> list[bytes]:
@@ -135,12 +137,12 @@ class Evictor:
 
     def _oldest(self) -> Iterator[bytes]:
         start = layout.u64(min(self._ledger.time_hint, c.MAX_U64))
-        return self._database.keys(layout.TIMES, start, b"")
+        return self._slices.keys(layout.TIMES, start, b"")
 
     def _with_values(self, index_keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
         for index_key in index_keys:
             key = index_key[8:]
-            value = self._database.get(layout.HEADERS, key)
+            value = self._slices.get(layout.HEADERS, key)
             if value is not None:
                 yield key, value
 

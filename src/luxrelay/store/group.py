@@ -3,12 +3,15 @@
 Theory of operation
 -------------------
 *Decides* what becomes of each message: outcome, slot, rows to write and to delete, counters.
-*Does not know* locks, threads, fsync; the writer makes one group at a time.
+*Does not know* locks, threads, fsync; the writer makes one group at a time. How rows look in a
+slice, and what that does to the slice's sums: `Rows`.
 *State*: copies of the namespace states it touches and, for each slot it touches, the rows that
-stand there once the batch is written. Nothing is visible in the ledger or on disk before `commit`;
-a group that is dropped, or whose write fails, has changed nothing.
+stand there once the batch is written, encoded. Nothing is visible in the ledger or on disk before
+`commit`; a group that is dropped, or whose write fails, has changed nothing.
+*The common case* is a message for an empty slot with room to spare: `place` decides it in one pass,
+and what is the same for a whole namespace or account is looked up once a group.
 *Order inside the batch*: rows are put and deleted as decided, later ones win; what depends on the
-final picture (emptied slots, unneeded blobs, state rows) comes last.
+final picture (emptied slots, unneeded blobs, sums, state rows) comes last.
 *Bounds*: the caller's: group_messages_max, group_bytes_max, gc_chunk_size.
 *What else to change when you change this*: `layout.index_rows`, `audit`, tests/oracle/store.py.
 
@@ -23,15 +26,18 @@ from luxrelay.bus import ContentId, MsgHeader, NamespaceId
 from luxrelay.errors import StoreError
 from luxrelay.store import blobs, layout
 from luxrelay.store.config import RelayStoreConfig
-from luxrelay.store.layout import BlobPlace, MessageRow
+from luxrelay.store.layout import BlobPlace
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
+from luxrelay.store.rows import Rows
+from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
 
-SlotRows = dict[ContentId, MessageRow]
+SlotRows = dict[ContentId, bytes]
+"""Encoded header rows by content id."""
 _NEVER = 2**64
 _NEIGHBOUR_DISTANCE = 16
 """Sequences that one scan may read in vain to reach the next slot."""
@@ -43,25 +49,26 @@ class Group:
     def __init__(self, database: Database, ledger: Ledger, config: RelayStoreConfig) -> None:
         self._database = database
         self._ledger = ledger
+        self._slices = ledger.slices
         self._config = config
         self._batch = database.batch()
+        self._rows = Rows(ledger.slices, self._batch)
         self._states: dict[NamespaceId, NamespaceState] = {}
         self._changed: set[NamespaceId] = set()
         self._created = 0
         self._slots: dict[bytes, SlotRows] = {}
-        self._thinned: set[bytes] = set()
-        self._written: dict[bytes, tuple[bytes, bytes]] = {}
-        """Message id and last row written, by slot; the row is empty where one only went."""
-        self._references = blobs.References()
         self._messages = 0
         self._size_bytes = 0
         self._accounts: dict[NamespaceId, NamespaceId] = {}
         self._growth: dict[NamespaceId, int] = {}
-        self._added: list[ContentId] = []
-        self._removed: list[ContentId] = []
+        self._quota_room: dict[NamespaceId, int] = {}
+        """Bytes by which an account may have grown once the group is committed."""
+        self._store_room = config.max_storage_bytes - ledger.size_bytes
+        """The same for the store."""
+        self._slice: Slice | None = None
+        """Where the last message went."""
         self._held = 0
         self._holding: set[NamespaceId] = set()
-        self._first_expiry = _NEVER
         self._first_time = _NEVER
         self.shortage: Shortage | None = None
         """What the last message that is FULL lacked."""
@@ -73,45 +80,58 @@ class Group:
     def place(self, message: IncomingMessage, now_ms: int) -> PutOutcome:
         """Decide one message."""
         header = message.header
-        expires_at = self._config.expires_at(message.received_at, header.timestamp)
+        timestamp = header.timestamp
+        expires_at = self._config.expires_at(message.received_at, timestamp)
         if expires_at <= now_ms:
             return PutOutcome.EXPIRED
-        state = self._state(header.namespace_id, message.parent)
-        slot = layout.slot_key(state.namespace_id, header.seq)
-        rows = self._rows(state, slot, header.seq)
+        namespace, seq = header.namespace_id, header.seq
+        state = self._states.get(namespace)
+        if state is None or state.parent != message.parent:
+            state = self._state(namespace, message.parent)
+        slot = layout.slot_key(namespace, seq)
+        rows = self._slots.get(slot)
+        if rows is None:
+            rows = self._read(state, slot, seq)
         content = header.content_id
+        leaving: list[ContentId] = []
         known_equivocations = self.equivocations
         if rows:
             held = rows.get(content)
             if held is not None:
-                if held.expires_at <= now_ms:
+                if layout.expires_at_of(held) <= now_ms:
                     return PutOutcome.EXPIRED
                 self._complete(state, slot + content, rows, message)
                 return PutOutcome.DUPLICATE
             leaving = self._leaving(rows, header, now_ms)
             if content in leaving:
                 return PutOutcome.LOST_SLOT
-        else:
-            leaving = []
-        row = self._row(message, expires_at)
-        charge = layout.charge_bytes(row)
-        freed = sum([layout.charge_bytes(rows[gone]) for gone in leaving])
+        encoded, blob = header.encode(), message.blob
+        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
+        row = layout.encode_parts(
+            message.received_at, expires_at, place, message.source, encoded, blob
+        )
+        charge = layout.charge_of(len(encoded), len(message.source), place, len(blob or b""))
+        freed = sum([layout.charge_bytes(layout.decode_row(rows[gone])) for gone in leaving])
         if not self._fits(state, charge - freed):
             self.equivocations = known_equivocations  # the message may come again with room
             del self.evidence[known_equivocations:]
             return PutOutcome.FULL
         for gone in leaving:
             self._erase(state, slot, rows, gone)
-        self._write(slot + content, row, message.blob)
-        self._change(state)
+        if namespace not in self._changed:
+            self._change(state)
+        chosen = self._slice
+        if chosen is None or not chosen.first_ms <= expires_at < chosen.end_ms:
+            chosen = self._slice = self._slices.take(expires_at)
+        self._rows.add(chosen, slot, seq, content, encoded, row, charge, expires_at)
+        if place is BlobPlace.APART and blob is not None:
+            self._rows.add_blob(chosen, slot + content, header.blob_commitment, blob)
         rows[content] = row
-        self._added.append(content)
-        if header.seq >= state.latest:
+        if seq >= state.latest:
             _crown(state, rows, header)
-        state.hold(header.seq)
+        state.hold(seq)
         self._count(state, 1, charge)
-        self._first_expiry = min(self._first_expiry, expires_at)
-        self._first_time = min(self._first_time, header.timestamp)
+        self._first_time = min(self._first_time, timestamp)
         return PutOutcome.STORED
 
     def foresee(self, keys: Iterable[bytes]) -> None:
@@ -122,31 +142,35 @@ class Group:
         """
         wanted = sorted({key[: layout.SLOT_BYTES] for key in keys} - self._slots.keys())
         for first, last in _neighbours(wanted):
-            stored = self._database.scan(layout.HEADERS, wanted[first], layout.after(wanted[last]))
+            stored = self._slices.scan(layout.HEADERS, wanted[first], layout.after(wanted[last]))
             self._slots.update((slot, {}) for slot in wanted[first : last + 1])
             for key, value in stored:
                 rows = self._slots.get(key[: layout.SLOT_BYTES])
                 if rows is not None:
-                    rows[ContentId(key[layout.SLOT_BYTES :])] = layout.decode_row(value)
+                    rows[ContentId(key[layout.SLOT_BYTES :])] = value
 
     def forget(self, key: bytes) -> NamespaceId:
         """The message ``key`` is gone and nothing at or below it is expected any more."""
         namespace, seq = layout.split_slot(key)
         state = self._known(namespace)
         slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
-        rows = self._rows(state, slot, seq)
+        rows = self._slots.get(slot)
+        if rows is None:
+            rows = self._read(state, slot, seq)
         if content in rows:
             self._erase(state, slot, rows, content)
         state.raise_floor(seq)
         self._changed.add(namespace)
         return namespace
 
-    def set_aside(self, expires_at: bytes, key: bytes) -> None:
-        """The message ``key`` is past its time and waits for the archive (J8)."""
-        self._batch.delete(layout.EXPIRIES, expires_at + key)
-        self._batch.put(layout.HELD, key, b"")
+    def set_aside(self, where: Slice, key: bytes) -> bool:
+        """The message ``key`` is past its time and waits for the archive (J8); False: it did."""
+        if where.held and where.get(layout.HELD, key) is not None:
+            return False
+        self._rows.hold(where, key)
         self._held += 1
         self._holding.add(layout.split_slot(key)[0])
+        return True
 
     def is_unread(self, key: bytes) -> bool:
         """Return True when an archive reads the namespace of ``key`` and has not come so far."""
@@ -178,6 +202,48 @@ class Group:
             self._change(state)
         return True
 
+    def let_go(self, gone: Slice) -> int:
+        """A whole slice is gone, and its sums with it; return how many went unread (J8)."""
+        unread = 0
+        for namespace, share in gone.shares.items():
+            state = self._known(namespace)
+            unread += self.unread_in(gone, namespace)
+            last = share.last if share.exact else self._last_of(gone, namespace)
+            state.raise_floor(last)
+            state.messages -= share.messages
+            state.size_bytes -= share.size_bytes
+            self._changed.add(namespace)
+            if state.earliest <= last:
+                state.earliest = self._earliest_without(gone, state)
+        self._batch.delete(layout.META, layout.slice_key(gone.number))
+        self._messages -= gone.messages
+        self._size_bytes -= gone.size_bytes
+        self._held -= gone.held
+        self._rows.let_go(gone)
+        return unread
+
+    def may_drop(self, chosen: Slice, cutoff_ms: int) -> bool:
+        """Return True when a slice that is past its time may go as a whole.
+
+        Not while the archive has something to read in it that is not past the cut-off (J8).
+        """
+        if not any(self._is_behind(chosen, namespace) for namespace in chosen.shares):
+            return True
+        newest = chosen.table.last_key(b"", b"", layout.TIMES)
+        return newest is None or layout.read_u64(newest) <= cutoff_ms
+
+    def _is_behind(self, chosen: Slice, namespace: NamespaceId) -> bool:
+        watermark = self._ledger.watermark(self._known(namespace))
+        return watermark is not None and chosen.shares[namespace].last > watermark
+
+    def unread_in(self, chosen: Slice, namespace: NamespaceId) -> int:
+        """Return how many messages of a namespace in a slice the archive has not read (J8)."""
+        if not self._is_behind(chosen, namespace):
+            return 0
+        watermark = self._ledger.watermark(self._known(namespace)) or 0
+        start, stop = layout.slot_key(namespace, watermark + 1), layout.after(namespace)
+        return sum(1 for _ in chosen.table.keys(start, stop, layout.HEADERS))
+
     def commit(self) -> bool:
         """Everything decided is in the database and in the ledger; False when it was nothing.
 
@@ -185,11 +251,7 @@ class Group:
             StoreError: nothing has changed.
 
         """
-        for slot in self._thinned:
-            if not self._slots[slot]:
-                self._batch.delete(layout.SLOTS, self._written[slot][0])
-        for commitment in self._references.unneeded(self._database):
-            self._batch.delete(layout.BLOBS, commitment)
+        self._rows.finish(self._slots)
         changed = [self._states[namespace] for namespace in self._changed]
         for state in changed:
             if self._slots.get(layout.slot_key(state.namespace_id, state.earliest)) == {}:
@@ -201,12 +263,10 @@ class Group:
         with ledger.lock:
             self._database.write(self._batch)
             ledger.publish(changed, self._messages, self._size_bytes)
-            ledger.tree.xor_batch(self._added)
-            ledger.tree.xor_batch(self._removed, removed=True)
-        self._warm()
+            self._rows.publish(ledger.tree)
+        self._rows.warm(ledger.hot, self._slots)
         ledger.held += self._held
         ledger.holding |= self._holding
-        ledger.expiry_hint = min(ledger.expiry_hint, self._first_expiry)
         ledger.time_hint = min(ledger.time_hint, self._first_time)
         return True
 
@@ -214,15 +274,6 @@ class Group:
     def size_bytes(self) -> int:
         """Logical bytes of the store once the group is committed."""
         return self._ledger.size_bytes + self._size_bytes
-
-    def _warm(self) -> None:
-        """The hot cache has the slots of this group as they stand now."""
-        hot = self._ledger.hot
-        for slot, (name, row) in self._written.items():
-            if row and len(self._slots[slot]) == 1:
-                hot.keep(name, row)
-            else:
-                hot.drop(name)
 
     def _state(self, namespace: NamespaceId, parent: NamespaceId) -> NamespaceState:
         state = self._states.get(namespace)
@@ -273,22 +324,21 @@ class Group:
                 self._created += 1
                 self._batch.put(layout.LANES, state.parent + namespace, b"")
 
-    def _rows(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
-        rows = self._slots.get(slot)
-        if rows is None:
-            rows = {}
-            if state.holds(seq):
-                stored = self._database.scan(layout.HEADERS, slot, layout.after(slot))
-                for key, value in stored:
-                    rows[ContentId(key[layout.SLOT_BYTES :])] = layout.decode_row(value)
-            self._slots[slot] = rows
+    def _read(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
+        """Return the rows of a slot that the group has not touched yet."""
+        rows: SlotRows = {}
+        if state.holds(seq):
+            stored = self._slices.scan(layout.HEADERS, slot, layout.after(slot))
+            rows = {ContentId(key[layout.SLOT_BYTES :]): value for key, value in stored}
+        self._slots[slot] = rows
         return rows
 
     def _leaving(self, rows: SlotRows, header: MsgHeader, now_ms: int) -> list[ContentId]:
         """Return which contents the slot gives up for this one, perhaps this one itself (J11)."""
         sender = header.sender_pub_key
         candidates = [Candidate(header.content_id, sender)]
-        for content, row in rows.items():
+        for content, value in rows.items():
+            row = layout.decode_row(value)
             if row.expires_at > now_ms:
                 candidates.append(Candidate(content, row.sender))
                 if row.sender == sender:
@@ -297,20 +347,6 @@ class Group:
         kept = {candidate.content_id for candidate in settle(candidates)}
         return [content for content in (*rows, header.content_id) if content not in kept]
 
-    def _row(self, message: IncomingMessage, expires_at: int) -> MessageRow:
-        blob = message.blob or b""
-        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
-        return MessageRow(
-            message.received_at,
-            expires_at,
-            0,
-            place,
-            len(blob),
-            message.source,
-            message.header.encode(),
-            blob if place is BlobPlace.INLINE else b"",
-        )
-
     def _is_one_too_many(self, namespace: NamespaceId) -> bool:
         if namespace in self._ledger.states or namespace in self._changed:
             return False
@@ -318,20 +354,23 @@ class Group:
 
     def _fits(self, state: NamespaceState, growth: int) -> bool:
         """Return True when ``growth`` more bytes have room; else `shortage` says what lacks."""
-        account = self._account(state)
+        namespace = state.namespace_id
+        account = self._accounts.get(namespace) or self._account(state)
+        room = self._quota_room.get(account)
+        if room is None:
+            quotas = self._ledger.quotas
+            room = self._quota_room[account] = quotas.quota(account) - quotas.size_bytes(account)
         lack = None
-        if self._is_one_too_many(state.namespace_id):
+        if namespace not in self._changed and self._is_one_too_many(namespace):
             lack = Lack.NAMESPACES
         elif growth > 0:
-            quotas = self._ledger.quotas
-            quota = quotas.quota(account)
-            held = quotas.size_bytes(account) + self._growth.get(account, 0)
-            if growth > min(quota, self._config.max_storage_bytes):
-                lack = Lack.DENIED
-            elif held + growth > quota:
-                lack = Lack.ACCOUNT
-            elif self.size_bytes + growth > self._config.max_storage_bytes:
+            if self._growth.get(account, 0) + growth > room:
+                denied = growth > self._ledger.quotas.quota(account)
+                lack = Lack.DENIED if denied else Lack.ACCOUNT
+            elif self._size_bytes + growth > self._store_room:
                 lack = Lack.STORE
+            if lack is not None and growth > self._config.max_storage_bytes:
+                lack = Lack.DENIED
         self.shortage = None if lack is None else Shortage(lack, account)
         return lack is None
 
@@ -340,7 +379,7 @@ class Group:
     ) -> None:
         """Add the blob that was missing, when the message brings it and there is room."""
         content = message.header.content_id
-        held = rows[content]
+        held = layout.decode_row(rows[content])
         blob = message.blob
         if held.place is not BlobPlace.ABSENT or not blob:
             return
@@ -353,53 +392,51 @@ class Group:
         growth = layout.charge_bytes(row) - layout.charge_bytes(held)
         if not self._fits(state, growth):
             return
-        rows[content] = row
-        self._write(key, row, blob)
+        where = self._slices.of(row.expires_at)
+        rows[content] = layout.encode_row(row)
+        self._rows.replace(where, key, row, rows[content], growth)
+        if place is BlobPlace.APART:
+            self._rows.add_blob(where, key, row.commitment, blob)
         self._change(state)
         self._count(state, 0, growth)
-
-    def _write(self, key: bytes, row: MessageRow, blob: bytes | None) -> None:
-        rows = layout.index_rows(key, row)
-        value = layout.encode_row(row)
-        self._written[key[: layout.SLOT_BYTES]] = (rows[layout.SLOTS_ROW][1], value)
-        rows.append((layout.HEADERS, key, value))
-        self._batch.put_rows(rows)
-        if row.place is BlobPlace.APART and blob is not None:
-            self._batch.put(layout.BLOBS, row.commitment, blob)
-            self._references.add(key, row)
 
     def _erase(
         self, state: NamespaceState, slot: bytes, rows: SlotRows, content: ContentId
     ) -> None:
-        key, row = slot + content, rows.pop(content)
-        index = layout.index_rows(key, row)
-        name = index.pop(layout.SLOTS_ROW)[1]  # its row is shared by the slot's candidates
-        index.append((layout.HEADERS, key, b""))
-        self._batch.delete_rows(index)
-        self._written.setdefault(slot, (name, b""))
-        holding = state.namespace_id in self._ledger.holding
-        if holding and self._database.get(layout.HELD, key) is not None:
-            self._batch.delete(layout.HELD, key)
-            self._held -= 1
-        self._removed.append(content)
-        self._references.remove(key, row)
-        self._thinned.add(slot)
-        self._count(state, -1, -layout.charge_bytes(row))
+        row = layout.decode_row(rows.pop(content))
+        where = self._slices.of(row.expires_at)
+        charge = layout.charge_bytes(row)
+        self._held -= self._rows.remove(where, slot, content, row, charge)
+        self._count(state, -1, -charge)
 
     def _count(self, state: NamespaceState, messages: int, size_bytes: int) -> None:
         state.messages += messages
         state.size_bytes += size_bytes
         self._messages += messages
         self._size_bytes += size_bytes
-        account = self._account(state)
+        account = self._accounts.get(state.namespace_id) or self._account(state)
         self._growth[account] = self._growth.get(account, 0) + size_bytes
 
     def _next_earliest(self, state: NamespaceState) -> int:
         start = layout.slot_key(state.namespace_id, state.earliest)
-        for key in self._database.keys(layout.HEADERS, start, layout.after(state.namespace_id)):
+        for key in self._slices.keys(layout.HEADERS, start, layout.after(state.namespace_id)):
             if self._slots.get(key[: layout.SLOT_BYTES]) != {}:
                 return layout.split_slot(key)[1]
         return 0
+
+    def _last_of(self, chosen: Slice, namespace: NamespaceId) -> int:
+        key = chosen.table.last_key(namespace, layout.after(namespace), layout.HEADERS)
+        return 0 if key is None else layout.split_slot(key)[1]
+
+    def _earliest_without(self, gone: Slice, state: NamespaceState) -> int:
+        namespace, end = state.namespace_id, layout.after(state.namespace_id)
+        sources = (
+            each.table.keys(layout.slot_key(namespace, share.first), end, layout.HEADERS)
+            for each, share in self._slices.share(namespace)
+            if each is not gone
+        )
+        first = [next(keys, b"") for keys in sources]
+        return min((layout.split_slot(key)[1] for key in first if key), default=0)
 
 
 def _neighbours(slots: list[bytes]) -> Iterator[tuple[int, int]]:
@@ -417,7 +454,8 @@ def _neighbours(slots: list[bytes]) -> Iterator[tuple[int, int]]:
 
 def _crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:
     """The head shows the lowest content of its slot; ``header`` is the newest one there."""
-    best = min(rows)
-    crowned = header if best == header.content_id else MsgHeader.decode(rows[best].header)
+    crowned = header
+    if len(rows) > 1 and (best := min(rows)) != header.content_id:
+        crowned = MsgHeader.decode(layout.decode_row(rows[best]).header)
     state.latest_hash = crowned.header_hash
     state.latest_timestamp = crowned.timestamp

@@ -35,13 +35,15 @@ _RATE_STEP_MS: Final = 30_000
 class HotCache:
     """Rows of uncontended slots by message id."""
 
-    __slots__ = ("_messages_max", "_rows", "_size_max", "_ttl_ms", "size_bytes")
+    __slots__ = ("_first_expiry", "_messages_max", "_rows", "_size_max", "_ttl_ms", "size_bytes")
 
     def __init__(self, config: RelayStoreConfig) -> None:
         self._messages_max = config.hot_messages_max
         self._size_max = config.hot_bytes_max
         self._ttl_ms = config.hot_ttl_ms
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()
+        self._first_expiry = 2**64
+        """No row expires earlier."""
         self.size_bytes = 0
         """Bytes of all entries, their own cost included."""
 
@@ -59,6 +61,7 @@ class HotCache:
         """The slot holds one message, ``row`` as it is on disk; the oldest entries make room."""
         self.drop(message_id)
         self._rows[message_id] = row
+        self._first_expiry = min(self._first_expiry, layout.expires_at_of(row))
         self.size_bytes += ENTRY_BYTES + len(row)
         while len(self._rows) > self._messages_max or self.size_bytes > self._size_max:
             self._drop_oldest()
@@ -68,6 +71,18 @@ class HotCache:
         row = self._rows.pop(message_id, None)
         if row is not None:
             self.size_bytes -= ENTRY_BYTES + len(row)
+
+    def drop_expiring(self, first_ms: int, end_ms: int) -> None:
+        """No slot is here whose message expires from ``first_ms`` to below ``end_ms``."""
+        if self._first_expiry >= end_ms:
+            return
+        expiries = {name: layout.expires_at_of(row) for name, row in self._rows.items()}
+        for name, expires_at in expiries.items():
+            if first_ms <= expires_at < end_ms:
+                self.drop(name)
+        self._first_expiry = min(
+            (each for each in expiries.values() if each >= end_ms), default=2**64
+        )
 
     def forget_old(self, now_ms: int) -> None:
         """The oldest entries are younger than hot_ttl_ms."""

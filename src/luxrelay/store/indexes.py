@@ -1,7 +1,7 @@
 """Reading across namespaces: by time, and by sender.
 
-A page follows the index, reads each message by its key, and is bounded like every page in messages,
-bytes and rows looked at. Its cursor is a position in the index, so it stays right when messages
+A page follows the time index and reads each message by its key, or reads the namespaces in which the
+sender has messages; it is bounded like every page in messages, bytes and rows looked at. Its cursor is a position in that order, so it stays right when messages
 come and go; a message that goes while the page is read is passed over.
 
 Source: LP-6421 §4.2; decisions P6, P7, P8, P14, P18, P19, P38; 21-34, 21-35.
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from luxrelay.bus import constants as c
+from luxrelay.bus import sender_address
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.layout import MessageRow
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.query import PageBounds, PageScan, take_message
-from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slices
 
 TIME_CURSOR_BYTES: Final = 8 + layout.MESSAGE_KEY_BYTES
 """Timestamp and message key of the last message seen."""
@@ -96,7 +98,7 @@ class IndexPage:
 
 
 def read_by_time(
-    database: Database, config: RelayStoreConfig, query: TimeQuery, now_ms: int
+    slices: Slices, config: RelayStoreConfig, query: TimeQuery, now_ms: int
 ) -> IndexPage:
     """Return one page of ``query``.
 
@@ -107,12 +109,16 @@ def read_by_time(
     start = query.cursor + b"\x00" if query.cursor else layout.u64(query.from_time)
     bounded = 0 < query.to_time < c.MAX_U64  # one more would not fit into 8 bytes (P7)
     stop = layout.u64(query.to_time + 1) if bounded else b""
-    index = database.keys(layout.TIMES, start, stop)
-    return _read(database, config, query, index, now_ms)
+
+    def rows() -> Iterator[tuple[bytes, bytes | None]]:
+        for key in slices.keys(layout.TIMES, start, stop):
+            yield key, slices.get(layout.HEADERS, key[8:])
+
+    return _read(slices, config, query, rows(), now_ms)
 
 
 def read_by_sender(
-    database: Database, config: RelayStoreConfig, query: SenderQuery, now_ms: int
+    slices: Slices, config: RelayStoreConfig, query: SenderQuery, now_ms: int
 ) -> IndexPage:
     """Return one page of ``query``.
 
@@ -120,41 +126,54 @@ def read_by_sender(
         StoreError: ``store.io`` or ``store.corrupt``.
 
     """
-    start = query.sender + query.cursor + (b"\x00" if query.cursor else b"")
-    index = database.keys(layout.SENDERS, start, layout.after(query.sender))
-    return _read(database, config, query, index, now_ms)
+
+    def rows() -> Iterator[tuple[bytes, bytes | None]]:
+        for namespace in _namespaces_of(slices, query):
+            start = max(namespace, query.cursor + b"\x00" if query.cursor else b"")
+            yield from slices.scan(layout.HEADERS, start, layout.after(namespace))
+
+    return _read(slices, config, query, rows(), now_ms)
+
+
+def _namespaces_of(slices: Slices, query: SenderQuery) -> list[bytes]:
+    """Return the namespaces in which a sender has messages, from the cursor's on, in order."""
+    end, skip = layout.after(query.sender), len(query.sender)
+    found = {key[skip:] for key in slices.keys(layout.SENDERS, query.sender, end)}
+    return sorted(name for name in found if name >= query.cursor[: c.NAMESPACE_BYTES])
 
 
 def _read(
-    database: Database,
+    slices: Slices,
     config: RelayStoreConfig,
     query: TimeQuery | SenderQuery,
-    index: Iterator[bytes],
+    rows: Iterator[tuple[bytes, bytes | None]],
     now_ms: int,
 ) -> IndexPage:
+    """Read ``rows``: positions, each the cursor of a page that ends there, and header rows."""
     bounds = PageBounds.of(config, query.limit, query.max_bytes)
     scan = PageScan()
-    for index_key in index:
+    for position, value in rows:
         if scan.rows == bounds.rows:
             scan.more = True
             break
         scan.rows += 1
-        value = database.get(layout.HEADERS, index_key[-layout.MESSAGE_KEY_BYTES :])
         row = None if value is None else layout.decode_row(value)
-        wanted = row is not None and row.expires_at > now_ms and _admits(query, row.timestamp)
-        if wanted and row is not None and not take_message(database, scan, bounds, row):
+        wanted = row is not None and row.expires_at > now_ms and _admits(query, row)
+        if wanted and row is not None and not take_message(slices, scan, bounds, row):
             scan.more = True
             break
-        scan.last_key = index_key
-    prefix = 0 if isinstance(query, TimeQuery) else c.ADDRESS_BYTES
+        scan.last_key = position
     return IndexPage(
         messages=scan.messages,
         has_more=scan.more,
-        next_cursor=scan.last_key[prefix:] if scan.more else b"",
+        next_cursor=scan.last_key if scan.more else b"",
     )
 
 
-def _admits(query: TimeQuery | SenderQuery, timestamp: int) -> bool:
+def _admits(query: TimeQuery | SenderQuery, row: MessageRow) -> bool:
+    if isinstance(query, SenderQuery) and sender_address(row.sender) != query.sender:
+        return False
+    timestamp = row.timestamp
     return query.from_time <= timestamp and (not query.to_time or timestamp <= query.to_time)
 
 

@@ -1,37 +1,53 @@
-"""Bytes on disk: column families, keys, values, layout version. Pure.
+"""Bytes on disk: tables, kinds of rows, keys, values, layout version. Pure.
 
 A message is named by its *message key*: namespace (20) ‖ sequence (8) ‖ content id (32), numbers
 big-endian, so that keys sort as the tuples do. An index row is a prefix followed by a message key.
 
+A *slice* holds whole messages: every row of each message that expires within a span of time, in one
+table of its own, so that forgetting them all is dropping the table (`luxrelay.store.slices`). There
+the first byte of a key says which kind of row it is:
+
+====  ============  ==================================  ============================================
+kind                key                                 value
+====  ============  ==================================  ============================================
+h     headers       message key                         `MessageRow`
+t     times         timestamp (8) ‖ message key         expires_at (8)
+c     contents      content id (32)                     namespace ‖ sequence ‖ timestamp (8)
+                                                        ‖ expires_at (8)
+m     slots         message id (32)                     namespace ‖ sequence
+r     references    blob commitment (32) ‖ message key  where the blob is: `BlobPlace`
+b     blobs         blob commitment (32)                the blob, when not in the header row
+a     held          message key                         empty; expired, and the archive has not read
+                                                        it (J8)
+s     senders       sender address (20) ‖ namespace     number of the sender's messages there
+                    (20)
+n     shares        namespace (20)                      `Share`: what of it is in this slice
+====  ============  ==================================  ============================================
+
+Beside the slices:
+
 ====================  =====================================  =================================
-family                key                                    value
+table                 key                                    value
 ====================  =====================================  =================================
-headers               message key                            `MessageRow`
-times                 timestamp (8) ‖ message key            empty
-expiries              expires_at (8) ‖ message key           empty
-senders               sender address (20) ‖ message key      empty
-slots                 message id (32)                        namespace ‖ sequence
-contents              content id (32)                        namespace ‖ sequence ‖ timestamp (8)
-                                                             ‖ expires_at (8)
-held                  message key                            empty; instead of an ``expiries`` row
-                                                             while the archive has not read it (J8)
-references            blob commitment (32) ‖ message key     where the blob is: `BlobPlace`
-blobs                 blob commitment (32)                   the blob, when not in the header row
 namespaces            namespace (20)                         `NamespaceState` without its runs
 lanes                 parent (20) ‖ namespace (20)           empty; a parent is its own first lane
 default               ``layout``                             version, u32
+                      ``slice/`` ‖ number, u32               its first and end expiry (8 each)
 ====================  =====================================  =================================
 
 *Deviations*: the message key carries the whole content id, where P5 has an 8-byte prefix of the
 digest: two contents of one slot that share 8 bytes cost 2^32 hashes, and one would overwrite the
 other. The ``contents`` value has the times, so that a bucket of the Merkle tree is filtered by
 cut-off without a second lookup. A blob's reference count is its number of reference rows, so no row
-is read to be changed.
+is read to be changed; a large blob that messages of two slices share is in both. There is no expiry
+index: the slices are one, and within a slice the ``times`` rows say when a message goes. A sender
+has one row a namespace and slice, not one a message: whoever asks for a sender then reads those
+namespaces.
 
 *What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.upgrade`,
-`luxrelay.store.audit`.
+`luxrelay.store.audit`, `luxrelay.store.repair`.
 
-Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8.
+Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8; store-notes 1.
 """
 
 from __future__ import annotations
@@ -41,44 +57,33 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from luxrelay.bus import NamespaceId, message_id, sender_address
+from luxrelay.bus import MessageId, NamespaceId, message_id, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.bus.structure import KEY_START
 from luxrelay.errors import StoreError
 from luxrelay.store.namespaces import NamespaceState
 
-LAYOUT_VERSION: Final = 2
+LAYOUT_VERSION: Final = 3
 
-HEADERS: Final = "headers"
-TIMES: Final = "times"
-EXPIRIES: Final = "expiries"
-SENDERS: Final = "senders"
-SLOTS: Final = "slots"
-CONTENTS: Final = "contents"
-HELD: Final = "held"
-REFERENCES: Final = "references"
-BLOBS: Final = "blobs"
 NAMESPACES: Final = "namespaces"
 LANES: Final = "lanes"
 META: Final = "default"
+FAMILIES: Final = (NAMESPACES, LANES, META)
+"""The tables beside the slices."""
 
-FAMILIES: Final = (
-    HEADERS,
-    TIMES,
-    EXPIRIES,
-    SENDERS,
-    SLOTS,
-    CONTENTS,
-    HELD,
-    REFERENCES,
-    BLOBS,
-    NAMESPACES,
-    LANES,
-    META,
-)
-POINT_FAMILIES: Final = frozenset({SLOTS, CONTENTS, BLOBS})
-"""Families read by whole keys only: a Bloom filter pays."""
+HEADERS: Final = b"h"
+TIMES: Final = b"t"
+CONTENTS: Final = b"c"
+SLOTS: Final = b"m"
+REFERENCES: Final = b"r"
+BLOBS: Final = b"b"
+HELD: Final = b"a"
+SENDERS: Final = b"s"
+SHARES: Final = b"n"
+KINDS: Final = (HEADERS, TIMES, CONTENTS, SLOTS, REFERENCES, BLOBS, HELD, SENDERS, SHARES)
+
 VERSION_KEY: Final = b"layout"
+SLICE_PREFIX: Final = b"slice/"
 
 SLOT_BYTES: Final = c.NAMESPACE_BYTES + 8
 MESSAGE_KEY_BYTES: Final = SLOT_BYTES + c.HASH_BYTES
@@ -91,7 +96,8 @@ _ROW: Final = Struct(">QQBBIBH")
 _STATE: Final = Struct(">20sQQQQQ32sQQQBQ")
 STATE_BYTES: Final = _STATE.size
 _CONTENT: Final = Struct(">28sQQ")
-CONTENT_VALUE_BYTES: Final = _CONTENT.size
+_SHARE: Final = Struct(">QQQQB")
+_SPAN: Final = Struct(">QQ")
 
 
 class BlobPlace(IntEnum):
@@ -138,8 +144,22 @@ class MessageRow(NamedTuple):
         return commitment_of(self.header)
 
 
-IndexRow = tuple[str, bytes, bytes]
-"""One row beside a ``headers`` row: family, key, value."""
+IndexRow = tuple[bytes, bytes, bytes]
+"""One row beside a ``headers`` row: kind, key, value."""
+
+
+class Share(NamedTuple):
+    """What a slice holds of a namespace."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    """Logical bytes."""
+    first: int = 0
+    """No message of the namespace in the slice has a lower sequence."""
+    last: int = 0
+    """None has a higher one."""
+    exact: bool = True
+    """Whether ``last`` is held still: a message may have gone since."""
 
 
 def slot_key(namespace: bytes, seq: int) -> bytes:
@@ -213,6 +233,26 @@ def encode_row(row: MessageRow) -> bytes:
     return b"".join((fixed, row.source, row.header, row.inline_blob))
 
 
+def encode_parts(
+    received_at: int,
+    expires_at: int,
+    place: BlobPlace,
+    source: bytes,
+    header: bytes,
+    blob: bytes | None,
+) -> bytes:
+    """Return the value of a new ``headers`` row, whose blob has come or not."""
+    fixed = _ROW.pack(received_at, expires_at, 0, place, len(blob or b""), len(source), len(header))
+    if place == BlobPlace.INLINE and blob is not None:
+        return b"".join((fixed, source, header, blob))
+    return b"".join((fixed, source, header))
+
+
+def expires_at_of(value: bytes) -> int:
+    """Return expires_at of an encoded ``headers`` row."""
+    return read_u64(value[8:16])
+
+
 def decode_row(value: bytes) -> MessageRow:
     """Return the row that ``value`` encodes.
 
@@ -244,47 +284,47 @@ def decode_row(value: bytes) -> MessageRow:
     return row
 
 
-SLOTS_ROW: Final = 3
-"""Where in `index_rows` the row of the slot stands; its key is the message id."""
-
-
 def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
-    """Return every row that stands beside the ``headers`` row of ``key``, save the blob itself.
+    """Return every row that stands for the message ``key`` alone, save its header row and blob.
 
-    Writing, deleting and the orphan scan all use this one list (P9).
-
-    Raises:
-        BusArgumentError: the sender's key has no address rule.
-
+    Writing, deleting and the orphan scan all use this one list (P9). The slot's row and the
+    sender's are shared with others.
     """
-    slot = key[:SLOT_BYTES]
     header = row.header
+    expires_at = _U64.pack(row.expires_at)
+    timestamp = header[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT]
     rows: list[IndexRow] = [
-        (TIMES, header[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT] + key, b""),
-        (EXPIRIES, _U64.pack(row.expires_at) + key, b""),
-        (SENDERS, sender_address(sender_of(header)) + key, b""),
-        (SLOTS, message_id(*_SLOT.unpack(slot)), slot),
-        (
-            CONTENTS,
-            key[SLOT_BYTES:],
-            slot + header[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT] + _U64.pack(row.expires_at),
-        ),
+        (TIMES, timestamp + key, expires_at),
+        (CONTENTS, key[SLOT_BYTES:], key[:SLOT_BYTES] + timestamp + expires_at),
     ]
     if row.place:
         rows.append((REFERENCES, commitment_of(header) + key, _REFERENCE_VALUES[row.place]))
     return rows
 
 
+def slot_name(slot: bytes) -> MessageId:
+    """Return the message id of a slot: the key of its row."""
+    return message_id(*_SLOT.unpack(slot))
+
+
+def sender_key(header: bytes) -> bytes:
+    """Return the key of the row of a header's sender and namespace.
+
+    Raises:
+        BusArgumentError: the sender's key has no address rule.
+
+    """
+    return sender_address(sender_of(header)) + header[c.OFFSET_NAMESPACE : c.OFFSET_SEQ]
+
+
 _INDEX_BYTES: Final = (
-    MESSAGE_KEY_BYTES
-    + _ROW.size
-    + (8 + MESSAGE_KEY_BYTES) * 2
-    + c.ADDRESS_BYTES
-    + MESSAGE_KEY_BYTES
-    + (c.HASH_BYTES + SLOT_BYTES) * 2
-    + 16
+    (MESSAGE_KEY_BYTES + _ROW.size)
+    + (8 + MESSAGE_KEY_BYTES + 8)
+    + (c.HASH_BYTES + SLOT_BYTES + 16)
+    + (c.HASH_BYTES + SLOT_BYTES)
+    + 4
 )
-_REFERENCE_BYTES: Final = c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
+_REFERENCE_BYTES: Final = 1 + c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
 INDEX_BYTES: Final = _INDEX_BYTES + _REFERENCE_BYTES
 """What a message with a blob costs beyond its header, source and blob (P31)."""
 
@@ -295,8 +335,13 @@ def charge_bytes(row: MessageRow) -> int:
     A shared blob counts for each message that refers to it, so that the sum does not depend on
     the order of arrival and can be taken from the ``headers`` rows alone.
     """
-    reference = _REFERENCE_BYTES if row.place else 0
-    return _INDEX_BYTES + reference + len(row.header) + len(row.source) + row.blob_len
+    return charge_of(len(row.header), len(row.source), row.place, row.blob_len)
+
+
+def charge_of(header_len: int, source_len: int, place: BlobPlace, blob_len: int) -> int:
+    """Return the logical bytes of a message with parts of these lengths."""
+    reference = _REFERENCE_BYTES if place else 0
+    return _INDEX_BYTES + reference + header_len + source_len + blob_len
 
 
 def decode_content(value: bytes) -> tuple[bytes, int, int]:
@@ -367,6 +412,48 @@ def decode_state(key: bytes, value: bytes) -> NamespaceState:
         size_bytes=size,
         watermark=watermark if handed_off else None,
     )
+
+
+def encode_share(share: Share) -> bytes:
+    """Return the value of a ``shares`` row."""
+    return _SHARE.pack(*share)
+
+
+def decode_share(value: bytes) -> Share:
+    """Return the share that ``value`` encodes.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    if len(value) != _SHARE.size:
+        raise _corrupt("a shares row", value)
+    messages, size_bytes, first, last, exact = _SHARE.unpack(value)
+    return Share(messages, size_bytes, first, last, bool(exact))
+
+
+def slice_key(number: int) -> bytes:
+    """Return the key of a slice's own row."""
+    return SLICE_PREFIX + _U32.pack(number)
+
+
+def encode_span(first_ms: int, end_ms: int) -> bytes:
+    """Return the value of a slice's own row."""
+    return _SPAN.pack(first_ms, end_ms)
+
+
+def decode_span(key: bytes, value: bytes) -> tuple[int, int, int]:
+    """Return number, first expiry and end expiry of a slice's own row.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
+    if len(key) != len(SLICE_PREFIX) + _U32.size or len(value) != _SPAN.size:
+        raise _corrupt("a slice's row", value)
+    number: int = _U32.unpack_from(key, len(SLICE_PREFIX))[0]
+    first_ms, end_ms = _SPAN.unpack(value)
+    return number, first_ms, end_ms
 
 
 def encode_version(version: int = LAYOUT_VERSION) -> bytes:

@@ -22,6 +22,7 @@ from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.namespaces import NamespaceHead, NamespaceState
 from luxrelay.store.quota import QuotaBook
 from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slices
 
 
 class Ledger:
@@ -29,7 +30,6 @@ class Ledger:
 
     __slots__ = (
         "_hashing",
-        "expiry_hint",
         "held",
         "holding",
         "hot",
@@ -37,19 +37,20 @@ class Ledger:
         "messages",
         "quotas",
         "size_bytes",
+        "slices",
         "states",
         "time_hint",
         "tree",
     )
 
-    def __init__(self, config: RelayStoreConfig | None = None) -> None:
+    def __init__(self, slices: Slices, config: RelayStoreConfig | None = None) -> None:
+        self.slices = slices
+        """The messages."""
         self.states: dict[NamespaceId, NamespaceState] = {}
         self.messages = 0
         self.size_bytes = 0
-        self.expiry_hint = 0
-        """No message expires earlier; saves the deletion cycle the walk over its own tombstones."""
         self.time_hint = 0
-        """No message has an earlier timestamp; the same for eviction."""
+        """No message has an earlier timestamp; spares eviction the walk over its own tombstones."""
         config = config or RelayStoreConfig()
         self.hot = HotCache(config)
         """The newest slots."""
@@ -66,23 +67,32 @@ class Ledger:
         self._hashing = threading.Lock()
 
     @classmethod
-    def load(cls, database: Database, config: RelayStoreConfig | None = None) -> Ledger:
+    def load(
+        cls,
+        database: Database,
+        config: RelayStoreConfig | None = None,
+        *,
+        read_only: bool = False,
+    ) -> Ledger:
         """Return the ledger of ``database``: counters as stored, runs found again from the rows.
 
         Raises:
             StoreError: ``store.corrupt`` or ``store.io``.
 
         """
-        ledger = cls(config)
+        config = config or RelayStoreConfig()
+        ledger = cls(Slices.load(database, config, read_only=read_only), config)
         for key, value in database.scan(layout.NAMESPACES, b"", b""):
             state = layout.decode_state(key, value)
             if state.latest > state.contiguous:
-                _find_runs(database, state)
+                _find_runs(ledger.slices, state)
             ledger.publish([state], state.messages, state.size_bytes)
-        for key in database.keys(layout.HELD, b"", b""):
-            ledger.held += 1
-            ledger.holding.add(layout.split_slot(key)[0])
-        ledger.tree = MerkleTree(database.keys(layout.CONTENTS, b"", b""))
+        for each in ledger.slices.live:
+            ledger.held += each.held
+            if each.held:
+                held = each.table.keys(b"", b"", layout.HELD)
+                ledger.holding.update(layout.split_slot(key)[0] for key in held)
+            ledger.tree.add(each.tree)
         return ledger
 
     def watermark(self, state: NamespaceState) -> int | None:
@@ -149,7 +159,7 @@ def read_heads(
     return heads, b""
 
 
-def _find_runs(database: Database, state: NamespaceState) -> None:
+def _find_runs(slices: Slices, state: NamespaceState) -> None:
     start = layout.slot_key(state.namespace_id, state.contiguous + 1)
-    for key in database.keys(layout.HEADERS, start, layout.after(state.namespace_id)):
+    for key in slices.keys(layout.HEADERS, start, layout.after(state.namespace_id)):
         state.runs.add(layout.split_slot(key)[1])

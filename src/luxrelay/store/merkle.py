@@ -135,6 +135,20 @@ class MerkleTree:
         change.at(cells, first_word + len(_XOR_WORDS), np.uint64(1))
         self._dirty[node] = True
 
+    def subtract(self, other: MerkleTree) -> None:
+        """Hold none of the ids that ``other`` holds; all of them are held here."""
+        ids = len(_XOR_WORDS)
+        np.bitwise_xor(self._table[:, :ids], other._table[:, :ids], out=self._table[:, :ids])
+        self._dirty |= (other._table[:, ids].reshape(NODES, _PER_NODE) != 0).any(axis=1)
+        self._table[:, ids] -= other._table[:, ids]
+
+    def add(self, other: MerkleTree) -> None:
+        """Hold the ids that ``other`` holds as well; none of them is held here."""
+        ids = len(_XOR_WORDS)
+        np.bitwise_xor(self._table[:, :ids], other._table[:, :ids], out=self._table[:, :ids])
+        self._dirty |= (other._table[:, ids].reshape(NODES, _PER_NODE) != 0).any(axis=1)
+        self._table[:, ids] += other._table[:, ids]
+
     def __len__(self) -> int:
         """How many ids are held."""
         return int(self._table[:, len(_XOR_WORDS)].sum())

@@ -31,7 +31,7 @@ def open_for_writing(path: Path, config: RelayStoreConfig) -> tuple[Folder, Data
     try:
         database = _open(folder, config, read_only=False)
         try:
-            bring_up_to_date(folder, database)
+            bring_up_to_date(folder, database, config)
         except BaseException:
             database.close()
             raise
@@ -61,7 +61,6 @@ def _open(folder: Folder, config: RelayStoreConfig, *, read_only: bool) -> Datab
     return Database.open(
         folder.database,
         layout.FAMILIES,
-        point_families=layout.POINT_FAMILIES,
         write_buffer_bytes=config.write_buffer_bytes,
         block_cache_bytes=config.block_cache_bytes,
         read_only=read_only,

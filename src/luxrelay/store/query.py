@@ -23,7 +23,7 @@ from luxrelay.store.hot import HotCache
 from luxrelay.store.layout import MessageRow
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
-from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slices
 
 CURSOR_BYTES: Final = 8 + c.HASH_BYTES
 """Sequence and content id of the last message seen."""
@@ -129,7 +129,7 @@ class PageScan:
 
 
 def read_page(
-    database: Database,
+    slices: Slices,
     state: NamespaceState | None,
     config: RelayStoreConfig,
     query: NamespaceQuery,
@@ -151,7 +151,7 @@ def read_page(
         earliest = 0
         scan = PageScan()
     else:
-        scan = _scan(database, query, bounds, _start_key(query, state), now_ms)
+        scan = _scan(slices, query, bounds, _start_key(query, state), now_ms)
         earliest = state.earliest
         if began < earliest:
             # Reading from the beginning shows whether the rows there are still served.
@@ -176,13 +176,13 @@ def _start_key(query: NamespaceQuery, state: NamespaceState) -> bytes:
 
 
 def _scan(
-    database: Database, query: NamespaceQuery, bounds: PageBounds, start: bytes, now_ms: int
+    slices: Slices, query: NamespaceQuery, bounds: PageBounds, start: bytes, now_ms: int
 ) -> PageScan:
     scan = PageScan()
     timed = bool(query.from_time or query.to_time)
     last = query.to_seq
     prefix = layout.slot_key(query.namespace_id, last) if last else query.namespace_id
-    for key, value in database.scan(layout.HEADERS, start, layout.after(prefix)):
+    for key, value in slices.scan(layout.HEADERS, start, layout.after(prefix)):
         if scan.rows == bounds.rows:
             scan.more = True
             break
@@ -193,14 +193,14 @@ def _scan(
             if not timed or query.admits(row.timestamp):
                 if bounds.skip:
                     bounds.skip -= 1
-                elif not take_message(database, scan, bounds, row):
+                elif not take_message(slices, scan, bounds, row):
                     scan.more = True
                     break
         scan.last_key = key
     return scan
 
 
-def take_message(database: Database, scan: PageScan, bounds: PageBounds, row: MessageRow) -> bool:
+def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: MessageRow) -> bool:
     """Add the message of ``row``; False when the page has no room for it."""
     size = len(row.header) + row.blob_len
     if len(scan.messages) == bounds.messages:
@@ -208,7 +208,7 @@ def take_message(database: Database, scan: PageScan, bounds: PageBounds, row: Me
     if scan.messages and scan.size_bytes + size > bounds.bytes:
         return False
     try:
-        scan.messages.append(stored_message(row, blobs.blob_of(database, row)))
+        scan.messages.append(stored_message(row, blobs.blob_of(slices, row)))
         scan.size_bytes += size
     except KeyError:
         pass  # deleted since this scan began; the page is as if it had begun later
@@ -227,7 +227,7 @@ class IdAnswer(NamedTuple):
 
 
 def read_messages(
-    database: Database,
+    slices: Slices,
     hot: HotCache,
     config: RelayStoreConfig,
     ids: Sequence[MessageId],
@@ -255,11 +255,11 @@ def read_messages(
         row = hot.get(wanted, now_ms)
         if row is None:
             misses += 1
-            rows = _slot_rows(database, wanted)
+            rows = _slot_rows(slices, wanted)
         else:
             hits += 1
             rows = (layout.decode_row(row),)
-        messages = _served(database, rows, now_ms)
+        messages = _served(slices, rows, now_ms)
         charge = sum(len(each.header_bytes) + len(each.blob or b"") for each in messages)
         if found and size + charge > config.page_bytes_max:
             break
@@ -270,19 +270,19 @@ def read_messages(
     return IdAnswer(found, missing, hits, misses)
 
 
-def _slot_rows(database: Database, wanted: MessageId) -> Iterator[MessageRow]:
-    slot = database.get(layout.SLOTS, wanted)
+def _slot_rows(slices: Slices, wanted: MessageId) -> Iterator[MessageRow]:
+    slot = slices.get(layout.SLOTS, wanted)
     if slot is not None:
-        for _, value in database.scan(layout.HEADERS, slot, layout.after(slot)):
+        for _, value in slices.scan(layout.HEADERS, slot, layout.after(slot)):
             yield layout.decode_row(value)
 
 
-def _served(database: Database, rows: Iterable[MessageRow], now_ms: int) -> list[StoredMessage]:
+def _served(slices: Slices, rows: Iterable[MessageRow], now_ms: int) -> list[StoredMessage]:
     messages: list[StoredMessage] = []
     for row in rows:
         if row.expires_at > now_ms:
             try:
-                messages.append(stored_message(row, blobs.blob_of(database, row)))
+                messages.append(stored_message(row, blobs.blob_of(slices, row)))
             except KeyError:
                 continue  # deleted since the slot was read
     return messages

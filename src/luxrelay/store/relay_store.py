@@ -67,7 +67,7 @@ class RelayStore:
         self._folder = folder
         self._database = database
         self._opened_at = now_ms
-        self._ledger = Ledger.load(database, config)
+        self._ledger = Ledger.load(database, config, read_only=read_only)
         self._durable = Durable(database, config.durability, config.group_interval_ms / 1000)
         self._writer = Writer(database, self._ledger, config, self._durable)
         self.documents = Documents(database)
@@ -199,7 +199,7 @@ class RelayStore:
         require_ms("now_ms", now_ms)
         with self._gate.passage():
             state = self._ledger.states.get(query.namespace_id)
-            return read_page(self._database, state, self.config, query, now_ms)
+            return read_page(self._ledger.slices, state, self.config, query, now_ms)
 
     def query_time(self, query: TimeQuery, now_ms: int) -> IndexPage:
         """Return one page of all namespaces, ascending by timestamp.
@@ -208,7 +208,7 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return read_by_time(self._database, self.config, query, now_ms)
+            return read_by_time(self._ledger.slices, self.config, query, now_ms)
 
     def query_sender(self, query: SenderQuery, now_ms: int) -> IndexPage:
         """Return one page of a sender's messages, ascending by namespace and sequence.
@@ -217,7 +217,7 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return read_by_sender(self._database, self.config, query, now_ms)
+            return read_by_sender(self._ledger.slices, self.config, query, now_ms)
 
     def get_messages(
         self, ids: Sequence[MessageId], now_ms: int
@@ -235,7 +235,7 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            answer = read_messages(self._database, self._ledger.hot, self.config, ids, now_ms)
+            answer = read_messages(self._ledger.slices, self._ledger.hot, self.config, ids, now_ms)
         with self._rate_lock:
             self._rate.count(answer.hits, answer.misses, now_ms)
         return answer.found, answer.missing
@@ -253,12 +253,12 @@ class RelayStore:
         if len(commitment) != c.HASH_BYTES:
             raise StoreArgumentError("a commitment has 32 bytes", where="get_blob")
         with self._gate.passage():
-            return read_blob(self._database, commitment, now_ms)
+            return read_blob(self._ledger.slices, commitment, now_ms)
 
     def has(self, content_id: ContentId) -> bool:
         """Return True when a message with this content is held (J11)."""
         with self._gate.passage():
-            return self._database.get(layout.CONTENTS, content_id) is not None
+            return self._ledger.slices.get(layout.CONTENTS, content_id) is not None
 
     def get_contents(
         self, content_ids: Sequence[ContentId], now_ms: int
@@ -271,7 +271,7 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return read_contents(self._database, self.config, content_ids, now_ms)
+            return read_contents(self._ledger.slices, self.config, content_ids, now_ms)
 
     def stamps(
         self, namespaces: frozenset[NamespaceId] | None, from_ms: int, to_ms: int, limit: int
@@ -326,7 +326,7 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         with self._gate.passage():
-            return read_bucket_ids(self._database, self.config, query, now_ms)
+            return read_bucket_ids(self._ledger.slices, self.config, query, now_ms)
 
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return how far a namespace reaches; zeros for an unknown one.
@@ -475,7 +475,7 @@ class RelayStore:
     def stats(self) -> StoreStats:
         """Return sizes and counters; cheap enough for every scrape."""
         with self._gate.passage():
-            oldest = next(self._database.keys(layout.TIMES, b"", b""), None)
+            oldest = next(self._ledger.slices.keys(layout.TIMES, b"", b""), None)
         counters = self._writer.counters
         return StoreStats(
             messages=self._ledger.messages,

@@ -5,19 +5,22 @@ Theory of operation
 *Decides* how much one cycle removes and whether the next should come soon.
 *Does not know* when it runs; the node calls it every GC_INTERVAL, or after GC_SHORT_INTERVAL when
 ``hit_limit`` is true.
-*Machine*: take the oldest ``gc_chunk_size`` rows of the expiry index that are due, delete their
-messages whole in one batch, let writers in, repeat. Then the same with what stands above the
-low-water mark of a quota, or of the store, that was full since the last cycle (P13).
-In between, what a shortened retention window has aged out although its expiry row says later.
+*Machine*: a slice whose whole span is past goes as one, whatever it holds: one batch for its sums,
+then its table is dropped (`slices`). Then the slice that is partly past is swept, ``gc_chunk_size``
+messages at a time: their rows go in one batch, writers are let in, repeat. The same with what a
+shortened retention window has aged out although its expiry says later, and with what stands above
+the low-water mark of a quota, or of the store, that was full since the last cycle (P13).
 *An archive that has not read a message yet* keeps it past its TTL, not past the retention window:
-the row moves to the family ``held``, is served to the archive only, and goes with the first cycle
-after the watermark has passed it (J8).
+it gets a row of kind ``held``, is served to the archive only, and goes with the first cycle after
+the watermark has passed it (J8). Its slice is swept instead of dropped.
 *A clock that jumps* deletes nothing by age (`clock`); making room goes on, it asks for no time.
-*Cost*: proportional to what has expired, not to what is stored (P12).
-*Timers*: none. *Bounds*: gc_batch_limit a cycle, gc_chunk_size a hold of the writer's lock.
+*Cost*: of a slice, proportional to its namespaces; of a sweep, to what has expired in one slice,
+not to what is stored (P12).
+*Timers*: none. *Bounds*: gc_batch_limit a cycle, save that a slice goes whole; gc_chunk_size
+messages, or the namespaces of a slice, a hold of the writer's lock.
 *Deviations*: the document finds expired messages by a scan of the id index and range-deletes the
-rest, for every namespace known; here the expiry index names them, only their namespaces count, and
-each message's rows go together, so no index row can outlive its message (P9).
+rest, for every namespace known; here slices name them, only their namespaces count, and each
+message's rows go together, so no index row can outlive its message (P9).
 *What else to change when you change this*: `group.forget`, the metrics of the node.
 
 Source: retention document, "GC Cycle"; decisions J2, P9, P12, P13, P14, P43, J8.
@@ -126,6 +129,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
     if writer.trusts_clock:
         cutoff_ms = config.cutoff_ms(now_ms)
         steps = [
+            lambda _: writer.drop_past(now_ms, cutoff_ms),
             lambda limit: writer.remove_expired(now_ms, limit),
             lambda limit: writer.remove_aged(cutoff_ms, limit),
             writer.remove_released,
@@ -133,14 +137,13 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
         ]
     while steps:
         chunk = min(config.gc_chunk_size, config.gc_batch_limit - worked)
-        if not chunk:
+        if chunk <= 0:
             break
         run = steps[0](chunk)
         worked += run.looked_at
-        removed += len(run.namespaces)
+        removed += run.removed
         namespaces.update(run.namespaces)
-        # Relief comes payer by payer, so only an empty run ends it.
-        if not run.looked_at or (len(steps) > 1 and run.looked_at < chunk):
+        if run.done:
             steps.pop(0)
     hit_limit = bool(steps) and writer.has_due(now_ms)
     return CycleStats(

@@ -1,4 +1,4 @@
-"""The only door to rocksdict: families, atomic batches, scans; its errors become ours here.
+"""The only door to rocksdict: tables, atomic batches, scans; its errors become ours here.
 
 rocksdict raises plain ``Exception`` with RocksDB's text. A handle that is still referenced keeps
 the database open behind a closed one, so every handle lives in this module and goes with `close`.
@@ -32,15 +32,116 @@ LOG_FILE_BYTES_MAX: Final = 4 * MIB
 WAL_BYTES_MAX: Final = 256 * MIB
 """Above it the oldest rows in memory are written to table files and their log is dropped."""
 BLOOM_BITS_PER_KEY: Final = 10
+"""A message is looked for by its id in every slice: where it is not, this spares the read."""
+_CURRENT: Final = "CURRENT"
+"""RocksDB's own name for the file that says which manifest counts."""
+
+
+class Table:
+    """One column family: rows of bytes in order of their keys.
+
+    A table that has been dropped is still read by whoever holds it; its files go with the last.
+    """
+
+    __slots__ = ("_path", "_rows", "handle", "name")
+
+    def __init__(self, root: Rdict, path: Path, name: str) -> None:
+        self.name = name
+        self._path = path
+        self._rows: Rdict | None = root.get_column_family(name)
+        self.handle: object = root.get_column_family_handle(name)
+        """Names the table in a batch."""
+
+    @property
+    def rows(self) -> Rdict:
+        """Rocksdict's view of the table.
+
+        Raises:
+            StoreError: ``store.closed``.
+
+        """
+        if self._rows is None:
+            raise StoreError("the database is closed", where=str(self._path), code="store.closed")
+        return self._rows
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``, None without one."""
+        rows = self.rows
+        try:
+            value: bytes | None = rows.get(key)
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        return value
+
+    def scan(self, start: bytes, stop: bytes, kind: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows from ``start`` to below ``stop`` (empty: to the end), as of the first row.
+
+        Close the iterator, or use it up, before the database is closed.
+
+        Args:
+            start: Where to begin.
+            stop: Where to end.
+            kind: One byte in front of every key that is meant; it is not part of ``start``, of
+                ``stop``, or of the keys yielded. Empty for all rows.
+
+        Raises:
+            StoreError: ``store.corrupt`` or ``store.io``; a damaged block never looks like the
+                end, as it does to rocksdict's own ``items``.
+
+        """
+        table, skip, bound = self.rows, len(kind), _bound(stop, kind)
+        try:
+            rows = table.iter(_below(bound))
+            rows.seek(kind + start)
+            while rows.valid():
+                yield rows.key()[skip:], rows.value()
+                rows.next()
+            rows.status()
+        except Exception as error:
+            raise _ours(error, self._path) from error
+
+    def keys(self, start: bytes, stop: bytes, kind: bytes = b"") -> Iterator[bytes]:
+        """Yield the keys that `scan` would yield."""
+        table, skip, bound = self.rows, len(kind), _bound(stop, kind)
+        try:
+            rows = table.iter(_below(bound))
+            rows.seek(kind + start)
+            while rows.valid():
+                yield rows.key()[skip:]
+                rows.next()
+            rows.status()
+        except Exception as error:
+            raise _ours(error, self._path) from error
+
+    def last_key(self, start: bytes, stop: bytes, kind: bytes) -> bytes | None:
+        """Return the highest key from ``start`` to below ``stop``, None without one."""
+        table = self.rows
+        try:
+            rows = table.iter(ReadOptions())
+            end = _bound(stop, kind)
+            rows.seek_for_prev(end)
+            if rows.valid() and rows.key() == end:
+                rows.prev()
+            found = rows.key() if rows.valid() else b""
+            rows.status()
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        return found[len(kind) :] if found >= kind + start else None
+
+    def detach(self) -> None:
+        """Nothing is read from the table any more; the last to do so frees its files."""
+        rows, self._rows, self.handle = self._rows, None, None
+        if rows is not None:
+            rows.close()
 
 
 class Batch:
     """Rows that are written all or none, in the order they were given."""
 
-    __slots__ = ("_handles", "native")
+    __slots__ = ("_tables", "native")
 
-    def __init__(self, handles: dict[str, object]) -> None:
-        self._handles = handles
+    def __init__(self, tables: dict[str, Table]) -> None:
+        self._tables = tables
         self.native = WriteBatch(raw_mode=True)
 
     def __len__(self) -> int:
@@ -48,37 +149,43 @@ class Batch:
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         """Add a row."""
-        self.native.put(key, value, self._handles[family])  # type: ignore[arg-type]  # opaque here
-
-    def put_rows(self, rows: Iterable[tuple[str, bytes, bytes]]) -> None:
-        """Add rows given as family, key and value."""
-        put, handles = self.native.put, self._handles
-        for family, key, value in rows:
-            put(key, value, handles[family])  # type: ignore[arg-type]  # opaque here
-
-    def delete_rows(self, rows: Iterable[tuple[str, bytes, bytes]]) -> None:
-        """Remove rows given as family, key and value; the value does not matter."""
-        delete, handles = self.native.delete, self._handles
-        for family, key, _ in rows:
-            delete(key, handles[family])  # type: ignore[arg-type]  # opaque here
+        self.native.put(key, value, self._tables[family].handle)  # type: ignore[arg-type]  # opaque here
 
     def delete(self, family: str, key: bytes) -> None:
         """Remove a row; nothing when there is none."""
-        self.native.delete(key, self._handles[family])  # type: ignore[arg-type]  # opaque here
+        self.native.delete(key, self._tables[family].handle)  # type: ignore[arg-type]  # opaque here
+
+    def put_rows(self, table: Table, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add rows to one table."""
+        put, handle = self.native.put, table.handle
+        for key, value in rows:
+            put(key, value, handle)  # type: ignore[arg-type]  # opaque here
+
+    def delete_rows(self, table: Table, keys: Iterable[bytes]) -> None:
+        """Remove rows from one table."""
+        delete, handle = self.native.delete, table.handle
+        for key in keys:
+            delete(key, handle)  # type: ignore[arg-type]  # opaque here
 
 
 class Database:
     """An open RocksDB whose keys and values are bytes."""
 
-    __slots__ = ("_families", "_handles", "_path", "_root")
+    __slots__ = ("_cache", "_path", "_root", "_tables", "_write_buffer_bytes")
 
-    def __init__(self, root: Rdict, path: Path, families: Sequence[str]) -> None:
+    def __init__(
+        self,
+        root: Rdict,
+        path: Path,
+        families: Iterable[str],
+        cache: Cache,
+        write_buffer_bytes: int,
+    ) -> None:
         self._root = root
         self._path = path
-        self._families = {name: root.get_column_family(name) for name in families}
-        self._handles: dict[str, object] = {
-            name: root.get_column_family_handle(name) for name in families
-        }
+        self._cache = cache
+        self._write_buffer_bytes = write_buffer_bytes
+        self._tables = {name: Table(root, path, name) for name in families}
 
     @classmethod
     def open(
@@ -86,7 +193,6 @@ class Database:
         path: Path,
         families: Sequence[str],
         *,
-        point_families: Iterable[str] = (),
         write_buffer_bytes: int,
         block_cache_bytes: int,
         read_only: bool = False,
@@ -95,8 +201,8 @@ class Database:
 
         Args:
             path: Folder of RocksDB's files.
-            families: Every column family; missing ones are created.
-            point_families: Those read by whole keys, which get Bloom filters.
+            families: Column families that are there afterwards; others that are found are opened
+                as well.
             write_buffer_bytes: Memory for rows not yet in table files.
             block_cache_bytes: Memory for blocks of table files.
             read_only: Show the database as it is now, beside a process that writes it; nothing is
@@ -107,65 +213,73 @@ class Database:
 
         """
         cache = Cache(block_cache_bytes)
-        points = frozenset(point_families)
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
+            names = dict.fromkeys(families)
+            if read_only or (path / _CURRENT).exists():
+                names |= dict.fromkeys(Rdict.list_cf(str(path), Options(raw_mode=True)))
             root = Rdict(
                 str(path),
                 _database_options(write_buffer_bytes, read_only=read_only),
-                {
-                    name: _family_options(cache, write_buffer_bytes, bloom=name in points)
-                    for name in families
-                },
+                {name: _family_options(cache, write_buffer_bytes) for name in names},
                 access,
             )
+            return cls(root, path, names, cache, write_buffer_bytes)
         except Exception as error:
             raise _ours(error, path) from error
-        return cls(root, path, families)
+
+    @property
+    def names(self) -> list[str]:
+        """The tables that are open."""
+        return list(self._tables)
+
+    def table(self, name: str) -> Table:
+        """Return an open table.
+
+        Raises:
+            StoreError: ``store.closed``, or ``store.corrupt`` when there is none.
+
+        """
+        found = self._tables.get(name)
+        if found is None:
+            code = "store.corrupt" if self._tables else "store.closed"
+            raise StoreError(f"there is no table {name}", where=str(self._path), code=code)
+        return found
+
+    def create(self, name: str) -> Table:
+        """Return a new, empty table."""
+        try:
+            self._root.create_column_family(
+                name, _family_options(self._cache, self._write_buffer_bytes)
+            ).close()
+            table = self._tables[name] = Table(self._root, self._path, name)
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        return table
+
+    def drop(self, name: str) -> None:
+        """The table is gone, and its files with the last who reads it."""
+        self._tables.pop(name, None)
+        try:
+            self._root.drop_column_family(name)
+        except Exception as error:
+            raise _ours(error, self._path) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of ``key``, None without one."""
-        try:
-            value: bytes | None = self._families[family].get(key)
-        except Exception as error:
-            raise _ours(error, self._path) from error
-        return value
+        return self.table(family).get(key)
 
     def scan(self, family: str, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows from ``start`` to below ``stop`` (empty: to the end), as of the first row.
-
-        Close the iterator, or use it up, before the database is closed.
-
-        Raises:
-            StoreError: ``store.corrupt`` or ``store.io``; a damaged block never looks like the
-                end, as it does to rocksdict's own ``items``.
-
-        """
-        try:
-            rows = self._families[family].iter(_below(stop))
-            rows.seek(start)
-            while rows.valid():
-                yield rows.key(), rows.value()
-                rows.next()
-            rows.status()
-        except Exception as error:
-            raise _ours(error, self._path) from error
+        """Yield what `Table.scan` yields."""
+        return self.table(family).scan(start, stop)
 
     def keys(self, family: str, start: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield the keys that `scan` would yield."""
-        try:
-            rows = self._families[family].iter(_below(stop))
-            rows.seek(start)
-            while rows.valid():
-                yield rows.key()
-                rows.next()
-            rows.status()
-        except Exception as error:
-            raise _ours(error, self._path) from error
+        """Yield what `Table.keys` yields."""
+        return self.table(family).keys(start, stop)
 
     def batch(self) -> Batch:
         """Return an empty batch for this database."""
-        return Batch(self._handles)
+        return Batch(self._tables)
 
     def write(self, batch: Batch) -> None:
         """Every row of ``batch`` is in the database and in the operating system's hands."""
@@ -186,22 +300,32 @@ class Database:
 
     def close(self) -> None:
         """The files are free for the next to open them."""
-        self._handles.clear()
         try:
-            for family in self._families.values():
-                family.close()
+            for table in self._tables.values():
+                table.detach()
             self._root.close()
         except Exception as error:
             raise _ours(error, self._path) from error
         finally:
-            self._families.clear()
+            self._tables.clear()
 
 
-def _below(stop: bytes) -> ReadOptions:
+def _below(bound: bytes) -> ReadOptions:
+    """Return options for reading below ``bound``, which must live as long as the iterator.
+
+    rocksdict hands RocksDB the address of the bytes and keeps no copy.
+    """
     options = ReadOptions()
-    if stop:
-        options.set_iterate_upper_bound(stop)
+    if bound:
+        options.set_iterate_upper_bound(bound)
     return options
+
+
+def _bound(stop: bytes, kind: bytes) -> bytes:
+    """Return the key at which a scan ends; empty for none."""
+    if stop or not kind:
+        return kind + stop
+    return bytes([kind[0] + 1])
 
 
 def _database_options(write_buffer_bytes: int, *, read_only: bool) -> Options:
@@ -217,11 +341,10 @@ def _database_options(write_buffer_bytes: int, *, read_only: bool) -> Options:
     return options
 
 
-def _family_options(cache: Cache, write_buffer_bytes: int, *, bloom: bool) -> Options:
+def _family_options(cache: Cache, write_buffer_bytes: int) -> Options:
     blocks = BlockBasedOptions()
     blocks.set_block_cache(cache)
-    if bloom:
-        blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, block_based=False)
+    blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, block_based=False)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_size(write_buffer_bytes)
@@ -239,8 +362,8 @@ _BY_TEXT: Final = (
 
 
 def _ours(error: Exception, path: Path) -> StoreError:
-    if isinstance(error, KeyError):  # `close` forgets the families
-        return StoreError("the database is closed", where=str(path), code="store.closed")
+    if isinstance(error, StoreError):
+        return error
     text = str(error)
     code = next((code for words, code in _BY_TEXT if words in text), "store.io")
     return StoreError(f"RocksDB reports: {text.strip()}", where=str(path), code=code)

@@ -20,7 +20,7 @@ from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.merkle import BUCKETS, bucket_of, bucket_prefix
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.query import stored_message
-from luxrelay.store.rocks import Database
+from luxrelay.store.slices import Slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class BucketQuery:
 
 
 def read_bucket_ids(
-    database: Database, config: RelayStoreConfig, query: BucketQuery, now_ms: int
+    slices: Slices, config: RelayStoreConfig, query: BucketQuery, now_ms: int
 ) -> tuple[list[ContentId], bytes]:
     """Return the ids of a bucket in order, and where to go on; empty at the end.
 
@@ -61,7 +61,7 @@ def read_bucket_ids(
     start = query.cursor + b"\x00" if query.cursor else prefix
     found: list[ContentId] = []
     last = b""
-    rows = database.scan(layout.CONTENTS, start, layout.after(prefix))
+    rows = slices.scan(layout.CONTENTS, start, layout.after(prefix))
     for number, (key, value) in enumerate(rows):
         if number == bound:
             return found, last
@@ -73,7 +73,7 @@ def read_bucket_ids(
 
 
 def read_contents(
-    database: Database, config: RelayStoreConfig, content_ids: Sequence[ContentId], now_ms: int
+    slices: Slices, config: RelayStoreConfig, content_ids: Sequence[ContentId], now_ms: int
 ) -> tuple[list[StoredMessage], list[ContentId]]:
     """Return the messages with these content ids, and the ids of which none is here.
 
@@ -93,7 +93,7 @@ def read_contents(
     for wanted in content_ids:
         if len(wanted) != c.HASH_BYTES:
             raise StoreArgumentError("a content id has 32 bytes", where="get_contents")
-        message = _read(database, config, wanted, now_ms)
+        message = _read(slices, config, wanted, now_ms)
         if message is None:
             missing.append(wanted)
             continue
@@ -106,19 +106,19 @@ def read_contents(
 
 
 def _read(
-    database: Database, config: RelayStoreConfig, content_id: ContentId, now_ms: int
+    slices: Slices, config: RelayStoreConfig, content_id: ContentId, now_ms: int
 ) -> StoredMessage | None:
-    entry = database.get(layout.CONTENTS, content_id)
+    entry = slices.get(layout.CONTENTS, content_id)
     if entry is None:
         return None
     slot, timestamp, expires_at = layout.decode_content(entry)
     if expires_at <= now_ms or timestamp <= config.cutoff_ms(now_ms):
         return None
-    value = database.get(layout.HEADERS, slot + content_id)
+    value = slices.get(layout.HEADERS, slot + content_id)
     if value is None:
         return None  # deleted since the id was read
     row = layout.decode_row(value)
     try:
-        return stored_message(row, blobs.blob_of(database, row))
+        return stored_message(row, blobs.blob_of(slices, row))
     except KeyError:
         return None

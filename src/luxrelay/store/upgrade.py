@@ -4,88 +4,135 @@ Theory of operation
 -------------------
 *Decides* which rows are written anew, and when the folder counts as upgraded.
 *Machine*: the folder's marker is set first, so that an older version refuses the folder from then
-on; rows follow in batches; the version row comes last. A crash in between leaves the old version
-row, and the next opening begins again: a row that has its new form is known by its length.
+on. Messages move in batches: a batch puts all rows of some messages into their slices, with the
+sums, and removes their old header rows; a crash between two batches loses nothing, and the next
+opening goes on with the header rows that are left. The version row comes last; then the old tables
+are dropped, by the next opening if need be.
 *Times are computed from the messages themselves*: nothing is dated zero and deleted for that.
-*Cost*: one pass over the id rows, one read of a message each.
-*Bounds*: ROWS_PER_BATCH rows in memory.
-*What else to change when you change this*: `layout.LAYOUT_VERSION`, the fixture of the old layout
+*Cost*: one pass over the messages, each read and written once; half the disk again while it runs.
+*Bounds*: MESSAGES_PER_BATCH messages in memory.
+*What else to change when you change this*: `layout.LAYOUT_VERSION`, the fixtures of the old layouts
 in tests/unit/store/data.
 
-Layout 1 to 2: an id row also has timestamp and expiry; a namespace row also has the archive's
-watermark; a message is charged 16 bytes more.
+Layout 1 to 2: a namespace row also has the archive's watermark. Layout 2 to 3: messages stand in
+slices instead of one table for each kind of row, and are charged other bytes for their rows.
 
-Source: retention document, "Backward-compatibility"; store-notes 6; decisions J4, J8.
+Source: retention document, "Backward-compatibility"; store-notes 1, 6; decisions J4, J8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
+from luxrelay.bus import ContentId
 from luxrelay.errors import StoreError
 from luxrelay.store import layout
+from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.folder import Folder
+from luxrelay.store.ledger import Ledger
 from luxrelay.store.rocks import Database
+from luxrelay.store.rows import Rows
 
-ROWS_PER_BATCH: Final = 1_000
+MESSAGES_PER_BATCH: Final = 1_000
 
 _STATE_TAIL_BYTES: Final = 9
 """What layout 2 adds to a namespace row."""
-_CHARGE_GROWTH: Final = 16
-_Row = tuple[str, bytes, bytes]
+_HEADERS: Final = "headers"
+_BLOBS: Final = "blobs"
+_HELD: Final = "held"
+_OLD_TABLES: Final = (
+    _HEADERS,
+    "times",
+    "expiries",
+    "senders",
+    "slots",
+    "contents",
+    _HELD,
+    "references",
+    _BLOBS,
+)
+"""The tables of layouts 1 and 2 that layout 3 has no more."""
 
 
-def bring_up_to_date(folder: Folder, database: Database) -> None:
+def bring_up_to_date(folder: Folder, database: Database, config: RelayStoreConfig) -> None:
     """The database has the present layout, made so or new.
 
     Raises:
-        StoreError: ``store.version`` for a newer one; ``store.corrupt`` when the version row is
-            missing or a message is; ``store.io``.
+        StoreError: ``store.version`` for a newer one; ``store.corrupt`` when the version row or a
+            blob is missing; ``store.io``.
 
     """
     value = database.get(layout.META, layout.VERSION_KEY)
     if value is None:
         if next(database.keys(layout.NAMESPACES, b"", b""), None) is not None:
             raise StoreError("the version row is missing", code="store.corrupt")
-    elif (version := layout.decode_version(value)) > layout.LAYOUT_VERSION:
+        _finish(database)
+        return
+    version = layout.decode_version(value)
+    if version > layout.LAYOUT_VERSION:
         raise StoreError(
             f"the store has layout {version}, this version knows {layout.LAYOUT_VERSION}",
             code="store.version",
         )
-    elif version == layout.LAYOUT_VERSION:
-        return
-    else:
+    if version < layout.LAYOUT_VERSION:
         folder.mark(layout.LAYOUT_VERSION)
-        _write(database, _from_1_to_2(database))
+        _widen_states(database)
+        _move_messages(database, config)
+        _finish(database)
+    for name in _OLD_TABLES:
+        if name in database.names:
+            database.drop(name)
+
+
+def _finish(database: Database) -> None:
     batch = database.batch()
     batch.put(layout.META, layout.VERSION_KEY, layout.encode_version())
     database.write(batch)
     database.sync()
 
 
-def _from_1_to_2(database: Database) -> Iterator[_Row]:
-    for content, slot in database.scan(layout.CONTENTS, b"", b""):
-        if len(slot) == layout.CONTENT_VALUE_BYTES:
-            continue
-        stored = database.get(layout.HEADERS, slot + content)
-        if stored is None:
-            raise StoreError("an id row has no message", where=content.hex(), code="store.corrupt")
-        row = layout.decode_row(stored)
-        times = layout.u64(row.timestamp) + layout.u64(row.expires_at)
-        yield layout.CONTENTS, content, slot + times
+def _widen_states(database: Database) -> None:
+    """Every namespace row has a place for the watermark."""
+    batch = database.batch()
     for namespace, value in database.scan(layout.NAMESPACES, b"", b""):
         if len(value) == layout.STATE_BYTES - _STATE_TAIL_BYTES:
-            state = layout.decode_state(namespace, value + bytes(_STATE_TAIL_BYTES))
-            state.size_bytes += _CHARGE_GROWTH * state.messages
-            yield layout.NAMESPACES, namespace, layout.encode_state(state)
-
-
-def _write(database: Database, rows: Iterator[_Row]) -> None:
-    batch = database.batch()
-    for family, key, value in rows:
-        batch.put(family, key, value)
-        if len(batch) == ROWS_PER_BATCH:
-            database.write(batch)
-            batch = database.batch()
+            batch.put(layout.NAMESPACES, namespace, value + bytes(_STATE_TAIL_BYTES))
     database.write(batch)
+
+
+def _move_messages(database: Database, config: RelayStoreConfig) -> None:
+    ledger = Ledger.load(database, config)
+    left = database.scan(_HEADERS, b"", b"")
+    while some := list(islice(left, MESSAGES_PER_BATCH)):
+        batch = database.batch()
+        rows = Rows(ledger.slices, batch)
+        slots: dict[bytes, dict[ContentId, bytes]] = {}
+        for key, value in some:
+            slots.setdefault(key[: layout.SLOT_BYTES], {})
+            _move(database, ledger, rows, key, value)
+            batch.delete(_HEADERS, key)
+        rows.finish(slots)
+        database.write(batch)
+        rows.publish(ledger.tree)
+    batch = database.batch()
+    for namespace, state in ledger.states.items():
+        state.size_bytes = sum(share.size_bytes for _, share in ledger.slices.share(namespace))
+        batch.put(layout.NAMESPACES, namespace, layout.encode_state(state))
+    database.write(batch)
+
+
+def _move(database: Database, ledger: Ledger, rows: Rows, key: bytes, value: bytes) -> None:
+    row = layout.decode_row(value)
+    where = ledger.slices.take(row.expires_at)
+    slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
+    _, seq = layout.split_slot(slot)
+    charge = layout.charge_bytes(row)
+    rows.add(where, slot, seq, content, row.header, value, charge, row.expires_at)
+    if row.place is layout.BlobPlace.APART:
+        blob = database.get(_BLOBS, row.commitment)
+        if blob is None:
+            raise StoreError("a blob is missing", where=key.hex(), code="store.corrupt")
+        rows.add_blob(where, key, row.commitment, blob)
+    if _HELD in database.names and database.get(_HELD, key) is not None:
+        rows.hold(where, key)

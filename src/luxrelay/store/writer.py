@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.durable import Durable
 from luxrelay.store.eviction import Evictor
@@ -35,6 +34,7 @@ from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
 from luxrelay.store.slots import Equivocation
+from luxrelay.store.sweep import Sweep
 from luxrelay.store.turn import Turn
 
 
@@ -43,8 +43,12 @@ class Run(NamedTuple):
 
     looked_at: int
     """Messages it removed or set aside for the archive."""
-    namespaces: list[NamespaceId]
-    """The namespace of each message removed."""
+    removed: int
+    """Messages it removed."""
+    namespaces: frozenset[NamespaceId]
+    """Where they had been."""
+    done: bool
+    """True when nothing more of the kind is left."""
 
 
 @dataclass(slots=True)
@@ -78,7 +82,7 @@ class Writer:
         self._database = database
         self._ledger = ledger
         self._config = config
-        self._evictor = Evictor(database, ledger, config)
+        self._evictor = Evictor(ledger, config)
         self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
         """The newest equivocations (H17)."""
         self.read_only = False
@@ -133,6 +137,26 @@ class Writer:
                 raise _too_many(namespace)
             self._commit(group)
 
+    def drop_past(self, now_ms: int, cutoff_ms: int) -> Run:
+        """The first slice that is wholly past its time is gone, with all its messages.
+
+        One that the archive has not read to its end stays until it is past the cut-off (J8).
+        """
+        with self.lock:
+            self._ledger.hot.forget_old(now_ms)
+            group = self._begin()
+            past = self._evictor.past(now_ms)
+            gone = next((each for each in past if group.may_drop(each, cutoff_ms)), None)
+            if gone is None:
+                return Run(0, 0, frozenset(), done=True)
+            self.counters.unread += group.let_go(gone)
+            self._commit(group)
+            self.counters.removed += gone.messages
+        # The table may go only when the batch that forgets it cannot be lost any more.
+        self._durable.sync()
+        self._ledger.slices.drop(gone)
+        return Run(gone.messages, gone.messages, frozenset(gone.shares), done=False)
+
     def remove_expired(self, now_ms: int, limit: int) -> Run:
         """Up to ``limit`` expired messages are gone, or set aside for the archive (J8)."""
         with self.lock:
@@ -146,18 +170,18 @@ class Writer:
         """
         with self.lock:
             keys = list(islice(self._evictor.aged(cutoff_ms), limit))
-            namespaces = self._forget([key[8:] for key in keys])
+            run = self._forget([key[8:] for key in keys], done=len(keys) < limit)
             self.counters.removed += len(keys)
-            if len(keys) < limit:
+            if run.done:
                 self._ledger.time_hint = max(self._ledger.time_hint, cutoff_ms + 1)
-            return Run(len(keys), namespaces)
+            return run
 
     def remove_released(self, limit: int) -> Run:
         """Up to ``limit`` expired messages that the archive has read since are gone (J8)."""
         with self.lock:
-            namespaces = self._forget(list(islice(self._evictor.released(), limit)))
-            self.counters.removed += len(namespaces)
-            return Run(len(namespaces), namespaces)
+            keys = list(islice(self._evictor.released(), limit))
+            self.counters.removed += len(keys)
+            return self._forget(keys, done=len(keys) < limit)
 
     def relieve(self, limit: int) -> Run:
         """Up to ``limit`` messages above a low-water mark are gone.
@@ -166,7 +190,8 @@ class Writer:
         """
         with self.lock:
             victims, lack = self._evictor.victims_of_pressure(limit)
-            return Run(len(victims), self._evict(victims, lack))
+            # Relief comes payer by payer, so only an empty run ends it.
+            return self._evict(victims, lack)
 
     def has_due(self, now_ms: int) -> bool:
         """Return True when a message waits to be removed."""
@@ -174,7 +199,9 @@ class Writer:
             due: Iterable[bytes] = ()
             if self.trusts_clock:
                 aged = self._evictor.aged(self._config.cutoff_ms(now_ms))
-                due = chain(self._evictor.expired(now_ms), aged, self._evictor.released())
+                due = chain(aged, self._evictor.released())
+                if self._evictor.due(now_ms) is not None:
+                    return True
             return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
 
     def _begin(self) -> Group:
@@ -218,46 +245,50 @@ class Writer:
         by_age = shortage.lack is Lack.STORE and self.trusts_clock
         while by_age:
             run = self._remove_expired(now_ms, self._config.gc_chunk_size)
-            if run.namespaces:
+            if run.removed:
                 return True
-            by_age = bool(run.looked_at)  # all set aside: they give no room yet
+            by_age = not run.done  # all set aside, or none of those looked at was due
         victims = self._evictor.victims_for(shortage, message.header)
-        return bool(self._evict(victims, shortage.lack))
+        return bool(self._evict(victims, shortage.lack).removed)
 
     def _remove_expired(self, now_ms: int, limit: int) -> Run:
-        keys = list(islice(self._evictor.expired(now_ms), limit))
+        """Sweep over the times of the first slice that has something due; a chunk of it."""
+        where = self._evictor.due(now_ms)
+        if where is None:
+            return Run(0, 0, frozenset(), done=True)
         group = self._begin()
-        namespaces: list[NamespaceId] = []
-        group.foresee([key[8:] for key in keys])
-        for key in keys:
-            if group.is_unread(key[8:]):
-                group.set_aside(key[:8], key[8:])
+        sweep = Sweep(where, now_ms, limit)
+        due = sweep.chunk()
+        group.foresee([key for key in due if not group.is_unread(key)])
+        removed = looked_at = 0
+        namespaces: set[NamespaceId] = set()
+        for key in due:
+            if group.is_unread(key):
+                looked_at += group.set_aside(where, key)
             else:
-                namespaces.append(group.forget(key[8:]))
+                namespaces.add(group.forget(key))
+                removed += 1
         self._commit(group)
-        self.counters.removed += len(namespaces)
-        if len(keys) < limit:
-            self._ledger.expiry_hint = now_ms + 1
-        else:
-            self._ledger.expiry_hint = layout.read_u64(keys[-1])
-        return Run(len(keys), namespaces)
+        sweep.passed()
+        self.counters.removed += removed
+        return Run(looked_at + removed, removed, frozenset(namespaces), done=False)
 
-    def _evict(self, keys: list[bytes], lack: Lack) -> list[NamespaceId]:
-        namespaces = self._forget(keys)
+    def _evict(self, keys: list[bytes], lack: Lack) -> Run:
+        run = self._forget(keys, done=not keys)
         self.counters.evicted[lack] += len(keys)
-        return namespaces
+        return run
 
-    def _forget(self, keys: list[bytes]) -> list[NamespaceId]:
+    def _forget(self, keys: list[bytes], *, done: bool) -> Run:
         group = self._begin()
         unread = 0
-        namespaces: list[NamespaceId] = []
+        namespaces: set[NamespaceId] = set()
         group.foresee(keys)
         for key in keys:
             unread += group.is_unread(key)
-            namespaces.append(group.forget(key))
+            namespaces.add(group.forget(key))
         self._commit(group)
         self.counters.unread += unread
-        return namespaces
+        return Run(len(keys), len(keys), frozenset(namespaces), done)
 
 
 def _too_many(namespace: NamespaceId) -> StoreError:

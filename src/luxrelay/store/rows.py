@@ -1,0 +1,275 @@
+"""`Rows`: what a group does to slices: rows into the batch, sums, trees and the hot cache after it.
+
+Theory of operation
+-------------------
+*Decides* nothing about messages; it knows which rows one has, and which sums it belongs to.
+*State*: messages added whose rows are not in the batch yet, and one `_Part` for each namespace and
+slice touched. Rows of added messages are made in one loop, the hot one of ingest: what a loop needs
+is a local name there, and nothing is made that is not written.
+*Order*: rows of added messages enter the batch before any other change, so later ones win.
+*What else to change when you change this*: `layout.index_rows`, `slices`, `audit`.
+
+Source: decisions P9, P11, P29, P38, J4, J8; store-notes 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from luxrelay.bus import ContentId, NamespaceId, sender_address
+from luxrelay.bus import constants as c
+from luxrelay.store import blobs, layout
+from luxrelay.store.hot import HotCache
+from luxrelay.store.layout import BlobPlace, MessageRow, Share
+from luxrelay.store.merkle import MerkleTree
+from luxrelay.store.rocks import Batch
+from luxrelay.store.slices import NEVER, Slice, Slices
+
+_REFERENCES: Final = tuple(bytes([place]) for place in BlobPlace)
+
+
+class _Part:
+    """What a group changes of one namespace in one slice."""
+
+    __slots__ = ("due", "exact", "first", "last", "messages", "senders", "size_bytes", "where")
+
+    def __init__(self, where: Slice, share: Share) -> None:
+        self.where = where
+        self.messages, self.size_bytes, self.first, self.last, self.exact = share
+        self.senders: dict[bytes, int] = {}
+        """Messages more or fewer, by senderPubKey field."""
+        self.due = NEVER
+        """The earliest expires_at among what was added."""
+
+    def share(self) -> Share:
+        return Share(self.messages, self.size_bytes, self.first, self.last, self.exact)
+
+
+class Rows:
+    """Rows of one batch under construction."""
+
+    __slots__ = (
+        "_added",
+        "_aside",
+        "_batch",
+        "_emptied",
+        "_gone",
+        "_parts",
+        "_pending",
+        "_references",
+        "_removed",
+        "_slices",
+        "_touched",
+    )
+
+    def __init__(self, slices: Slices, batch: Batch) -> None:
+        self._slices = slices
+        self._batch = batch
+        self._pending: list[tuple[_Part, bytes, ContentId, bytes, bytes]] = []
+        """Part, slot, content id, encoded header, encoded row."""
+        self._parts: dict[tuple[int, bytes], _Part] = {}
+        self._added: dict[Slice, list[bytes]] = {}
+        self._removed: dict[Slice, list[bytes]] = {}
+        self._aside: dict[Slice, int] = {}
+        """Rows of ``held`` more or fewer."""
+        self._emptied: set[tuple[bytes, Slice]] = set()
+        """Slots that may have no message in a slice any more."""
+        self._references: dict[Slice, blobs.References] = {}
+        self._touched: dict[bytes, tuple[bytes, bool]] = {}
+        """By slot its message id, and whether a message came."""
+        self._gone: list[Slice] = []
+
+    def add(
+        self,
+        where: Slice,
+        slot: bytes,
+        seq: int,
+        content: ContentId,
+        encoded: bytes,
+        row: bytes,
+        charge: int,
+        expires_at: int,
+    ) -> None:
+        """A message comes: its header as it arrived, its encoded row, its logical bytes."""
+        part = self._parts.get((where.number, slot[: c.NAMESPACE_BYTES])) or self._part(where, slot)
+        part.messages += 1
+        part.size_bytes += charge
+        if seq > part.last:
+            part.last = seq
+            part.exact = True
+        if seq < part.first or not part.first:
+            part.first = seq
+        part.due = min(part.due, expires_at)
+        sender = layout.sender_of(encoded)
+        senders = part.senders
+        senders[sender] = senders.get(sender, 0) + 1
+        self._pending.append((part, slot, content, encoded, row))
+
+    def add_blob(self, where: Slice, key: bytes, commitment: bytes, blob: bytes) -> None:
+        """The message ``key`` refers to a blob that has a row of its own."""
+        self._batch.put_rows(where.table, [(layout.BLOBS + commitment, blob)])
+        self._reference(where).add(key, commitment)
+
+    def replace(self, where: Slice, key: bytes, row: MessageRow, value: bytes, growth: int) -> None:
+        """A message that is held already has ``row`` now, ``growth`` bytes more."""
+        self._write_added()
+        index = layout.index_rows(key, row)
+        rows = [(kind + name, content) for kind, name, content in index]
+        self._batch.put_rows(where.table, [(layout.HEADERS + key, value), *rows])
+        self._part(where, key).size_bytes += growth
+        slot = key[: layout.SLOT_BYTES]
+        self._touched[slot] = (layout.slot_name(slot), True)
+
+    def remove(
+        self, where: Slice, slot: bytes, content: ContentId, row: MessageRow, charge: int
+    ) -> int:
+        """A message goes with every row; return 1 when it had waited for the archive (J8)."""
+        self._write_added()
+        key = slot + content
+        doomed = [kind + name for kind, name, _ in layout.index_rows(key, row)]
+        doomed.append(layout.HEADERS + key)
+        held = 0
+        if where.held and where.get(layout.HELD, key) is not None:
+            doomed.append(layout.HELD + key)
+            self._aside[where] = self._aside.get(where, 0) - 1
+            held = 1
+        self._batch.delete_rows(where.table, doomed)
+        if row.place is BlobPlace.APART:
+            self._reference(where).remove(key, row.commitment)
+        part = self._part(where, slot)
+        part.messages -= 1
+        part.size_bytes -= charge
+        if layout.split_slot(slot)[1] == part.last:
+            part.exact = False
+        part.senders[row.sender] = part.senders.get(row.sender, 0) - 1
+        self._removed.setdefault(where, []).append(content)
+        self._emptied.add((slot, where))
+        if slot not in self._touched:
+            self._touched[slot] = (layout.slot_name(slot), False)
+        return held
+
+    def hold(self, where: Slice, key: bytes) -> None:
+        """The message ``key`` waits for the archive (J8)."""
+        self._batch.put_rows(where.table, [(layout.HELD + key, b"")])
+        self._aside[where] = self._aside.get(where, 0) + 1
+
+    def let_go(self, gone: Slice) -> None:
+        """A whole slice goes; nothing else of this batch is in it."""
+        self._gone.append(gone)
+
+    def finish(self, slots: Mapping[bytes, Mapping[ContentId, bytes]]) -> None:
+        """Everything is in the batch; ``slots`` has the rows that stay in each slot touched."""
+        self._write_added()
+        for slot, where in self._emptied:
+            stay = [layout.expires_at_of(row) for row in slots[slot].values()]
+            if all(self._slices.at(expires_at) is not where for expires_at in stay):
+                self._batch.delete_rows(where.table, [layout.SLOTS + self._touched[slot][0]])
+        for where, references in self._references.items():
+            doomed = [layout.BLOBS + commitment for commitment in references.unneeded(where)]
+            self._batch.delete_rows(where.table, doomed)
+        for (_, namespace), part in self._parts.items():
+            self._write_sums(namespace, part)
+
+    def publish(self, tree: MerkleTree) -> None:
+        """The batch is written: slices and the store's tree show it; under the ledger's lock."""
+        for (_, name), part in self._parts.items():
+            namespace, where = NamespaceId(name), part.where
+            before = where.shares.get(namespace, Share())
+            where.messages += part.messages - before.messages
+            where.size_bytes += part.size_bytes - before.size_bytes
+            if part.messages:
+                where.shares[namespace] = part.share()
+            else:
+                where.shares.pop(namespace, None)
+            for key, count in _senders(namespace, part):
+                if count:
+                    where.senders[key] = count
+                else:
+                    where.senders.pop(key, None)
+            where.next_due = min(where.next_due, part.due)
+            where.seen_due = min(where.seen_due, part.due)
+        for where, added in self._added.items():
+            where.tree.xor_batch(added)
+            tree.xor_batch(added)
+        for where, removed in self._removed.items():
+            where.tree.xor_batch(removed, removed=True)
+            tree.xor_batch(removed, removed=True)
+        for where, change in self._aside.items():
+            where.held += change
+        for gone in self._gone:
+            tree.subtract(gone.tree)
+            self._slices.retire(gone)
+
+    def warm(self, hot: HotCache, slots: Mapping[bytes, Mapping[ContentId, bytes]]) -> None:
+        """The hot cache has the slots of this batch as they stand now."""
+        for slot, (name, came) in self._touched.items():
+            rows = slots[slot]
+            if came and len(rows) == 1:
+                (row,) = rows.values()
+                hot.keep(name, row)
+            else:
+                hot.drop(name)
+        for gone in self._gone:
+            hot.drop_expiring(gone.first_ms, gone.end_ms)
+
+    def _part(self, where: Slice, slot: bytes) -> _Part:
+        namespace = slot[: c.NAMESPACE_BYTES]
+        part = self._parts.get((where.number, namespace))
+        if part is None:
+            share = where.shares.get(NamespaceId(namespace), Share())
+            part = self._parts[where.number, namespace] = _Part(where, share)
+        return part
+
+    def _reference(self, where: Slice) -> blobs.References:
+        return self._references.setdefault(where, blobs.References())
+
+    def _write_added(self) -> None:
+        """The rows of every message added so far are in the batch."""
+        put, touched, where = self._batch.native.put, self._touched, None
+        handle: object = None
+        added: list[bytes] = []
+        for part, slot, content, encoded, row in self._pending:
+            if part.where is not where:
+                where = part.where
+                handle = where.table.handle
+                added = self._added.setdefault(where, [])
+            key = slot + content
+            times = encoded[c.OFFSET_TIMESTAMP : c.OFFSET_COMMITMENT]
+            expires = row[8:16]
+            name = layout.slot_name(slot)
+            put(b"h" + key, row, handle)  # type: ignore[arg-type]  # opaque here
+            put(b"t" + times + key, expires, handle)  # type: ignore[arg-type]
+            put(b"c" + content, slot + times + expires, handle)  # type: ignore[arg-type]
+            put(b"m" + name, slot, handle)  # type: ignore[arg-type]
+            if row[17]:
+                commitment = encoded[c.OFFSET_COMMITMENT : c.OFFSET_BLOB_LEN]
+                reference = _REFERENCES[row[17]]
+                put(b"r" + commitment + key, reference, handle)  # type: ignore[arg-type]
+            added.append(content)
+            touched[slot] = (name, True)
+        self._pending.clear()
+
+    def _write_sums(self, namespace: bytes, part: _Part) -> None:
+        table, rows, doomed = part.where.table, [], []
+        if part.messages:
+            rows.append((layout.SHARES + namespace, layout.encode_share(part.share())))
+        else:
+            doomed.append(layout.SHARES + namespace)
+        for key, count in _senders(namespace, part):
+            if count:
+                rows.append((layout.SENDERS + key, layout.u64(count)))
+            else:
+                doomed.append(layout.SENDERS + key)
+        self._batch.put_rows(table, rows)
+        self._batch.delete_rows(table, doomed)
+
+
+def _senders(namespace: bytes, part: _Part) -> list[tuple[bytes, int]]:
+    """Return the keys of the senders that a part changes, each with its new number."""
+    known = part.where.senders
+    changes: dict[bytes, int] = {}
+    for field, change in part.senders.items():
+        key = sender_address(field) + namespace
+        changes[key] = changes.get(key, known.get(key, 0)) + change
+    return list(changes.items())
