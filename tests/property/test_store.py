@@ -80,6 +80,8 @@ DESCRIPTIONS = st.fixed_dictionaries(
 class StoreAgainstOracle(RuleBasedStateMachine):
     """Does everything twice."""
 
+    config = CONFIG
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="luxrelay-store-"))
@@ -90,7 +92,7 @@ class StoreAgainstOracle(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Begin with an empty store."""
-        self.fast = RelayStore.open(self.folder / "store", CONFIG, now_ms=self.now)
+        self.fast = RelayStore.open(self.folder / "store", self.config, now_ms=self.now)
 
     def teardown(self) -> None:
         """End with a sound store and no files."""

@@ -22,15 +22,18 @@ from luxrelay.store.rocks import Database
 from luxrelay.store.slices import Slice
 
 _KEYED_BY_MESSAGE = (layout.TIMES, layout.REFERENCES)
-_NAMES = {
+NAMES = {
     layout.HEADERS: "headers",
     layout.TIMES: "times",
     layout.CONTENTS: "contents",
     layout.SLOTS: "slots",
     layout.REFERENCES: "references",
+    layout.BLOBS: "blobs",
+    layout.HELD: "held",
     layout.SENDERS: "senders",
     layout.SHARES: "shares",
 }
+"""What a kind of row is called in a finding."""
 
 
 def findings(database: Database, ledger: Ledger) -> Iterator[str]:
@@ -91,7 +94,7 @@ def _message(where: Slice | None, key: bytes, row: MessageRow) -> Iterator[str]:
     index = [*layout.index_rows(key, row), (layout.SLOTS, layout.slot_name(slot), slot)]
     for kind, index_key, value in index:
         if where.get(kind, index_key) != value:
-            yield f"headers {key.hex()}: its row in {_NAMES[kind]} is missing or wrong"
+            yield f"headers {key.hex()}: its row in {NAMES[kind]} is missing or wrong"
     if row.place is BlobPlace.APART:
         blob = where.get(layout.BLOBS, row.commitment)
         if blob is None or len(blob) != row.blob_len:
@@ -124,7 +127,7 @@ def _index_rows(where: Slice) -> Iterator[str]:
             key = index_key[-layout.MESSAGE_KEY_BYTES :]
             stored = where.get(layout.HEADERS, key)
             if stored is None or not _belongs(kind, index_key, value, key, stored):
-                yield f"{_NAMES[kind]} {index_key.hex()}: belongs to no message"
+                yield f"{NAMES[kind]} {index_key.hex()}: belongs to no message"
 
 
 def _belongs(kind: bytes, index_key: bytes, value: bytes, key: bytes, stored: bytes) -> bool:

@@ -20,27 +20,25 @@ Source: decisions P1, P9, P14, P27, J4, J6, J8, J11; LP-6421 §3.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from luxrelay.bus import ContentId, MsgHeader, NamespaceId
 from luxrelay.errors import StoreError
 from luxrelay.store import blobs, layout
 from luxrelay.store.config import RelayStoreConfig
-from luxrelay.store.layout import BlobPlace
+from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
-from luxrelay.store.rows import Rows
+from luxrelay.store.rows import Part, Rows
 from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
+from luxrelay.store.touched import SlotRows, TouchedSlots
 
-SlotRows = dict[ContentId, bytes]
-"""Encoded header rows by content id."""
 _NEVER = 2**64
-_NEIGHBOUR_DISTANCE = 16
-"""Sequences that one scan may read in vain to reach the next slot."""
 
 
 class Group:
@@ -56,7 +54,7 @@ class Group:
         self._states: dict[NamespaceId, NamespaceState] = {}
         self._changed: set[NamespaceId] = set()
         self._created = 0
-        self._slots: dict[bytes, SlotRows] = {}
+        self._touched = TouchedSlots(ledger.slices)
         self._messages = 0
         self._size_bytes = 0
         self._accounts: dict[NamespaceId, NamespaceId] = {}
@@ -67,6 +65,8 @@ class Group:
         """The same for the store."""
         self._slice: Slice | None = None
         """Where the last message went."""
+        self._plain: dict[NamespaceId, tuple[NamespaceState, Part, NamespaceId]] = {}
+        """State, place in `_slice` and account of namespaces of which one message was stored."""
         self._held = 0
         self._holding: set[NamespaceId] = set()
         self._first_time = _NEVER
@@ -77,7 +77,61 @@ class Group:
         self.evidence: list[Equivocation] = []
         """Both headers of each."""
 
-    def place(self, message: IncomingMessage, now_ms: int) -> PutOutcome:
+    def place_plain(  # the hot loop of ingest; a call a message costs half of it
+        self, messages: Sequence[IncomingMessage], start: int, now_ms: int
+    ) -> int:
+        """Every message from ``start`` to before the one returned is stored.
+
+        As long as a message is the newest of a namespace of which this group stored one before,
+        expires in the same slice, has a small blob or none and finds room, nothing else needs to be
+        looked at. `place` decides the one at which this stops.
+        """
+        if self._slice is None:
+            return start
+        first_ms, end_ms = max(self._slice.first_ms, now_ms + 1), self._slice.end_ms
+        ttl_ms, window_ms = self._config.cold_store_ttl_ms, self._config.retention_window_ms
+        inline_max, rows = self._config.inline_blob_bytes_max, self._touched.rows
+        growth, room, size_bytes = self._growth, self._quota_room, self._size_bytes
+        plain, add = self._plain.get, self._rows.pending.append
+        at = start
+        for message in islice(messages, start, None):
+            header, blob, source = message.header, message.blob or b"", message.source
+            known = plain(header.namespace_id)
+            if known is None:
+                break
+            state, part, account = known
+            received_at, timestamp, seq = message.received_at, header.timestamp, header.seq
+            begins = min(received_at, timestamp)
+            expires_at = min(begins + ttl_ms, timestamp + window_ms)
+            encoded = header.encode()
+            charge = layout.charge_of(len(encoded), len(source), 1 if blob else 0, len(blob))
+            grown = growth[account] + charge
+            if (
+                seq <= state.latest
+                or not first_ms <= expires_at < end_ms
+                or len(blob) > inline_max
+                or grown > room[account]
+                or size_bytes + charge > self._store_room
+                or message.parent != state.parent
+            ):
+                break
+            growth[account] = grown
+            size_bytes += charge
+            slot, content = layout.slot_key(header.namespace_id, seq), header.content_id
+            row = layout.encode_new(received_at, expires_at, source, encoded, blob)
+            rows[slot] = {content: row}
+            add((part, slot, content, encoded, row))
+            part.count(seq, charge, expires_at, header.sender_pub_key)
+            state.grow(seq, charge, header)
+            self._first_time = min(self._first_time, timestamp)
+            at += 1
+        self._size_bytes = size_bytes
+        self._messages += at - start
+        return at
+
+    def place(  # noqa: C901  # the rules in the order in which they may end it
+        self, message: IncomingMessage, now_ms: int
+    ) -> PutOutcome:
         """Decide one message."""
         header = message.header
         timestamp = header.timestamp
@@ -89,9 +143,7 @@ class Group:
         if state is None or state.parent != message.parent:
             state = self._state(namespace, message.parent)
         slot = layout.slot_key(namespace, seq)
-        rows = self._slots.get(slot)
-        if rows is None:
-            rows = self._read(state, slot, seq)
+        rows = self._touched.read(state, slot, seq)
         content = header.content_id
         leaving: list[ContentId] = []
         known_equivocations = self.equivocations
@@ -107,8 +159,17 @@ class Group:
                 return PutOutcome.LOST_SLOT
         encoded, blob = header.encode(), message.blob
         place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
-        row = layout.encode_parts(
-            message.received_at, expires_at, place, message.source, encoded, blob
+        row = layout.encode_row(
+            MessageRow(
+                message.received_at,
+                expires_at,
+                0,
+                place,
+                len(blob or b""),
+                message.source,
+                encoded,
+                blob if place is BlobPlace.INLINE and blob else b"",
+            )
         )
         charge = layout.charge_of(len(encoded), len(message.source), place, len(blob or b""))
         freed = sum([layout.charge_bytes(layout.decode_row(rows[gone])) for gone in leaving])
@@ -123,7 +184,10 @@ class Group:
         chosen = self._slice
         if chosen is None or not chosen.first_ms <= expires_at < chosen.end_ms:
             chosen = self._slice = self._slices.take(expires_at)
-        self._rows.add(chosen, slot, seq, content, encoded, row, charge, expires_at)
+            self._plain.clear()
+        part = self._rows.part(chosen, slot)
+        part.count(seq, charge, expires_at, header.sender_pub_key)
+        self._rows.pending.append((part, slot, content, encoded, row))
         if place is BlobPlace.APART and blob is not None:
             self._rows.add_blob(chosen, slot + content, header.blob_commitment, blob)
         rows[content] = row
@@ -132,31 +196,19 @@ class Group:
         state.hold(seq)
         self._count(state, 1, charge)
         self._first_time = min(self._first_time, timestamp)
+        self._plain[namespace] = state, part, self._accounts[namespace]
         return PutOutcome.STORED
 
     def foresee(self, keys: Iterable[bytes]) -> None:
-        """The slots of ``keys`` are read, neighbours in one scan.
-
-        A slot is read when it is needed in any case; a thousand of one namespace are read ten times
-        faster so.
-        """
-        wanted = sorted({key[: layout.SLOT_BYTES] for key in keys} - self._slots.keys())
-        for first, last in _neighbours(wanted):
-            stored = self._slices.scan(layout.HEADERS, wanted[first], layout.after(wanted[last]))
-            self._slots.update((slot, {}) for slot in wanted[first : last + 1])
-            for key, value in stored:
-                rows = self._slots.get(key[: layout.SLOT_BYTES])
-                if rows is not None:
-                    rows[ContentId(key[layout.SLOT_BYTES :])] = value
+        """The slots of ``keys`` are read, neighbours in one scan."""
+        self._touched.foresee(keys)
 
     def forget(self, key: bytes) -> NamespaceId:
         """The message ``key`` is gone and nothing at or below it is expected any more."""
         namespace, seq = layout.split_slot(key)
         state = self._known(namespace)
         slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
-        rows = self._slots.get(slot)
-        if rows is None:
-            rows = self._read(state, slot, seq)
+        rows = self._touched.read(state, slot, seq)
         if content in rows:
             self._erase(state, slot, rows, content)
         state.raise_floor(seq)
@@ -251,10 +303,10 @@ class Group:
             StoreError: nothing has changed.
 
         """
-        self._rows.finish(self._slots)
+        self._rows.finish(self._touched.rows)
         changed = [self._states[namespace] for namespace in self._changed]
         for state in changed:
-            if self._slots.get(layout.slot_key(state.namespace_id, state.earliest)) == {}:
+            if self._touched.rows.get(layout.slot_key(state.namespace_id, state.earliest)) == {}:
                 state.earliest = self._next_earliest(state)
             self._batch.put(layout.NAMESPACES, state.namespace_id, layout.encode_state(state))
         if not len(self._batch):
@@ -264,7 +316,7 @@ class Group:
             self._database.write(self._batch)
             ledger.publish(changed, self._messages, self._size_bytes)
             self._rows.publish(ledger.tree)
-        self._rows.warm(ledger.hot, self._slots)
+        self._rows.warm(ledger.hot, self._touched.rows)
         ledger.held += self._held
         ledger.holding |= self._holding
         ledger.time_hint = min(ledger.time_hint, self._first_time)
@@ -323,15 +375,6 @@ class Group:
             if namespace not in self._ledger.states:
                 self._created += 1
                 self._batch.put(layout.LANES, state.parent + namespace, b"")
-
-    def _read(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
-        """Return the rows of a slot that the group has not touched yet."""
-        rows: SlotRows = {}
-        if state.holds(seq):
-            stored = self._slices.scan(layout.HEADERS, slot, layout.after(slot))
-            rows = {ContentId(key[layout.SLOT_BYTES :]): value for key, value in stored}
-        self._slots[slot] = rows
-        return rows
 
     def _leaving(self, rows: SlotRows, header: MsgHeader, now_ms: int) -> list[ContentId]:
         """Return which contents the slot gives up for this one, perhaps this one itself (J11)."""
@@ -420,7 +463,7 @@ class Group:
     def _next_earliest(self, state: NamespaceState) -> int:
         start = layout.slot_key(state.namespace_id, state.earliest)
         for key in self._slices.keys(layout.HEADERS, start, layout.after(state.namespace_id)):
-            if self._slots.get(key[: layout.SLOT_BYTES]) != {}:
+            if self._touched.rows.get(key[: layout.SLOT_BYTES]) != {}:
                 return layout.split_slot(key)[1]
         return 0
 
@@ -437,19 +480,6 @@ class Group:
         )
         first = [next(keys, b"") for keys in sources]
         return min((layout.split_slot(key)[1] for key in first if key), default=0)
-
-
-def _neighbours(slots: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield first and last index of runs of sorted slots that lie close in one namespace."""
-    first = 0
-    for at in range(1, len(slots) + 1):
-        if at < len(slots):
-            namespace, seq = layout.split_slot(slots[at])
-            before, previous = layout.split_slot(slots[at - 1])
-            if namespace == before and seq - previous <= _NEIGHBOUR_DISTANCE:
-                continue
-        yield first, at - 1
-        first = at
 
 
 def _crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:

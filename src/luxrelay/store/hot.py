@@ -20,6 +20,7 @@ Source: LP-6421 §1.1, §8; decisions P3, P4, P30, P45; 21-02.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import Final
 
 from luxrelay.store import layout
@@ -64,6 +65,22 @@ class HotCache:
         self._first_expiry = min(self._first_expiry, layout.expires_at_of(row))
         self.size_bytes += ENTRY_BYTES + len(row)
         while len(self._rows) > self._messages_max or self.size_bytes > self._size_max:
+            self._drop_oldest()
+
+    def keep_all(self, rows: Mapping[bytes, bytes]) -> None:
+        """As `keep`, for many slots."""
+        kept, size_bytes = self._rows, self.size_bytes
+        first = self._first_expiry
+        for message_id, row in rows.items():
+            old = kept.pop(message_id, None)
+            if old is not None:
+                size_bytes -= ENTRY_BYTES + len(old)
+            kept[message_id] = row
+            size_bytes += ENTRY_BYTES + len(row)
+            expires_at = int.from_bytes(row[8:16], "big")
+            first = min(first, expires_at)
+        self.size_bytes, self._first_expiry = size_bytes, first
+        while len(kept) > self._messages_max or self.size_bytes > self._size_max:
             self._drop_oldest()
 
     def drop(self, message_id: bytes) -> None:

@@ -1,8 +1,9 @@
 """Reading across namespaces: by time, and by sender.
 
-A page follows the time index and reads each message by its key, or reads the namespaces in which the
-sender has messages; it is bounded like every page in messages, bytes and rows looked at. Its cursor is a position in that order, so it stays right when messages
-come and go; a message that goes while the page is read is passed over.
+A page follows the time index and reads each message by its key, or reads the namespaces in which
+the sender has messages; it is bounded like every page in messages, bytes and rows looked at. Its
+cursor is a position in that order, so it stays right when messages come and go; a message that goes
+while the page is read is passed over.
 
 Source: LP-6421 §4.2; decisions P6, P7, P8, P14, P18, P19, P38; 21-34, 21-35.
 """

@@ -53,11 +53,12 @@ Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8; sto
 from __future__ import annotations
 
 from enum import IntEnum
+from hashlib import sha3_256
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from luxrelay.bus import MessageId, NamespaceId, message_id, sender_address
+from luxrelay.bus import MessageId, NamespaceId, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.bus.structure import KEY_START
 from luxrelay.errors import StoreError
@@ -111,6 +112,8 @@ class BlobPlace(IntEnum):
     """In a row of its own, shared by every message that refers to it."""
 
 
+_ABSENT: Final = int(BlobPlace.ABSENT)
+_INLINE: Final = int(BlobPlace.INLINE)
 _PLACES: Final = tuple(BlobPlace)
 _REFERENCE_VALUES: Final = {place: bytes([place]) for place in BlobPlace}
 
@@ -233,19 +236,13 @@ def encode_row(row: MessageRow) -> bytes:
     return b"".join((fixed, row.source, row.header, row.inline_blob))
 
 
-def encode_parts(
-    received_at: int,
-    expires_at: int,
-    place: BlobPlace,
-    source: bytes,
-    header: bytes,
-    blob: bytes | None,
+def encode_new(
+    received_at: int, expires_at: int, source: bytes, header: bytes, blob: bytes
 ) -> bytes:
-    """Return the value of a new ``headers`` row, whose blob has come or not."""
-    fixed = _ROW.pack(received_at, expires_at, 0, place, len(blob or b""), len(source), len(header))
-    if place == BlobPlace.INLINE and blob is not None:
-        return b"".join((fixed, source, header, blob))
-    return b"".join((fixed, source, header))
+    """Return the value of a new ``headers`` row whose blob, empty for none, rides in it."""
+    place = _INLINE if blob else _ABSENT
+    lengths = len(blob), len(source), len(header)
+    return _ROW.pack(received_at, expires_at, 0, place, *lengths) + source + header + blob
 
 
 def expires_at_of(value: bytes) -> int:
@@ -304,7 +301,7 @@ def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
 
 def slot_name(slot: bytes) -> MessageId:
     """Return the message id of a slot: the key of its row."""
-    return message_id(*_SLOT.unpack(slot))
+    return MessageId(sha3_256(slot).digest())
 
 
 def sender_key(header: bytes) -> bytes:
@@ -338,7 +335,7 @@ def charge_bytes(row: MessageRow) -> int:
     return charge_of(len(row.header), len(row.source), row.place, row.blob_len)
 
 
-def charge_of(header_len: int, source_len: int, place: BlobPlace, blob_len: int) -> int:
+def charge_of(header_len: int, source_len: int, place: int, blob_len: int) -> int:
     """Return the logical bytes of a message with parts of these lengths."""
     reference = _REFERENCE_BYTES if place else 0
     return _INDEX_BYTES + reference + header_len + source_len + blob_len

@@ -89,6 +89,22 @@ def differing_buckets(node: int, ours: bytes, theirs: bytes) -> list[int]:
     return [node * _PER_NODE + index for index in found]
 
 
+def xor_all(
+    trees: Iterable[MerkleTree], content_ids: Sequence[bytes], *, removed: bool = False
+) -> None:
+    """Every tree holds ``content_ids``, or holds them no longer; XOR is its own inverse."""
+    if not content_ids:
+        return
+    raw = np.frombuffer(b"".join(content_ids), np.uint8).reshape(-1, _ID_BYTES)
+    node: NDArray[np.intp] = raw[:, 0].astype(np.intp)
+    first_word = (node * _PER_NODE + raw[:, 1]) * _WORDS
+    places = (first_word[:, None] + _XOR_WORDS).ravel()
+    counts, words = first_word + len(_XOR_WORDS), raw.view(np.uint64).ravel()
+    change: Any = np.subtract if removed else np.add
+    for tree in trees:
+        tree.apply(node, places, words, counts, change)
+
+
 class MerkleTree:
     """The content ids held, as 65,536 sums; the caller keeps threads apart."""
 
@@ -123,16 +139,20 @@ class MerkleTree:
         The caller gives no id that is held already, and removes none that is not: neither could be
         seen here.
         """
-        if not content_ids:
-            return
-        raw = np.frombuffer(b"".join(content_ids), np.uint8).reshape(-1, _ID_BYTES)
-        node: NDArray[np.intp] = raw[:, 0].astype(np.intp)
-        first_word = (node * _PER_NODE + raw[:, 1]) * _WORDS
+        xor_all((self,), content_ids, removed=removed)
+
+    def apply(
+        self,
+        node: NDArray[np.intp],
+        places: NDArray[np.intp],
+        words: NDArray[np.uint64],
+        counts: NDArray[np.intp],
+        change: Any,
+    ) -> None:
+        """XOR ``words`` into cells, change counts, mark nodes: what `xor_all` has computed."""
         cells = self._table.reshape(-1)
-        places = (first_word[:, None] + _XOR_WORDS).ravel()
-        np.bitwise_xor.at(cells, places, raw.view(np.uint64).ravel())
-        change: Any = np.subtract if removed else np.add
-        change.at(cells, first_word + len(_XOR_WORDS), np.uint64(1))
+        np.bitwise_xor.at(cells, places, words)
+        change.at(cells, counts, np.uint64(1))
         self._dirty[node] = True
 
     def subtract(self, other: MerkleTree) -> None:

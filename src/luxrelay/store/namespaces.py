@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store.holes import HeldRuns
@@ -81,6 +81,18 @@ class NamespaceState:
             self.contiguous = self.runs.take_from(seq) if self.runs else seq
         elif seq > self.contiguous:
             self.runs.add(seq)
+
+    def grow(self, seq: int, size_bytes: int, header: MsgHeader) -> None:
+        """Count a message above every other, with the head that it makes."""
+        self.messages += 1
+        self.size_bytes += size_bytes
+        self.latest = seq
+        self.latest_hash = header.header_hash
+        self.latest_timestamp = header.timestamp
+        if seq != self.contiguous + 1 or not self.earliest:
+            self.hold(seq)
+        else:
+            self.contiguous = seq  # runs lie above it and below ``seq``: there are none
 
     def raise_floor(self, seq: int) -> None:
         """Expect nothing at or below ``seq`` any more."""

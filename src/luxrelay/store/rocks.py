@@ -333,6 +333,9 @@ def _database_options(write_buffer_bytes: int, *, read_only: bool) -> Options:
     options.create_if_missing(create_if_missing=not read_only)
     options.create_missing_column_families(create_missing_cfs=not read_only)
     options.set_db_write_buffer_size(write_buffer_bytes)
+    # One thread writes: what lets several insert side by side would only cost it time.
+    options.set_allow_concurrent_memtable_write(allow=False)
+    options.set_enable_write_thread_adaptive_yield(enabled=False)
     options.set_max_total_wal_size(WAL_BYTES_MAX)
     # A reader beside a writer opens every table file at once: the writer may remove its name.
     options.set_max_open_files(-1 if read_only else OPEN_FILES_MAX)

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 *Decides* nothing about messages; it knows which rows one has, and which sums it belongs to.
-*State*: messages added whose rows are not in the batch yet, and one `_Part` for each namespace and
+*State*: messages added whose rows are not in the batch yet, and one `Part` for each namespace and
 slice touched. Rows of added messages are made in one loop, the hot one of ingest: what a loop needs
 is a local name there, and nothing is made that is not written.
 *Order*: rows of added messages enter the batch before any other change, so later ones win.
@@ -22,15 +22,15 @@ from luxrelay.bus import constants as c
 from luxrelay.store import blobs, layout
 from luxrelay.store.hot import HotCache
 from luxrelay.store.layout import BlobPlace, MessageRow, Share
-from luxrelay.store.merkle import MerkleTree
+from luxrelay.store.merkle import MerkleTree, xor_all
 from luxrelay.store.rocks import Batch
 from luxrelay.store.slices import NEVER, Slice, Slices
 
 _REFERENCES: Final = tuple(bytes([place]) for place in BlobPlace)
 
 
-class _Part:
-    """What a group changes of one namespace in one slice."""
+class Part:
+    """What a batch changes of one namespace in one slice."""
 
     __slots__ = ("due", "exact", "first", "last", "messages", "senders", "size_bytes", "where")
 
@@ -42,7 +42,21 @@ class _Part:
         self.due = NEVER
         """The earliest expires_at among what was added."""
 
+    def count(self, seq: int, charge: int, expires_at: int, sender: bytes) -> None:
+        """One message more."""
+        self.messages += 1
+        self.size_bytes += charge
+        if seq > self.last:
+            self.last = seq
+            self.exact = True
+        if seq < self.first or not self.first:
+            self.first = seq
+        self.due = min(self.due, expires_at)
+        senders = self.senders
+        senders[sender] = senders.get(sender, 0) + 1
+
     def share(self) -> Share:
+        """Return what the slice then holds."""
         return Share(self.messages, self.size_bytes, self.first, self.last, self.exact)
 
 
@@ -54,21 +68,23 @@ class Rows:
         "_aside",
         "_batch",
         "_emptied",
+        "_fresh",
         "_gone",
         "_parts",
-        "_pending",
         "_references",
         "_removed",
         "_slices",
         "_touched",
+        "pending",
     )
 
     def __init__(self, slices: Slices, batch: Batch) -> None:
         self._slices = slices
         self._batch = batch
-        self._pending: list[tuple[_Part, bytes, ContentId, bytes, bytes]] = []
-        """Part, slot, content id, encoded header, encoded row."""
-        self._parts: dict[tuple[int, bytes], _Part] = {}
+        self.pending: list[tuple[Part, bytes, ContentId, bytes, bytes]] = []
+        """Messages whose rows are not in the batch yet: part, slot, content id, encoded header,
+        encoded row."""
+        self._parts: dict[tuple[int, bytes], Part] = {}
         self._added: dict[Slice, list[bytes]] = {}
         self._removed: dict[Slice, list[bytes]] = {}
         self._aside: dict[Slice, int] = {}
@@ -76,35 +92,20 @@ class Rows:
         self._emptied: set[tuple[bytes, Slice]] = set()
         """Slots that may have no message in a slice any more."""
         self._references: dict[Slice, blobs.References] = {}
+        self._fresh: dict[bytes, bytes] = {}
+        """Rows of messages added, by message id."""
         self._touched: dict[bytes, tuple[bytes, bool]] = {}
-        """By slot its message id, and whether a message came."""
+        """Other slots changed: message id, and whether a message stays that is young."""
         self._gone: list[Slice] = []
 
-    def add(
-        self,
-        where: Slice,
-        slot: bytes,
-        seq: int,
-        content: ContentId,
-        encoded: bytes,
-        row: bytes,
-        charge: int,
-        expires_at: int,
-    ) -> None:
-        """A message comes: its header as it arrived, its encoded row, its logical bytes."""
-        part = self._parts.get((where.number, slot[: c.NAMESPACE_BYTES])) or self._part(where, slot)
-        part.messages += 1
-        part.size_bytes += charge
-        if seq > part.last:
-            part.last = seq
-            part.exact = True
-        if seq < part.first or not part.first:
-            part.first = seq
-        part.due = min(part.due, expires_at)
-        sender = layout.sender_of(encoded)
-        senders = part.senders
-        senders[sender] = senders.get(sender, 0) + 1
-        self._pending.append((part, slot, content, encoded, row))
+    def part(self, where: Slice, slot: bytes) -> Part:
+        """Return what this batch changes of the slot's namespace in a slice."""
+        namespace = slot[: c.NAMESPACE_BYTES]
+        part = self._parts.get((where.number, namespace))
+        if part is None:
+            share = where.shares.get(NamespaceId(namespace), Share())
+            part = self._parts[where.number, namespace] = Part(where, share)
+        return part
 
     def add_blob(self, where: Slice, key: bytes, commitment: bytes, blob: bytes) -> None:
         """The message ``key`` refers to a blob that has a row of its own."""
@@ -117,7 +118,7 @@ class Rows:
         index = layout.index_rows(key, row)
         rows = [(kind + name, content) for kind, name, content in index]
         self._batch.put_rows(where.table, [(layout.HEADERS + key, value), *rows])
-        self._part(where, key).size_bytes += growth
+        self.part(where, key).size_bytes += growth
         slot = key[: layout.SLOT_BYTES]
         self._touched[slot] = (layout.slot_name(slot), True)
 
@@ -137,7 +138,7 @@ class Rows:
         self._batch.delete_rows(where.table, doomed)
         if row.place is BlobPlace.APART:
             self._reference(where).remove(key, row.commitment)
-        part = self._part(where, slot)
+        part = self.part(where, slot)
         part.messages -= 1
         part.size_bytes -= charge
         if layout.split_slot(slot)[1] == part.last:
@@ -145,8 +146,8 @@ class Rows:
         part.senders[row.sender] = part.senders.get(row.sender, 0) - 1
         self._removed.setdefault(where, []).append(content)
         self._emptied.add((slot, where))
-        if slot not in self._touched:
-            self._touched[slot] = (layout.slot_name(slot), False)
+        name = layout.slot_name(slot)
+        self._touched[slot] = (name, name in self._fresh)
         return held
 
     def hold(self, where: Slice, key: bytes) -> None:
@@ -190,11 +191,9 @@ class Rows:
             where.next_due = min(where.next_due, part.due)
             where.seen_due = min(where.seen_due, part.due)
         for where, added in self._added.items():
-            where.tree.xor_batch(added)
-            tree.xor_batch(added)
+            xor_all((where.tree, tree), added)
         for where, removed in self._removed.items():
-            where.tree.xor_batch(removed, removed=True)
-            tree.xor_batch(removed, removed=True)
+            xor_all((where.tree, tree), removed, removed=True)
         for where, change in self._aside.items():
             where.held += change
         for gone in self._gone:
@@ -203,6 +202,7 @@ class Rows:
 
     def warm(self, hot: HotCache, slots: Mapping[bytes, Mapping[ContentId, bytes]]) -> None:
         """The hot cache has the slots of this batch as they stand now."""
+        hot.keep_all(self._fresh)
         for slot, (name, came) in self._touched.items():
             rows = slots[slot]
             if came and len(rows) == 1:
@@ -213,23 +213,15 @@ class Rows:
         for gone in self._gone:
             hot.drop_expiring(gone.first_ms, gone.end_ms)
 
-    def _part(self, where: Slice, slot: bytes) -> _Part:
-        namespace = slot[: c.NAMESPACE_BYTES]
-        part = self._parts.get((where.number, namespace))
-        if part is None:
-            share = where.shares.get(NamespaceId(namespace), Share())
-            part = self._parts[where.number, namespace] = _Part(where, share)
-        return part
-
     def _reference(self, where: Slice) -> blobs.References:
         return self._references.setdefault(where, blobs.References())
 
     def _write_added(self) -> None:
         """The rows of every message added so far are in the batch."""
-        put, touched, where = self._batch.native.put, self._touched, None
+        put, fresh, where = self._batch.native.put, self._fresh, None
         handle: object = None
         added: list[bytes] = []
-        for part, slot, content, encoded, row in self._pending:
+        for part, slot, content, encoded, row in self.pending:
             if part.where is not where:
                 where = part.where
                 handle = where.table.handle
@@ -247,10 +239,10 @@ class Rows:
                 reference = _REFERENCES[row[17]]
                 put(b"r" + commitment + key, reference, handle)  # type: ignore[arg-type]
             added.append(content)
-            touched[slot] = (name, True)
-        self._pending.clear()
+            fresh[name] = row
+        self.pending.clear()
 
-    def _write_sums(self, namespace: bytes, part: _Part) -> None:
+    def _write_sums(self, namespace: bytes, part: Part) -> None:
         table, rows, doomed = part.where.table, [], []
         if part.messages:
             rows.append((layout.SHARES + namespace, layout.encode_share(part.share())))
@@ -265,7 +257,7 @@ class Rows:
         self._batch.delete_rows(table, doomed)
 
 
-def _senders(namespace: bytes, part: _Part) -> list[tuple[bytes, int]]:
+def _senders(namespace: bytes, part: Part) -> list[tuple[bytes, int]]:
     """Return the keys of the senders that a part changes, each with its new number."""
     known = part.where.senders
     changes: dict[bytes, int] = {}

@@ -208,7 +208,7 @@ class Slices:
     def get(self, kind: bytes, key: bytes) -> bytes | None:
         """Return the value of a row, None without one; the youngest slices are asked first."""
         if kind == layout.HEADERS:
-            live = self._holding(key, key + b"\x00")
+            live = [each for each, _ in self._holding(key, key + b"\x00")]
         else:
             live = list(reversed(self.live))
         for each in live:
@@ -247,21 +247,25 @@ class Slices:
             namespace = start[: c.NAMESPACE_BYTES]
             end = layout.after(namespace)
             if stop and (not end or stop <= end):
-                found = self._holding(start, stop)
-                firsts = [each.shares[NamespaceId(namespace)].first for each in found]
-                keys = [max(start, layout.slot_key(namespace, first)) for first in firsts]
-                return sorted(zip(keys, found, strict=True), key=lambda pair: pair[0])
+                found = [
+                    (max(start, layout.slot_key(namespace, first)), each)
+                    for each, first in self._holding(start, stop)
+                ]
+                return sorted(found, key=lambda pair: pair[0])
         return [(start, each) for each in self.live]
 
-    def _holding(self, start: bytes, stop: bytes) -> list[Slice]:
-        """Return the slices that may hold messages between two keys of one namespace."""
+    def _holding(self, start: bytes, stop: bytes) -> list[tuple[Slice, int]]:
+        """Return the slices that may hold messages between two keys of one namespace.
+
+        With the lowest sequence that each may have.
+        """
         namespace = NamespaceId(start[: c.NAMESPACE_BYTES])
         first = layout.read_u64(start[c.NAMESPACE_BYTES :].ljust(8, b"\x00")[:8])
         last = c.MAX_U64
         if len(stop) >= layout.SLOT_BYTES and stop.startswith(namespace):
             last = layout.split_slot(stop)[1]
         return [
-            each
+            (each, share.first)
             for each, share in self.share(namespace)
             if share.last >= first <= last >= share.first
         ]

@@ -37,11 +37,10 @@ class Sweep:
         if not where.position:
             where.seen_due = NEVER
         found: list[bytes] = []
-        looked_at = 0
-        for key, value in where.table.scan(where.position, b"", layout.TIMES):
+        rows = where.table.scan(where.position, b"", layout.TIMES)
+        for looked_at, (key, value) in enumerate(rows):
             if looked_at == ROWS_PER_MESSAGE * self._limit or len(found) == self._limit:
                 return found
-            looked_at += 1
             expires_at = layout.read_u64(value)
             if expires_at <= self._now_ms:
                 found.append(key[8:])

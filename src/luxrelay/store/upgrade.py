@@ -126,9 +126,9 @@ def _move(database: Database, ledger: Ledger, rows: Rows, key: bytes, value: byt
     row = layout.decode_row(value)
     where = ledger.slices.take(row.expires_at)
     slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
-    _, seq = layout.split_slot(slot)
-    charge = layout.charge_bytes(row)
-    rows.add(where, slot, seq, content, row.header, value, charge, row.expires_at)
+    part = rows.part(where, slot)
+    part.count(layout.split_slot(slot)[1], layout.charge_bytes(row), row.expires_at, row.sender)
+    rows.pending.append((part, slot, content, row.header, value))
     if row.place is layout.BlobPlace.APART:
         blob = database.get(_BLOBS, row.commitment)
         if blob is None:

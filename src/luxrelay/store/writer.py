@@ -24,6 +24,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from luxrelay.bus import NamespaceId
+from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.durable import Durable
@@ -99,15 +100,19 @@ class Writer:
             with self.lock:
                 group = self._begin()
                 decided: list[PutOutcome] = []
-                for message in part:
-                    outcome = group.place(message, now_ms)
+                while len(decided) < len(part):
+                    at = group.place_plain(part, len(decided), now_ms)
+                    decided += [PutOutcome.STORED] * (at - len(decided))
+                    if at == len(part):
+                        break
+                    outcome = group.place(part[at], now_ms)
                     if outcome is PutOutcome.FULL:
-                        group, outcome = self._place_with_room(group, message, now_ms)
+                        group, outcome = self._place_with_room(group, part[at], now_ms)
                     decided.append(outcome)
                 self._commit(group)
                 self._ledger.hot.forget_old(now_ms)
-                for outcome in decided:
-                    self.counters.outcomes[outcome] += 1
+                for outcome in PutOutcome:
+                    self.counters.outcomes[outcome] += decided.count(outcome)
             outcomes += decided
         return outcomes
 
@@ -301,6 +306,10 @@ def split_groups(
     messages: Sequence[IncomingMessage], messages_max: int, bytes_max: int
 ) -> Iterator[Sequence[IncomingMessage]]:
     """Yield ``messages`` in runs within both bounds, at least one message each."""
+    whole = len(messages) * c.MAX_HEADER_BYTES + sum([each.header.blob_len for each in messages])
+    if 0 < len(messages) <= messages_max and whole <= bytes_max:
+        yield messages
+        return
     start = size = 0
     for at, message in enumerate(messages):
         charge = len(message.header.encode()) + len(message.blob or b"")

@@ -93,7 +93,8 @@ def test_verify_a_damaged_store(folder: Path, capsys: pytest.CaptureFixture[str]
         block_cache_bytes=1 << 20,
     )
     batch = database.batch()
-    batch.put(layout.TIMES, bytes(68), b"")
+    name = next(name for name in database.names if name.startswith("slice"))
+    batch.put_rows(database.table(name), [(layout.TIMES + bytes(68), bytes(8))])
     database.write(batch)
     database.close()
 

@@ -67,7 +67,7 @@ def test_a_shared_blob_stays_until_its_last_message_goes(
     store.expire(now + 601_000)
 
     assert store.get_blob(sha3_commitment(blob)) is None
-    assert list(store._database.keys(layout.BLOBS, b"", b"")) == []
+    assert list(store._ledger.slices.keys(layout.BLOBS, b"", b"")) == []
     assert store.verify() == []
 
 
@@ -77,7 +77,7 @@ def test_a_shared_blob_goes_when_all_go_together(forge: Any, open_store: Opener,
     store.put_many([forge.message(seq, blob=LARGE) for seq in (1, 2, 3)], now)
     store.expire(now + 600_000)
 
-    assert list(store._database.keys(layout.BLOBS, b"", b"")) == []
+    assert list(store._ledger.slices.keys(layout.BLOBS, b"", b"")) == []
     assert store.verify() == []
 
 
@@ -164,7 +164,8 @@ def test_a_blob_of_another_length_is_corruption(forge: Any, open_store: Opener, 
     store = open_store()
     store.put_many([forge.message(1, blob=LARGE)], now)
     batch = store._database.batch()
-    batch.put(layout.BLOBS, sha3_commitment(LARGE), b"cut")
+    (table,) = [each.table for each in store._ledger.slices.live]
+    batch.put_rows(table, [(layout.BLOBS + sha3_commitment(LARGE), b"cut")])
     store._database.write(batch)
 
     with pytest.raises(StoreError) as caught:

@@ -246,19 +246,19 @@ def begin(database: Database, ledger: Ledger) -> Group:
 
 def test_nothing_is_visible_before_commit(forge: Any, database: Database, now: int) -> None:
     """A group that is dropped has changed neither ledger nor database (P9)."""
-    ledger = Ledger()
+    ledger = Ledger.load(database)
     group = begin(database, ledger)
     group.place(forge.message(1), now)
 
     assert not ledger.states
-    assert next(database.keys(layout.HEADERS, b"", b""), None) is None
+    assert next(ledger.slices.keys(layout.HEADERS, b"", b""), None) is None
 
 
 def test_a_failed_write_changes_nothing(
     forge: Any, database: Database, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the batch cannot be written the ledger stays as it was (P9)."""
-    ledger = Ledger()
+    ledger = Ledger.load(database)
     group = begin(database, ledger)
     group.place(forge.message(1), now)
 
@@ -274,7 +274,7 @@ def test_a_failed_write_changes_nothing(
 
 def test_an_undecided_group_writes_nothing(forge: Any, database: Database, now: int) -> None:
     """A group in which nothing was stored commits to nothing."""
-    group = begin(database, Ledger())
+    group = begin(database, Ledger.load(database))
     group.place(forge.message(1), now + 600_000)
 
     assert group.commit() is False
@@ -283,5 +283,5 @@ def test_an_undecided_group_writes_nothing(forge: Any, database: Database, now: 
 def test_a_message_of_a_lost_namespace_is_corruption(database: Database) -> None:
     """Forgetting a message whose namespace has no state is reported."""
     with pytest.raises(StoreError) as caught:
-        begin(database, Ledger()).forget(bytes(60))
+        begin(database, Ledger.load(database)).forget(bytes(60))
     assert caught.value.code == "store.corrupt"

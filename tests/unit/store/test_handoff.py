@@ -56,7 +56,7 @@ def test_what_was_read_goes_with_the_next_cycle(
     assert archive_sees(store, parent, now + TTL) == [6, 7]
     store.set_watermark(parent, parent, 2**64 - 1)
     assert store.expire(now + TTL).removed_count == 2
-    assert list(store._database.keys(layout.HELD, b"", b"")) == []
+    assert list(store._ledger.slices.keys(layout.HELD, b"", b"")) == []
     assert (store.stats().held, store.stats().unread_evicted) == (0, 0)
     assert not store._ledger.holding
     assert store.verify() == []

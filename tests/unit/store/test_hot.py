@@ -7,7 +7,7 @@ import pytest
 
 from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.store.hot import ENTRY_BYTES, HitRate, HotCache
-from luxrelay.store.rocks import Database
+from luxrelay.store.rocks import Table
 
 Opener = Callable[..., RelayStore]
 NOW = 1_764_000_000_000
@@ -98,7 +98,8 @@ def test_a_hit_needs_no_database(
     ids = [message.header.message_id for message in messages]
     unknown = forge.message(9).header.message_id
     _, missing = store.get_messages([unknown], now)
-    monkeypatch.setattr(Database, "get", None)
+    monkeypatch.setattr(Table, "get", None)
+    monkeypatch.setattr(Table, "scan", None)
     found, _ = store.get_messages(ids, now)
 
     assert missing == [unknown]

@@ -97,6 +97,9 @@ def test_every_truncation_of_a_row_is_corruption(forge: Any) -> None:
         layout.read_u64,
         lambda value: layout.decode_state(value[:20], value[20:]),
         layout.decode_content,
+        layout.decode_share,
+        lambda value: layout.decode_span(value[:10], value[10:]),
+        layout.expires_at_of,
     ],
 )
 @given(data=st.binary(max_size=400))
@@ -107,28 +110,56 @@ def test_decoders_raise_only_our_error(decode: Callable[[bytes], object], data: 
 
 
 def test_index_rows_name_the_message(forge: Any) -> None:
-    """Time, expiry, sender, slot, content and blob rows lead to the message (21-06, P10)."""
+    """Time, content, blob, slot and sender rows lead to the message (21-06, P10)."""
     message = forge.message(3)
     header, key = message.header, key_of(message)
-    rows = {family: (k, v) for family, k, v in layout.index_rows(key, row_of(message))}
+    expires_at = layout.u64(message.received_at + 600_000)
+    rows = {kind: (k, v) for kind, k, v in layout.index_rows(key, row_of(message))}
 
     assert rows == {
-        layout.TIMES: (layout.u64(header.timestamp) + key, b""),
-        layout.EXPIRIES: (layout.u64(message.received_at + 600_000) + key, b""),
-        layout.SENDERS: (header.sender_address + key, b""),
-        layout.SLOTS: (header.message_id, key[:28]),
+        layout.TIMES: (layout.u64(header.timestamp) + key, expires_at),
         layout.CONTENTS: (
             header.content_id,
-            key[:28] + layout.u64(header.timestamp) + layout.u64(message.received_at + 600_000),
+            key[:28] + layout.u64(header.timestamp) + expires_at,
         ),
         layout.REFERENCES: (header.blob_commitment + key, b"\x01"),
     }
+    assert layout.slot_name(key[:28]) == header.message_id
+    assert layout.sender_key(header.encode()) == header.sender_address + header.namespace_id
+
+
+def test_a_new_row_is_the_row(forge: Any) -> None:
+    """The short way to encode a new message gives what the long way gives."""
+    message = forge.message(3, source=b"peer")
+    for place in (BlobPlace.ABSENT, BlobPlace.INLINE):
+        blob = message.blob if place is BlobPlace.INLINE else b""
+        row = row_of(message, place=place, blob_len=len(blob), inline_blob=blob)
+        parts = (message.source, message.header.encode(), blob)
+
+        assert layout.encode_new(row.received_at, row.expires_at, *parts) == layout.encode_row(row)
+        assert layout.expires_at_of(layout.encode_row(row)) == row.expires_at
+
+
+@given(numbers=st.tuples(U64, U64, U64, U64), exact=st.booleans())
+def test_a_share_comes_back(numbers: tuple[int, int, int, int], exact: bool) -> None:
+    """decode(encode(share)) is the share."""
+    share = layout.Share(*numbers, exact)
+
+    assert layout.decode_share(layout.encode_share(share)) == share
+
+
+@given(number=st.integers(0, 2**32 - 1), first_ms=U64, end_ms=U64)
+def test_a_span_comes_back(number: int, first_ms: int, end_ms: int) -> None:
+    """A slice's row gives its number and its span."""
+    key, value = layout.slice_key(number), layout.encode_span(first_ms, end_ms)
+
+    assert layout.decode_span(key, value) == (number, first_ms, end_ms)
 
 
 def test_a_content_row_has_the_times(forge: Any) -> None:
     """Slot, timestamp and expiry come back from the id row (J4)."""
     message = forge.message(3, at=10**12 + 5)
-    rows = {family: v for family, _, v in layout.index_rows(key_of(message), row_of(message))}
+    rows = {kind: v for kind, _, v in layout.index_rows(key_of(message), row_of(message))}
 
     assert layout.decode_content(rows[layout.CONTENTS]) == (
         key_of(message)[:28],
@@ -151,8 +182,8 @@ def test_a_message_without_blob_refers_to_none(forge: Any) -> None:
     message = forge.message(3)
     row = row_of(message, place=BlobPlace.ABSENT, blob_len=0, inline_blob=b"")
 
-    families = {family for family, _, _ in layout.index_rows(key_of(message), row)}
-    assert layout.REFERENCES not in families
+    kinds = {kind for kind, _, _ in layout.index_rows(key_of(message), row)}
+    assert layout.REFERENCES not in kinds
 
 
 @pytest.mark.parametrize("place", list(BlobPlace))
@@ -163,8 +194,9 @@ def test_the_charge_is_the_bytes_of_all_rows(forge: Any, place: BlobPlace) -> No
     if place is not BlobPlace.INLINE:
         row = row._replace(inline_blob=b"", blob_len=5 if place is BlobPlace.APART else 0)
     key = key_of(message)
-    written = len(key) + len(layout.encode_row(row))
-    written += sum(len(k) + len(v) for _, k, v in layout.index_rows(key, row))
+    rows = [(layout.HEADERS, key, layout.encode_row(row)), *layout.index_rows(key, row)]
+    rows.append((layout.SLOTS, layout.slot_name(key[:28]), key[:28]))
+    written = sum(len(kind) + len(k) + len(v) for kind, k, v in rows)
     written += row.blob_len if place is BlobPlace.APART else 0
 
     assert layout.charge_bytes(row) == written

@@ -43,9 +43,9 @@ def test_load_sums_and_runs(forge: Any, open_store: Opener) -> None:
     assert again.stats().messages == 5
 
 
-def test_an_unknown_namespace_has_a_head_of_zeros() -> None:
+def test_an_unknown_namespace_has_a_head_of_zeros(database: Database) -> None:
     """Nothing known is all zero, under its own name."""
-    head = Ledger().head(name(1))
+    head = Ledger.load(database).head(name(1))
 
     assert (head.namespace_id, head.parent) == (name(1), name(1))
     assert (head.earliest_seq, head.contiguous_seq, head.latest_seq, head.messages) == (0, 0, 0, 0)
@@ -89,7 +89,7 @@ def test_a_lane_row_without_state_is_corruption(database: Database) -> None:
     database.write(batch)
 
     with pytest.raises(StoreError) as caught:
-        read_heads(database, Ledger(), name(1), b"", 10)
+        read_heads(database, Ledger.load(database), name(1), b"", 10)
     assert caught.value.code == "store.corrupt"
 
 

@@ -16,7 +16,6 @@ def open_at(path: Path) -> Database:
     return Database.open(
         path,
         FAMILIES,
-        point_families=("b",),
         write_buffer_bytes=1 << 20,
         block_cache_bytes=1 << 20,
     )
@@ -27,7 +26,8 @@ def test_read_what_a_batch_wrote(tmp_path: Path) -> None:
     database = open_at(tmp_path / "db")
     batch = database.batch()
     batch.put("a", b"k", b"1")
-    batch.put_rows([("b", b"k", b"2"), ("a", b"k", b"3"), ("a", b"gone", b"")])
+    batch.put_rows(database.table("b"), [(b"k", b"2")])
+    batch.put_rows(database.table("a"), [(b"k", b"3"), (b"gone", b"")])
     batch.delete("a", b"gone")
 
     assert len(batch) == 5
@@ -43,7 +43,7 @@ def test_scan_from_start_to_below_stop(tmp_path: Path) -> None:
     """A scan includes its start, excludes its stop, and an empty stop means the end."""
     database = open_at(tmp_path / "db")
     batch = database.batch()
-    batch.put_rows([("a", bytes([n]), bytes([n, n])) for n in range(1, 6)])
+    batch.put_rows(database.table("a"), [(bytes([n]), bytes([n, n])) for n in range(1, 6)])
     database.write(batch)
 
     assert list(database.keys("a", b"\x02", b"\x04")) == [b"\x02", b"\x03"]
@@ -56,7 +56,7 @@ def test_a_scan_sees_the_moment_it_began(tmp_path: Path) -> None:
     """Rows written after the first row was read do not turn up in the scan."""
     database = open_at(tmp_path / "db")
     batch = database.batch()
-    batch.put_rows([("a", b"1", b""), ("a", b"2", b"")])
+    batch.put_rows(database.table("a"), [(b"1", b""), (b"2", b"")])
     database.write(batch)
     scan = database.keys("a", b"", b"")
     first = next(scan)
@@ -128,7 +128,8 @@ def test_a_flipped_byte_is_corruption_not_the_end(tmp_path: Path, position: floa
     database = open_at(tmp_path / "db")
     batch = database.batch()
     rng = random.Random(1)
-    batch.put_rows([("a", n.to_bytes(4, "big"), rng.randbytes(100)) for n in range(500)])
+    rows = [(n.to_bytes(4, "big"), rng.randbytes(100)) for n in range(500)]
+    batch.put_rows(database.table("a"), rows)
     database.write(batch)
     database.close()
     (table,) = (tmp_path / "db").glob("*.sst")
@@ -142,3 +143,57 @@ def test_a_flipped_byte_is_corruption_not_the_end(tmp_path: Path, position: floa
             list(read("a", b"", b""))
         assert caught.value.code == "store.corrupt"
     damaged.close()
+
+
+def test_a_scan_of_a_kind_sees_no_other(tmp_path: Path) -> None:
+    """Rows whose keys begin with another byte are not there, and the byte is not yielded."""
+    database = open_at(tmp_path / "db")
+    table, batch = database.table("a"), database.batch()
+    batch.put_rows(table, [(b"g9", b""), (b"h1", b"1"), (b"h2", b"2"), (b"h3", b"3"), (b"i0", b"")])
+    database.write(batch)
+
+    assert list(table.scan(b"", b"", b"h")) == [(b"1", b"1"), (b"2", b"2"), (b"3", b"3")]
+    assert list(table.keys(b"2", b"", b"h")) == [b"2", b"3"]
+    assert list(table.keys(b"1", b"3", b"h")) == [b"1", b"2"]
+    assert table.last_key(b"", b"", b"h") == b"3"
+    assert table.last_key(b"", b"3", b"h") == b"2"
+    assert table.last_key(b"4", b"", b"h") is None
+    assert table.last_key(b"", b"", b"f") is None
+    database.close()
+
+
+def test_the_end_of_a_scan_lives_as_long_as_the_scan(tmp_path: Path) -> None:
+    """Rocksdict keeps no copy of a bound: one that is freed early would end a scan anywhere."""
+    database = open_at(tmp_path / "db")
+    table, batch = database.table("a"), database.batch()
+    batch.put_rows(table, [(b"k" + n.to_bytes(32, "big"), b"") for n in range(100)])
+    database.write(batch)
+
+    for _ in range(50):
+        scan = table.keys(bytes(32), b"\x01" + bytes(31), b"k")
+        rubbish = [bytes([n]) * 33 for n in range(100)]
+        assert len(list(scan)) == len(rubbish)
+    database.close()
+
+
+def test_a_table_comes_and_goes(tmp_path: Path) -> None:
+    """A new table is there after a restart; a dropped one is gone, but its reader reads on."""
+    database = open_at(tmp_path / "db")
+    table, batch = database.create("new"), database.batch()
+    batch.put_rows(table, [(bytes([n]), b"") for n in range(5)])
+    database.write(batch)
+    database.close()
+    database = open_at(tmp_path / "db")
+    table = database.table("new")
+    scan = table.keys(b"", b"")
+    first = next(scan)
+
+    database.drop("new")
+
+    assert "new" not in database.names
+    assert len([first, *scan]) == 5
+    with pytest.raises(StoreError, match="no table new"):
+        database.table("new")
+    del table
+    database.close()
+    open_at(tmp_path / "db").close()

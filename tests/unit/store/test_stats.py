@@ -22,7 +22,8 @@ def test_every_number_is_that_of_the_rows(
     ids = [late[-1].header.message_id, forge.message(77).header.message_id]
     store.get_messages(ids, now + TTL)
     stats = store.stats()
-    rows = [layout.decode_row(value) for _, value in store._database.scan("headers", b"", b"")]
+    stored = store._ledger.slices.scan(layout.HEADERS, b"", b"")
+    rows = [layout.decode_row(value) for _, value in stored]
 
     assert stats.messages == len(rows)
     assert stats.size_bytes == sum(layout.charge_bytes(row) for row in rows)
