@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -310,5 +311,17 @@ class StoreAgainstOracle(RuleBasedStateMachine):
 
 TestStoreAgainstOracle = pytest.mark.slow(StoreAgainstOracle.TestCase)
 TestStoreAgainstOracle.settings = settings(
+    settings(), max_examples=max(10, settings().max_examples // 3), stateful_step_count=30
+)
+
+
+class SlicedStoreAgainstOracle(StoreAgainstOracle):
+    """The same with slices so short that messages of one namespace lie in several."""
+
+    config = replace(CONFIG, slice_ms=400, slices_max=4)
+
+
+TestSlicedStoreAgainstOracle = pytest.mark.slow(SlicedStoreAgainstOracle.TestCase)
+TestSlicedStoreAgainstOracle.settings = settings(
     settings(), max_examples=max(10, settings().max_examples // 3), stateful_step_count=30
 )

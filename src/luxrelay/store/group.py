@@ -129,7 +129,7 @@ class Group:
         self._messages += at - start
         return at
 
-    def place(  # noqa: C901  # the rules in the order in which they may end it
+    def place(  # noqa: C901, PLR0912  # the rules in the order in which they may end it
         self, message: IncomingMessage, now_ms: int
     ) -> PutOutcome:
         """Decide one message."""
@@ -185,6 +185,8 @@ class Group:
         if chosen is None or not chosen.first_ms <= expires_at < chosen.end_ms:
             chosen = self._slice = self._slices.take(expires_at)
             self._plain.clear()
+        if rows:
+            self._rows.contend(slot)
         part = self._rows.part(chosen, slot)
         part.count(seq, charge, expires_at, header.sender_pub_key)
         self._rows.pending.append((part, slot, content, encoded, row))

@@ -112,6 +112,10 @@ class Rows:
         self._batch.put_rows(where.table, [(layout.BLOBS + commitment, blob)])
         self._reference(where).add(key, commitment)
 
+    def contend(self, slot: bytes) -> None:
+        """Several messages stand in a slot, or did: the hot cache is told what is left there."""
+        self._touched[slot] = (layout.slot_name(slot), True)
+
     def replace(self, where: Slice, key: bytes, row: MessageRow, value: bytes, growth: int) -> None:
         """A message that is held already has ``row`` now, ``growth`` bytes more."""
         self._write_added()
@@ -119,8 +123,7 @@ class Rows:
         rows = [(kind + name, content) for kind, name, content in index]
         self._batch.put_rows(where.table, [(layout.HEADERS + key, value), *rows])
         self.part(where, key).size_bytes += growth
-        slot = key[: layout.SLOT_BYTES]
-        self._touched[slot] = (layout.slot_name(slot), True)
+        self.contend(key[: layout.SLOT_BYTES])
 
     def remove(
         self, where: Slice, slot: bytes, content: ContentId, row: MessageRow, charge: int

@@ -170,9 +170,10 @@ def test_a_drop_gives_the_space_back(
     forge: Any, open_store: Opener, tmp_path: Path, now: int
 ) -> None:
     """The table files of a slice are gone with it, not at some later compaction."""
-    store = open_store(write_buffer_bytes=1 << 16, hot_messages_max=1)
+    store = open_store()
     fill(forge, store, now, minutes=12)
-    store._database.sync()
+    store.close()  # writes all rows to table files
+    store = open_store()
     files = lambda: sum(p.stat().st_size for p in (tmp_path / "store" / "db").glob("*.sst"))  # noqa: E731
     before = files()
 

@@ -15,8 +15,8 @@ from luxrelay.store.rocks import Database
 
 DATA = Path(__file__).with_name("data")
 """Written by the code of the layouts. Layout 1: 16 messages put, 4 expired, a contended slot, a
-large shared blob, a message without its blob, a floor without messages. Layout 2: that store, and in
-a lane two messages past their time that an archive has not read, one with a large blob; a document.
+large shared blob, a message without its blob, a floor without messages. Layout 2: that store, in a
+lane two messages past their time that an archive has not read, one with a large blob, a document.
 """
 
 
