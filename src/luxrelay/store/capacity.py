@@ -2,7 +2,7 @@
 
 A message of ``b`` bytes (header and blob) costs ``b + INDEX_BYTES`` logical bytes and stays for the
 shorter of TTL and retention window, so a rate of ``r`` messages a second needs
-``r × (b + INDEX_BYTES) × seconds``. A gibibyte of ten minutes takes about 1,900 messages a second
+``r × (b + INDEX_BYTES) × seconds``. A gibibyte of ten minutes takes about 2,200 messages a second
 with Ed25519 headers and 200 bytes of payload.
 
 Source: decisions P31.

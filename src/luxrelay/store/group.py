@@ -36,7 +36,7 @@ from luxrelay.store.rocks import Database
 from luxrelay.store.rows import Part, Rows
 from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
-from luxrelay.store.touched import SlotRows, TouchedSlots
+from luxrelay.store.touched import SlotRows, TouchedSlots, crown
 
 _NEVER = 2**64
 
@@ -129,21 +129,17 @@ class Group:
         self._messages += at - start
         return at
 
-    def place(  # noqa: C901, PLR0912  # the rules in the order in which they may end it
-        self, message: IncomingMessage, now_ms: int
-    ) -> PutOutcome:
+    def place(self, message: IncomingMessage, now_ms: int) -> PutOutcome:
         """Decide one message."""
         header = message.header
-        timestamp = header.timestamp
-        expires_at = self._config.expires_at(message.received_at, timestamp)
+        expires_at = self._config.expires_at(message.received_at, header.timestamp)
         if expires_at <= now_ms:
             return PutOutcome.EXPIRED
-        namespace, seq = header.namespace_id, header.seq
-        state = self._states.get(namespace)
+        state = self._states.get(header.namespace_id)
         if state is None or state.parent != message.parent:
-            state = self._state(namespace, message.parent)
-        slot = layout.slot_key(namespace, seq)
-        rows = self._touched.read(state, slot, seq)
+            state = self._state(header.namespace_id, message.parent)
+        slot = layout.slot_key(header.namespace_id, header.seq)
+        rows = self._touched.read(state, slot, header.seq)
         content = header.content_id
         leaving: list[ContentId] = []
         known_equivocations = self.equivocations
@@ -157,21 +153,8 @@ class Group:
             leaving = self._leaving(rows, header, now_ms)
             if content in leaving:
                 return PutOutcome.LOST_SLOT
-        encoded, blob = header.encode(), message.blob
-        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
-        row = layout.encode_row(
-            MessageRow(
-                message.received_at,
-                expires_at,
-                0,
-                place,
-                len(blob or b""),
-                message.source,
-                encoded,
-                blob if place is BlobPlace.INLINE and blob else b"",
-            )
-        )
-        charge = layout.charge_of(len(encoded), len(message.source), place, len(blob or b""))
+        row = self._row(message, expires_at)
+        charge = layout.charge_bytes(row)
         freed = sum([layout.charge_bytes(layout.decode_row(rows[gone])) for gone in leaving])
         if not self._fits(state, charge - freed):
             self.equivocations = known_equivocations  # the message may come again with room
@@ -179,27 +162,53 @@ class Group:
             return PutOutcome.FULL
         for gone in leaving:
             self._erase(state, slot, rows, gone)
-        if namespace not in self._changed:
-            self._change(state)
+        self._add(state, rows, message, row, charge)
+        return PutOutcome.STORED
+
+    def _add(
+        self,
+        state: NamespaceState,
+        rows: SlotRows,
+        message: IncomingMessage,
+        row: MessageRow,
+        charge: int,
+    ) -> None:
+        """The message stands in its slot beside ``rows``."""
+        header, namespace, expires_at = message.header, state.namespace_id, row.expires_at
+        slot, content = layout.slot_key(namespace, header.seq), header.content_id
+        self._change(state)
         chosen = self._slice
         if chosen is None or not chosen.first_ms <= expires_at < chosen.end_ms:
             chosen = self._slice = self._slices.take(expires_at)
             self._plain.clear()
         if rows:
             self._rows.contend(slot)
+        rows[content] = layout.encode_row(row)
         part = self._rows.part(chosen, slot)
-        part.count(seq, charge, expires_at, header.sender_pub_key)
-        self._rows.pending.append((part, slot, content, encoded, row))
-        if place is BlobPlace.APART and blob is not None:
-            self._rows.add_blob(chosen, slot + content, header.blob_commitment, blob)
-        rows[content] = row
-        if seq >= state.latest:
-            _crown(state, rows, header)
-        state.hold(seq)
+        part.count(header.seq, charge, expires_at, header.sender_pub_key)
+        self._rows.pending.append((part, slot, content, row.header, rows[content]))
+        if row.place is BlobPlace.APART and message.blob is not None:
+            self._rows.add_blob(chosen, slot + content, header.blob_commitment, message.blob)
+        if header.seq >= state.latest:
+            crown(state, rows, header)
+        state.hold(header.seq)
         self._count(state, 1, charge)
-        self._first_time = min(self._first_time, timestamp)
+        self._first_time = min(self._first_time, header.timestamp)
         self._plain[namespace] = state, part, self._accounts[namespace]
-        return PutOutcome.STORED
+
+    def _row(self, message: IncomingMessage, expires_at: int) -> MessageRow:
+        blob = message.blob or b""
+        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
+        return MessageRow(
+            message.received_at,
+            expires_at,
+            0,
+            place,
+            len(blob),
+            message.source,
+            message.header.encode(),
+            blob if place is BlobPlace.INLINE else b"",
+        )
 
     def foresee(self, keys: Iterable[bytes]) -> None:
         """The slots of ``keys`` are read, neighbours in one scan."""
@@ -482,12 +491,3 @@ class Group:
         )
         first = [next(keys, b"") for keys in sources]
         return min((layout.split_slot(key)[1] for key in first if key), default=0)
-
-
-def _crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:
-    """The head shows the lowest content of its slot; ``header`` is the newest one there."""
-    crowned = header
-    if len(rows) > 1 and (best := min(rows)) != header.content_id:
-        crowned = MsgHeader.decode(layout.decode_row(rows[best]).header)
-    state.latest_hash = crowned.header_hash
-    state.latest_timestamp = crowned.timestamp

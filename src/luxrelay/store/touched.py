@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from luxrelay.bus import ContentId
+from luxrelay.bus import ContentId, MsgHeader
 from luxrelay.store import layout
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
@@ -66,3 +66,12 @@ def _neighbours(slots: list[bytes]) -> Iterator[tuple[int, int]]:
                 continue
         yield first, at - 1
         first = at
+
+
+def crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:
+    """The head shows the lowest content of its slot; ``header`` is the newest one there."""
+    crowned = header
+    if len(rows) > 1 and (best := min(rows)) != header.content_id:
+        crowned = MsgHeader.decode(layout.decode_row(rows[best]).header)
+    state.latest_hash = crowned.header_hash
+    state.latest_timestamp = crowned.timestamp
