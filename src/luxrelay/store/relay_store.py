@@ -291,7 +291,7 @@ class RelayStore:
             raise StoreArgumentError("the span or limit is out of range", where="stamps")
         stop = layout.u64(to_ms + 1) if 0 < to_ms < c.MAX_U64 else b""
         with self._gate.passage():
-            keys = self._database.keys(layout.TIMES, layout.u64(from_ms), stop)
+            keys = self._ledger.slices.keys(layout.TIMES, layout.u64(from_ms), stop)
             return gather(keys, namespaces, limit)
 
     def tree_root(self) -> bytes:
