@@ -6,6 +6,10 @@ out about everything its sender had. The specification names the newest alone; t
 the same time by more participants than that number are named by nobody, and who misses one never
 learns of it.
 
+A message of ours is *pending* from `hold` until `publish`: it is named by our next messages, which
+leave after it, but not by sync messages, and it is not sent to those who ask; the others must not
+hear of what may have to wait for an epoch.
+
 Bounds: ``log_max`` entries, ``repairable_bytes_max`` bytes of messages; the oldest go first, but
 never the bytes of a message that still waits for its acknowledgement.
 
@@ -40,6 +44,8 @@ class LogEntry:
     """The ids it names."""
     hint: bytes = b""
     """The name under which a store has it; empty when unknown."""
+    pending: bool = False
+    """It is ours and has not gone out yet."""
 
     def entry(self) -> HistoryEntry:
         """Return the entry that names this message."""
@@ -63,6 +69,7 @@ class LocalLog:
         self._entries: dict[str, LogEntry] = {}
         self._order: list[Place] = []
         self._tips: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
         self._bodies: dict[str, bytes] = {}
         self._body_bytes = 0
         self.floor: Place = (-1, "")
@@ -80,8 +87,13 @@ class LocalLog:
 
     @property
     def tips(self) -> dict[str, None]:
-        """Ids that no message of the log names, oldest first."""
+        """Ids that no message of the log names, pending ones aside, oldest first."""
         return self._tips
+
+    @property
+    def pending(self) -> dict[str, None]:
+        """Ids of ours that have not gone out, in order."""
+        return self._pending
 
     @property
     def bodies(self) -> dict[str, bytes]:
@@ -89,16 +101,20 @@ class LocalLog:
         return self._bodies
 
     def ids(self) -> list[str]:
-        """Return all ids in order."""
+        """Return all ids in order, without those that are pending."""
         return [message_id for _, message_id in self._order]
 
     def newest(self, count: int) -> list[str]:
-        """Return the last ids in order."""
+        """Return the last ids in order, without those that are pending."""
         return [message_id for _, message_id in self._order[-count:]]
 
     def body(self, message_id: str) -> bytes | None:
         """Return a message as it was sent, while its bytes are kept."""
         return self._bodies.get(message_id)
+
+    def can_answer(self, message_id: str) -> bool:
+        """Return whether a message may be sent to those who ask for it."""
+        return message_id in self._bodies and message_id not in self._pending
 
     def ordered(self, ids: Iterable[str]) -> list[LogEntry]:
         """Return entries of ids in the order of the log."""
@@ -112,10 +128,33 @@ class LocalLog:
         entry = LogEntry(
             message.message_id, message.lamport_timestamp, message.sender_id, names, hint
         )
-        self.insert(entry, body)
+        self._insert(entry)
+        self._keep_body(entry.message_id, body)
 
-    def insert(self, entry: LogEntry, body: bytes) -> None:
-        """Have a message and its bytes; the oldest make room."""
+    def hold(self, entry: LogEntry, body: bytes) -> None:
+        """Have a message of ours that has not gone out."""
+        entry.pending = True
+        self._entries[entry.message_id] = entry
+        self._pending[entry.message_id] = None
+        self._journal.put(Table.LOG, entry.message_id.encode(), _pack(entry))
+        self._keep_body(entry.message_id, body)
+
+    def publish(self, message_id: str, hint: bytes) -> None:
+        """Note that a message of ours has gone out, and under which name a store has it."""
+        entry = self._entries.get(message_id)
+        if entry is None:
+            return
+        if entry.pending:
+            entry.pending = False
+            entry.hint = hint
+            del self._pending[message_id]
+            self._insert(entry)
+        elif hint and entry.hint != hint:
+            entry.hint = hint
+            self._journal.put(Table.LOG, message_id.encode(), _pack(entry))
+
+    def _insert(self, entry: LogEntry) -> None:
+        """Give a message its place; the oldest make room."""
         self._entries[entry.message_id] = entry
         place = (entry.lamport, entry.message_id)
         if not self._order or place > self._order[-1]:
@@ -128,18 +167,14 @@ class LocalLog:
         self._journal.put(Table.LOG, entry.message_id.encode(), _pack(entry))
         if len(self._order) > self._config.log_max:
             self._forget_oldest()
-        if entry.message_id in self._entries:
-            self._bodies[entry.message_id] = body
-            self._body_bytes += len(body)
-            self._journal.put(Table.BODIES, entry.message_id.encode(), body)
-            self._shrink()
 
-    def set_hint(self, message_id: str, hint: bytes) -> None:
-        """Note under which name a store has a message."""
-        entry = self._entries.get(message_id)
-        if entry is not None and hint and entry.hint != hint:
-            entry.hint = hint
-            self._journal.put(Table.LOG, message_id.encode(), _pack(entry))
+    def _keep_body(self, message_id: str, body: bytes) -> None:
+        """Keep the bytes of a message that still has its place."""
+        if message_id in self._entries:
+            self._bodies[message_id] = body
+            self._body_bytes += len(body)
+            self._journal.put(Table.BODIES, message_id.encode(), body)
+            self._shrink()
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Begin from what was kept; rows of tables other than LOG and BODIES are not looked at."""
@@ -149,12 +184,15 @@ class LocalLog:
             if row.table is Table.LOG:
                 entry = _unpack(row.key.decode(), row.value)
                 self._entries[entry.message_id] = entry
-                named.update(entry.names)
+                if not entry.pending:
+                    named.update(entry.names)
             elif row.table is Table.BODIES:
                 self._bodies[row.key.decode()] = row.value
-        self._order = sorted((entry.lamport, name) for name, entry in self._entries.items())
+        places = sorted((entry.lamport, name) for name, entry in self._entries.items())
+        self._order = [place for place in places if not self._entries[place[1]].pending]
+        self._pending = {name: None for _, name in places if self._entries[name].pending}
         self._tips = {name: None for _, name in self._order if name not in named}
-        self._bodies = {name: self._bodies[name] for _, name in self._order if name in self._bodies}
+        self._bodies = {name: self._bodies[name] for _, name in places if name in self._bodies}
         self._body_bytes = sum(map(len, self._bodies.values()))
 
     def _forget_oldest(self) -> None:
@@ -185,16 +223,15 @@ class LocalLog:
 
 
 def _pack(entry: LogEntry) -> bytes:
-    """Return the row of an entry: clock, then texts, each behind its length."""
+    """Return the row of an entry: clock, pending, then texts, each behind its length."""
     texts = [entry.sender_id.encode(), entry.hint, *(name.encode() for name in entry.names)]
-    return entry.lamport.to_bytes(8, "big") + b"".join(
-        len(text).to_bytes(2, "big") + text for text in texts
-    )
+    head = entry.lamport.to_bytes(8, "big") + bytes((entry.pending,))
+    return head + b"".join(len(text).to_bytes(2, "big") + text for text in texts)
 
 
 def _unpack(message_id: str, value: bytes) -> LogEntry:
     """Return the entry of a row."""
-    texts, position = [], 8
+    texts, position = [], 9
     while position < len(value):
         end = position + 2 + int.from_bytes(value[position : position + 2], "big")
         texts.append(value[position + 2 : end])
@@ -205,4 +242,5 @@ def _unpack(message_id: str, value: bytes) -> LogEntry:
         texts[0].decode(),
         tuple(text.decode() for text in texts[2:]),
         texts[1],
+        value[8] == 1,
     )

@@ -86,6 +86,7 @@ class Outbox:
         self._next_ticket = 1
         self._failures: list[tuple[str, str]] = []
         self._out: list[Dispatch] = []
+        self._release_at = 0.0
         self.stats = OutboxStats()
 
     def __len__(self) -> int:
@@ -96,7 +97,7 @@ class Outbox:
         """The epoch of the last message that counted, and how many left in it."""
         return self._pacer.used
 
-    def put(self, broadcast: Broadcast, now_ms: int) -> None:
+    def put(self, broadcast: Broadcast, now: float, now_ms: int) -> None:
         """Take something that is to leave."""
         if not self._config.enabled:
             self._leave(broadcast, None)
@@ -117,12 +118,12 @@ class Outbox:
                 self._leave(broadcast, slot)
         elif every or purpose is Purpose.FIRST:
             self._queue.append(broadcast)
-            self.flush(now_ms)
+            self.flush(now, now_ms)
         else:
             self._leave(broadcast, None)
 
-    def flush(self, now_ms: int) -> None:
-        """Let go what may leave now, in order."""
+    def flush(self, now: float, now_ms: int) -> None:
+        """Let go what may leave now, in order; plan the next look when something stays."""
         every = self._config.counting is Counting.EVERY_SEGMENT
         while self._queue:
             head = self._queue[0]
@@ -134,14 +135,14 @@ class Outbox:
             if every or self._starts_message(head.message_id):
                 slot = self._pacer.admit(now_ms)
                 if slot is None:
+                    wait_s = max(self._pacer.ends_ms(now_ms) - now_ms, 0) / 1000
+                    self._release_at = now + min(wait_s, _RECHECK_S)
                     return
             self._leave(self._queue.popleft(), slot)
 
-    def wake_at(self, now: float, now_ms: int) -> float | None:
+    def wake_at(self) -> float | None:
         """Return when `flush` may let something go."""
-        if not self._queue:
-            return None
-        return now + min(max(self._pacer.ends_ms(now_ms) - now_ms, 0) / 1000, _RECHECK_S)
+        return self._release_at if self._queue else None
 
     def settle(self, ticket: int) -> Broadcast | None:
         """Return and forget what a ticket stood for."""

@@ -131,7 +131,7 @@ class Sds:
         assert content
         name = content_id(self._own, self._clock.salt(now_ms), content)
         clock = self._clock.tick(now_ms)
-        names = self._names()
+        names = self._log.ordered(self._plan.names(content=True))
         data = SdsMessage(
             sender_id=self._own,
             message_id=name,
@@ -149,7 +149,7 @@ class Sds:
             marks = []
         self._outgoing.add(name, len(data), marks)
         entry = LogEntry(name, clock, self._own, tuple(one.message_id for one in names))
-        self._log.insert(entry, data)
+        self._log.hold(entry, data)
         self.stats.sent += 1
         self._actions.append(Broadcast(name, data, Purpose.FIRST))
         return name
@@ -166,7 +166,7 @@ class Sds:
 
     def dispatched(self, name: str, hint: bytes, now: float) -> None:
         """Note that a content message has gone out, and under which name a store has it."""
-        self._log.set_hint(name, hint)
+        self._log.publish(name, hint)
         self._outgoing.dispatched(name, now)
         entry = self._log.get(name)
         if entry is not None:
@@ -177,8 +177,9 @@ class Sds:
         self._outgoing.dispatched(name, now)
 
     def abandon(self, name: str) -> None:
-        """Give up a message of ours that will never be taken; no action follows."""
+        """Give up a message of ours; no action follows, and those who ask for it may have it."""
         self._outgoing.forget(name)
+        self._log.publish(name, b"")
 
     def receive(
         self,
@@ -219,8 +220,7 @@ class Sds:
         self._repair.arrived(message.message_id)
         if kind is MessageKind.CONTENT and self._seen(message, now, now_ms):
             return
-        holds = self._log.bodies.__contains__
-        self._repair.heard(message.repair_request, holds, now, now_ms)
+        self._repair.heard(message.repair_request, self._log.can_answer, now, now_ms)
         self._review(message)
         if kind is MessageKind.CONTENT:
             waiting = Waiting(message, data, hint, set(), [])
@@ -344,13 +344,13 @@ class Sds:
     def _restore_outgoing(self, rows: list[Row]) -> None:
         """Send again what is unacknowledged, oldest first."""
         by_name = {row.key.decode(): row for row in rows}
-        for name in self._log.ids():
+        for name in (*self._log.ids(), *self._log.pending):
             row = by_name.get(name)
             body = self._log.body(name)
             if row is not None and body is not None:
                 marks = self._bloom.marks(name) if self._bloom is not None else []
                 attempt = self._outgoing.restore(row, len(body), marks)
-                purpose = Purpose.AGAIN if attempt else Purpose.FIRST
+                purpose = Purpose.FIRST if name in self._log.pending else Purpose.AGAIN
                 self._actions.append(Broadcast(name, body, purpose, attempt))
 
     # Receiving
@@ -463,7 +463,7 @@ class Sds:
 
     def _sync(self, now: float, now_ms: int) -> None:
         """Send what we have and what we miss, without content."""
-        names = self._names()
+        names = self._log.ordered(self._plan.names(content=False))
         self._plan.sent((entry.message_id for entry in names), now)
         name = f"sync-{self._rng.getrandbits(64):016x}"
         data = SdsMessage(
@@ -479,10 +479,6 @@ class Sds:
         self._actions.append(Broadcast(name, data, Purpose.SYNC))
 
     # What serves them
-
-    def _names(self) -> list[LogEntry]:
-        """Return what a message of ours names, in the order of the log."""
-        return self._log.ordered(self._plan.names())
 
     def _again(self, name: str, attempt: int) -> None:
         body = self._log.body(name)

@@ -304,12 +304,12 @@ class ChannelSession:
         self._sds.wake(now, now_ms)
         for given in self._reassembly.wake(now):
             self._announcer.lost(given.sender_id, given.payload_hash.hex(), given.reason.value)
-        self._outbox.flush(now_ms)
+        self._outbox.flush(now, now_ms)
         self._pump(now, now_ms)
 
-    def wake_at(self, now: float, now_ms: int) -> float:
+    def wake_at(self) -> float:
         """Return when `wake` has something to do."""
-        times = (self._sds.wake_at(), self._reassembly.wake_at(), self._outbox.wake_at(now, now_ms))
+        times = (self._sds.wake_at(), self._reassembly.wake_at(), self._outbox.wake_at())
         return min(at for at in times if at is not None)
 
     def drain(self) -> list[SessionAction]:
@@ -412,7 +412,7 @@ class ChannelSession:
         """Do one action of SDS."""
         match action:
             case Broadcast():
-                self._outbox.put(action, now_ms)
+                self._outbox.put(action, now, now_ms)
             case Deliver():
                 self._deliver(action, now)
             case Acknowledged():

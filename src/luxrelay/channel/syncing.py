@@ -103,13 +103,17 @@ class SyncPlan:
             else min(self._idle_at, self._acknowledge_at)
         )
 
-    def names(self) -> list[str]:
+    def names(self, *, content: bool) -> list[str]:
         """Return what a message of ours is to name, at most ``causal_history_max``.
 
-        The newest of the log, the tips or a random part of them, and what is to be acknowledged.
+        The newest of the log, the tips or a random part of them, and what is to be acknowledged;
+        with content also what is pending, because it leaves first.
         """
         config = self._config
-        names = dict.fromkeys(self._log.newest(config.causal_history_size))
+        newest = self._log.newest(config.causal_history_size)
+        if content and self._log.pending:
+            newest = [*newest, *self._log.pending][-config.causal_history_size :]
+        names = dict.fromkeys(newest)
         room = config.causal_history_max - len(names)
         if room <= 0:
             return list(names)

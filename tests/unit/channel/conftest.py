@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import heapq
 import random
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -208,3 +212,16 @@ def quick() -> Callable[..., SdsConfig]:
         return replace(QUICK, **changes)  # type: ignore[arg-type]
 
     return made
+
+
+@pytest.fixture(scope="session")
+def channels() -> ModuleType:
+    """`tests/oracle/channels.py`: sessions on an unkind network in virtual time."""
+    if "channels_oracle" not in sys.modules:
+        path = Path(__file__).parents[2] / "oracle" / "channels.py"
+        spec = spec_from_file_location("channels_oracle", path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["channels_oracle"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["channels_oracle"])
+    return sys.modules["channels_oracle"]

@@ -183,7 +183,7 @@ class ReliableChannel:
             self._drained.set()
             self._drained = anyio.Event()
         self._start_sends(now, now_ms)
-        if session.wake_at(now, now_ms) <= now:
+        if session.wake_at() <= now:
             session.wake(now, now_ms)
         rows = session.changes()
         if rows:
@@ -226,7 +226,7 @@ class ReliableChannel:
     async def _wait(self) -> None:
         """Sleep until there is an input or something comes due."""
         now = anyio.current_time()
-        at = self._session.wake_at(now, self._clock_ms())
+        at = self._session.wake_at()
         with anyio.move_on_after(max(0.0, at - now)):
             await self._signal.wait()
         self._signal = anyio.Event()

@@ -1,0 +1,99 @@
+"""How a call of `send` ends."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from luxrelay.channel.events import ReliableSendId
+from luxrelay.channel.requests import Outcome, RequestChange, Requests
+from luxrelay.channel.state import Journal, Row, Table
+
+REQUEST = ReliableSendId("a" * 32)
+OTHER = ReliableSendId("b" * 32)
+
+
+def made(*ids: str) -> Requests:
+    """Return requests with one of these segments."""
+    requests = Requests(Journal())
+    requests.add(REQUEST, ids)
+    return requests
+
+
+def test_dispatched_then_acknowledged() -> None:
+    """All segments dispatched is told once, all acknowledged once, then the request is gone."""
+    requests = made("x", "y")
+
+    assert requests.dispatched("x") is None
+    assert requests.dispatched("y") == RequestChange(REQUEST, Outcome.DISPATCHED)
+    assert requests.dispatched("y") is None
+    assert requests.acknowledged("x") == []
+    assert requests.acknowledged("y") == [RequestChange(REQUEST, Outcome.ACKNOWLEDGED)]
+    assert (len(requests), requests.acknowledged("y"), requests.failed("y", "late")) == (
+        0,
+        [],
+        None,
+    )
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(["d:x", "d:y", "a:x", "a:y"])])
+def test_every_order_tells_each_once(order: tuple[str, ...]) -> None:
+    """Whatever order receipts and acknowledgements come in, dispatched is told before the end."""
+    requests = made("x", "y")
+    told = []
+    for step in order:
+        kind, name = step.split(":")
+        if kind == "d":
+            change = requests.dispatched(name)
+            told += [change] if change else []
+        else:
+            told += requests.acknowledged(name)
+
+    assert [one.outcome for one in told] == [Outcome.DISPATCHED, Outcome.ACKNOWLEDGED]
+    assert len(requests) == 0
+
+
+def test_one_failure_ends_the_request() -> None:
+    """A segment given up ends the request, names the others, and nothing follows."""
+    requests = made("x", "y", "z")
+    requests.dispatched("x")
+
+    change = requests.failed("x", "nobody")
+
+    assert change == RequestChange(REQUEST, Outcome.UNACKNOWLEDGED, "nobody", ("y", "z"))
+    assert requests.failed("y", "again") is None
+    assert requests.dispatched("y") is None
+    assert requests.acknowledged("z") == []
+    assert REQUEST not in requests
+
+
+def test_failure_before_dispatch_says_so() -> None:
+    """A segment that never went out ends the request as undispatched."""
+    change = made("x").failed("x", "refused")
+
+    assert change is not None
+    assert change.outcome is Outcome.UNDISPATCHED
+
+
+def test_requests_survive_a_restart() -> None:
+    """What is open is so after a restart, with what was dispatched and acknowledged."""
+    journal = Journal()
+    requests = Requests(journal)
+    requests.add(REQUEST, ["x", "y"])
+    requests.add(OTHER, ["z"])
+    requests.dispatched("x")
+    requests.dispatched("y")
+    requests.acknowledged("x")
+    rows = journal.drain()
+    kept = [row for row in rows if row.value is not None]
+    assert {row.key for row in kept} == {b"y", b"z"}
+
+    again = Requests(journal)
+    for row in (*kept, Row(Table.META, b"y", b"other")):
+        again.restore(row)
+
+    assert (again.progress(REQUEST), again.index("y"), again.index("z")) == (1, 1, 0)
+    assert again.dispatched("y") is None
+    assert again.acknowledged("y") == [RequestChange(REQUEST, Outcome.ACKNOWLEDGED)]
+    assert (len(again), again.progress(REQUEST)) == (1, 0)
