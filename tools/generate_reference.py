@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -244,10 +245,14 @@ def _idle_metrics() -> list[Metric]:
 def tables_page() -> str:
     """Return tables.md: the archive's tables and the source's rows."""
     lines = ["# Tables of the archive\n"]
-    for table in (*TABLES, RAW):
+    for table in (*TABLES, replace(RAW, name="Rows of the source luxrelay")):
         lines += [f"\n## {table.name}\n", f"{table.meaning}\n"]
         if table.partition_by:
             lines.append(f"Partitioned by {', '.join(table.partition_by)}.\n")
+        if table.cluster_by:
+            lines.append(f"Clustered by {', '.join(table.cluster_by)} when compacted.\n")
+        if table.key:
+            lines.append(f"A row is named by {', '.join(table.key)}.\n")
         lines += ["| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{c.name}` | {c.kind.ddl} | {c.meaning} |" for c in table.columns]
     return "\n".join(lines) + "\n"

@@ -11,15 +11,18 @@ if TYPE_CHECKING:
     from luxrelay.archive.pipeline import ingest
     from luxrelay.archive.reporting import report
     from luxrelay.archive.session import ArchiveSession, register_source
+    from luxrelay.archive.upkeep import compact, retain
 
-__all__ = ["ArchiveSession", "audit", "ingest", "register_source", "report"]
+__all__ = ["ArchiveSession", "audit", "compact", "ingest", "register_source", "report", "retain"]
 
 _HOMES = {
     "ArchiveSession": "session",
     "audit": "completeness",
+    "compact": "upkeep",
     "ingest": "pipeline",
     "register_source": "session",
     "report": "reporting",
+    "retain": "upkeep",
 }
 
 

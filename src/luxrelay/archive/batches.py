@@ -5,12 +5,12 @@ Theory of operation
 *Decides* which rows become messages, how copies of one message become one row, and what a batch
 that runs again may write.
 *Does not know* where rows come from and how far a run goes (`pipeline`).
-A batch is persisted, counted, grouped by content id and written: one Delta commit for messages,
-and one for rejects when there are any.
+A batch is persisted, counted, grouped by content id and written: one Delta commit for raw rows,
+one for messages, and one for rejects when there are any.
 *Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a batch
 that runs again after a crash is refused there. Within one checkpoint a sequence is read once, so
-appending is enough. When a checkpoint was lost and the archive reads again from the relays, the
-batches are merged by content id instead.
+appending is enough. When a checkpoint was lost and the archive reads again from the relays, or
+reads a gap again, the batches are merged by each table's key instead.
 *Bounds*: none of its own; a batch is as large as the source's limit.
 *What else to change when you change this*: `schema`, `completeness`.
 
@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, Table
+from luxrelay.archive.rules import CODE_EPHEMERAL
+from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, SERVED, Table
+from luxrelay.bus import constants as c
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -58,21 +60,31 @@ class BatchWriter:
     rows_by_relay: Counter[str] = field(default_factory=Counter)
     rejected_by_code: Counter[int] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
+    ephemeral: int = 0
+    """Valid rows whose class says that they are not archived."""
+    barred: Sequence[bytes] = ()
+    """Namespaces that were erased: nothing of them is taken up."""
+    again: bool = False
+    """The rows may have been read before: merge them instead of appending."""
 
     def write(self, checked: DataFrame, batch: int) -> None:
         """Write one micro-batch; called by Spark, again after a crash with the same number."""
         began = time.monotonic()
         now_ms = int(time.time() * 1000)
+        if self.barred:
+            checked = checked.where(~_names(self.barred))
         checked = checked.persist()  # three actions follow, each would read the relays again
         try:
             rows, rejected = self._count(checked)
             messages = _messages_of(checked, now_ms).persist()
             count = messages.count()
+            if rows:
+                self._write(_served_of(checked, now_ms), SERVED, batch)
             if count:
-                self._write_messages(messages, batch)
+                self._write(messages, MESSAGES, batch)
             messages.unpersist()
             if rejected:
-                self._write_rejects(_rejects_of(checked, now_ms), batch)
+                self._write(_rejects_of(checked, now_ms), REJECTS, batch)
         finally:
             checked.unpersist()
         report = BatchReport(
@@ -92,6 +104,9 @@ class BatchWriter:
             if code == CODE_UNREAD:
                 self.unread[relay] += count
                 continue
+            if code == CODE_EPHEMERAL:
+                self.ephemeral += count
+                continue
             rows += count
             self.rows_by_relay[relay] += count
             if code:
@@ -99,14 +114,13 @@ class BatchWriter:
                 self.rejected_by_code[code] += count
         return rows, rejected
 
-    def _write_messages(self, messages: DataFrame, batch: int) -> None:
-        if self.folder.marker.checkpoints > 1:
-            self._merge(messages)
+    def _write(self, frame: DataFrame, table: Table, batch: int) -> None:
+        if not self.again and self.folder.marker.checkpoints <= 1:
+            self._append(frame, table, batch)
+        elif table is MESSAGES:
+            self._merge(frame)
         else:
-            self._append(messages, MESSAGES, batch)
-
-    def _write_rejects(self, rejects: DataFrame, batch: int) -> None:
-        self._append(rejects, REJECTS, batch)
+            self._add_absent(frame, table)
 
     def _append(self, frame: DataFrame, table: Table, batch: int) -> None:
         writer = frame.write.format("delta").mode("append")
@@ -136,11 +150,30 @@ class BatchWriter:
                     "received_at": "least(t.received_at, s.received_at)",
                     "latency_ms": "least(t.latency_ms, s.latency_ms)",
                     "expires_at": "greatest(t.expires_at, s.expires_at)",
+                    "finality": "greatest(t.finality, s.finality)",
                 },
             )
             .whenNotMatchedInsertAll()
             .execute()
         )
+
+    def _add_absent(self, frame: DataFrame, table: Table) -> None:
+        from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
+
+        same = " AND ".join(f"t.{name} <=> s.{name}" for name in table.key)
+        target = DeltaTable.forPath(frame.sparkSession, str(self.folder.table(table)))
+        merge = target.alias("t").merge(frame.dropDuplicates(list(table.key)).alias("s"), same)
+        merge.whenNotMatchedInsertAll().execute()
+
+
+def _names(namespaces: Sequence[bytes]) -> Column:
+    """Return the condition that a row was asked for under, or names, one of ``namespaces``."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    wanted = [f.lit(bytearray(name)) for name in namespaces]
+    named = f.substring("header", c.OFFSET_NAMESPACE + 1, c.NAMESPACE_BYTES)
+    held = f.coalesce(f.col("namespace_id").isin(wanted), f.lit(False))
+    return held | f.coalesce(named.isin(wanted), f.lit(False))
 
 
 def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
@@ -151,7 +184,7 @@ def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
-    own = {"content_id", "received_at", "expires_at", "latency_ms", "copies", "relays"}
+    own = {"content_id", "received_at", "expires_at", "finality", "latency_ms", "copies", "relays"}
     carried = [name for name in MESSAGES.names if name not in own and name != "ingested_at"]
     order = f.struct(f.col("blob").isNull(), f.col("received_at"), f.col("digest"))
     grouped = (
@@ -161,11 +194,13 @@ def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
             f.min_by(f.struct(*carried), order).alias("first"),
             f.min("received_at").alias("received_at"),
             f.max("expires_at").alias("expires_at"),
+            f.max("finality").alias("finality"),
             f.array_sort(f.collect_set("relay")).alias("relays"),
         )
     )
     made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
-    made |= {name: f.col(name) for name in ("content_id", "received_at", "expires_at", "relays")}
+    kept = ("content_id", "received_at", "expires_at", "finality", "relays")
+    made |= {name: f.col(name) for name in kept}
     made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
     made["copies"] = f.size("relays")
     made["ingested_at"] = f.lit(now_ms).cast("bigint")
@@ -173,9 +208,23 @@ def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
     return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
 
 
+def _served_of(checked: DataFrame, now_ms: int) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    served = checked.where(f.col("code").isNotNull() & (f.col("code") >= 0))
+    made = {
+        "date": f.to_date(f.timestamp_millis(f.lit(now_ms))),
+        "namespace": f.col("namespace_id"),
+        "seq": f.col("served_seq"),
+        "blob_bytes": f.length("blob").cast("bigint"),
+        "ingested_at": f.lit(now_ms).cast("bigint"),
+    }
+    return served.select(*(made.get(name, f.col(name)).alias(name) for name in SERVED.names))
+
+
 def _rejects_of(checked: DataFrame, now_ms: int) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
-    rejected = checked.where(f.col("code").isNotNull() & ~f.col("code").isin(0, CODE_UNREAD))
+    rejected = checked.where(f.col("code") > 0)
     named = rejected.withColumnRenamed("namespace_id", "namespace")
     return named.withColumn("ingested_at", f.lit(now_ms).cast("bigint")).select(*REJECTS.names)

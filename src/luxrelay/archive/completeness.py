@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.folder import ArchiveFolder, open_folder
+from luxrelay.archive.gaps import above
+from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.pipeline import failure
 from luxrelay.archive.relays import list_heads
 from luxrelay.archive.schema import MESSAGES, REJECTS, Table
 from luxrelay.archive.session import ArchiveSession
+from luxrelay.archive.tables import retired
 from luxrelay.sync.heads import Head
 
 if TYPE_CHECKING:
@@ -217,7 +220,7 @@ def _sequences(
         .limit(NAMESPACES_MAX + 1)
         .collect()
     )
-    cut = len(found) > NAMESPACES_MAX
+    cut, floors = len(found) > NAMESPACES_MAX, retired(folder)
     audits: list[NamespaceAudit] = []
     gaps: list[Gap] = []
     for row in sorted(found, key=lambda row: bytes(row[0]))[:NAMESPACES_MAX]:
@@ -235,7 +238,8 @@ def _sequences(
                 duplicates=duplicates,
             )
         )
-        gaps += [Gap(namespace=name, first=hole[0], last=hole[1]) for hole in holes]
+        spans = above((Span(name, hole[0], hole[1]) for hole in holes), floors)
+        gaps += [Gap(namespace=name, first=span.first, last=span.last) for span in spans]
     return audits, gaps, cut
 
 

@@ -3,7 +3,8 @@
 Theory of operation
 -------------------
 *Decides* for each raw row whether it is a message, and which rule it breaks first: structure of
-the header, what a table can hold, the signature, the namespace it was served under, the payload.
+the header, what a table can hold, the signature, the policy in force (`rules`), the namespace it
+was served under, the payload.
 *Does not know* relays, Spark, tables.
 The copies of one header that several relays serve stand close together in a batch, and signatures
 cost most, so a batch is first reduced to its distinct headers. `luxrelay.bus.columns` takes those
@@ -20,18 +21,21 @@ Source: LP-6411 §1.2, §2.4, §2.8, §3.1; decisions H3, H11, J11, P39.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from luxrelay.archive.rules import GOOD as _GOOD
+from luxrelay.archive.rules import UNKNOWN, ArchiveRules, Judgement, Outcome
 from luxrelay.archive.schema import (
     CHECKED,
     CODE_UNREAD,
     MAX_I64,
     MAX_TIMESTAMP_MS,
     MS_PER_DAY,
+    prune_key,
 )
 from luxrelay.bus import Code, VerifyKey, sender_address
 from luxrelay.bus import constants as c
@@ -41,30 +45,25 @@ from luxrelay.bus.structure import structure_verdict
 from luxrelay.errors import BusArgumentError, KeyFormatError
 
 _CHECKED_SCHEMA: Final = CHECKED.arrow()
-
-
-class Outcome(NamedTuple):
-    """What a row is: code 0 for a message, else why it is none."""
-
-    code: int
-    reason: str
-
-
-_GOOD: Final = Outcome(0, "")
 _UNREAD: Final = Outcome(CODE_UNREAD, "the relay could not be read")
 
 
-def check_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the checked rows of each raw batch; the function that executors run."""
-    for batch in batches:
-        yield check_batch(batch)
+def checker(rules: ArchiveRules) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that executors run: raw batches in, checked batches out."""
+
+    def check_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield check_batch(batch, rules)
+
+    return check_batches
 
 
-def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def check_batch(batch: pa.RecordBatch, rules: ArchiveRules | None = None) -> pa.RecordBatch:
     """Return one checked row for each raw row, in order; no row raises, whatever its bytes.
 
     Args:
         batch: Rows of ``schema.RAW``.
+        rules: Signing mode and policies; LP-6411's own signatures and no policy when not given.
 
     Returns:
         Rows of ``schema.CHECKED``. A good row has code 0 and all fields; a bad one has a code, a
@@ -75,9 +74,11 @@ def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     encoded = batch.column("header").dictionary_encode()
     headers, places = encoded.dictionary, encoded.indices
     decoded = decode_columns(headers, hashes=HASHES)
-    checked = _check_headers(decoded)
-    outcomes, blobs = _check_rows(batch, headers.to_pylist(), checked, places.to_pylist())
-    columns = _spread(decoded, checked, places)
+    data = headers.to_pylist()
+    judged = _check_headers(decoded, data, rules or ArchiveRules())
+    checked = [judgement.outcome for judgement in judged]
+    outcomes, blobs = _check_rows(batch, data, checked, places.to_pylist())
+    columns = _spread(decoded, judged, places)
     columns |= {
         "relay": batch.column("relay"),
         "code": pa.array([outcome.code for outcome in outcomes], pa.int32()),
@@ -86,6 +87,8 @@ def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         "blob": pa.array(blobs, pa.binary()),
         "received_at": batch.column("received_at"),
         "expires_at": batch.column("expires_at"),
+        "finality": batch.column("finality"),
+        "served_seq": batch.column("seq"),
     }
     columns["namespace_id"] = pc.if_else(
         pc.equal(columns["code"], 0), columns["namespace_id"], batch.column("namespace")
@@ -96,13 +99,20 @@ def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _check_headers(decoded: pa.RecordBatch) -> list[Outcome]:
-    """Return what each distinct header is by itself: its structure, its range, its signature."""
-    names = ("code", "seq", "timestamp", "sender_pub_key", "header_hash", "signature")
+def _check_headers(
+    decoded: pa.RecordBatch, data: Sequence[bytes], rules: ArchiveRules
+) -> list[Judgement]:
+    """Return what each distinct header is: structure, range, signature, then its policy."""
+    names = (
+        "code", "seq", "timestamp", "sender_pub_key", "header_hash", "signature", "namespace_id",
+        "policy_hash",
+    )  # fmt: skip
     fields = (decoded.column(name).to_pylist() for name in names)
     keys: dict[bytes, VerifyKey | None] = {}
-    outcomes = []
-    for code, seq, timestamp, key_field, header_hash, signature in zip(*fields, strict=True):
+    judged = []
+    for header, code, seq, timestamp, key_field, header_hash, signature, namespace, policy in zip(
+        data, *fields, strict=True
+    ):
         if code:
             verdict = structure_verdict(Code(code))
             outcome = Outcome(int(verdict.code), verdict.reason)
@@ -111,9 +121,15 @@ def _check_headers(decoded: pa.RecordBatch) -> list[Outcome]:
         if outcome is _GOOD:
             if key_field not in keys:
                 keys[key_field] = _verify_key(key_field)
-            outcome = _check_signature(keys[key_field], header_hash, signature)
-        outcomes.append(outcome)
-    return outcomes
+            if rules.network is None:
+                outcome = _check_signature(keys[key_field], header_hash, signature)
+            else:
+                outcome = _check_bound(keys[key_field], header, rules)
+        if outcome is _GOOD:
+            judged.append(rules.judge(header, namespace, seq, timestamp, key_field, policy))
+        else:
+            judged.append(UNKNOWN._replace(outcome=outcome))
+    return judged
 
 
 def _check_range(seq: int, timestamp: int) -> Outcome:
@@ -138,6 +154,14 @@ def _check_signature(key: VerifyKey | None, header_hash: bytes, signature: bytes
         )
     if key is None or not key.verify(header_hash, signature):
         return Outcome(int(Code.INVALID_SIGNATURE), "the signature does not hold (LP-6411 §2.8)")
+    return _GOOD
+
+
+def _check_bound(key: VerifyKey | None, header: bytes, rules: ArchiveRules) -> Outcome:
+    if key is not None and key.scheme not in SIGNING_SCHEMES:
+        return _check_signature(key, b"", b"")
+    if key is None or not rules.signature_holds(header):
+        return Outcome(int(Code.INVALID_SIGNATURE), "the bound signature does not hold (H3)")
     return _GOOD
 
 
@@ -202,18 +226,36 @@ def _check_blob(
 
 
 def _spread(
-    decoded: pa.RecordBatch, checked: Sequence[Outcome], places: pa.Array
+    decoded: pa.RecordBatch, judged: Sequence[Judgement], places: pa.Array
 ) -> dict[str, pa.Array]:
     """Return the header columns of every row; null where the header is not good."""
-    good = pa.array([outcome is _GOOD for outcome in checked], pa.bool_())
+    good = pa.array([judgement.outcome is _GOOD for judgement in judged], pa.bool_())
     rows = pc.if_else(good.take(places), places, pa.scalar(None, places.type))
     columns = {name: decoded.column(name).take(rows) for name in decoded.schema.names}
     columns["digest"] = decoded.column("digest").take(places)
     days = pc.divide(columns["timestamp"], pa.scalar(MS_PER_DAY, pa.uint64()))
     columns["date"] = days.cast(pa.int32()).cast(pa.date32())
-    keys = columns["sender_pub_key"].to_pylist()
-    addresses = [None if key is None else _address(key) for key in keys]
-    return columns | {"sender_address": pa.array(addresses, pa.binary())}
+    derived = _derived(decoded, judged)
+    return columns | {name: array.take(rows) for name, array in derived.items()}
+
+
+def _derived(decoded: pa.RecordBatch, judged: Sequence[Judgement]) -> dict[str, pa.Array]:
+    """Return what is made of each distinct header beside its own fields."""
+    known: dict[bytes | None, bytes | None] = {None: None}
+    addresses = []
+    for key in decoded.column("sender_pub_key").to_pylist():
+        if key not in known:
+            known[key] = _address(key)
+        addresses.append(known[key])
+    namespaces = decoded.column("namespace_id").to_pylist()
+    return {
+        "sender_address": pa.array(addresses, pa.binary()),
+        "sender_key": pa.array([prune_key(address) for address in addresses], pa.int64()),
+        "namespace_key": pa.array([prune_key(name) for name in namespaces], pa.int64()),
+        "verdict": pa.array([judgement.verdict for judgement in judged], pa.int32()),
+        "policy_version": pa.array([judgement.version for judgement in judged], pa.int32()),
+        "retention": pa.array([judgement.retention for judgement in judged], pa.int32()),
+    }
 
 
 def _address(key_field: bytes) -> bytes | None:

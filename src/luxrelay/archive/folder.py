@@ -149,9 +149,14 @@ def _with_checkpoint(path: Path) -> ArchiveFolder:
 
 
 def _write_marker(path: Path, marker: Marker) -> None:
-    draft = path / _DRAFT
+    write_whole(path / MARKER, json.dumps(asdict(marker), indent=2))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole, durably, or as it was before."""
+    draft = path.with_name(f"{path.name}.new")
     with draft.open("w", encoding="utf-8") as file:
-        json.dump(asdict(marker), file, indent=2)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(path / MARKER)
+    draft.replace(path)

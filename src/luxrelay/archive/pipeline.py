@@ -1,14 +1,14 @@
-"""`ingest`: from relays to the tables ``messages`` and ``rejects``; exactly once.
+"""`ingest`: from relays to the tables of the archive; exactly once.
 
 Theory of operation
 -------------------
 *Decides* how far a run goes and what it leaves behind for the next one.
 *Does not know* how relays are read (`source`), bytes are checked (`decode`), rows are written
-(`batches`).
+(`batches`), other tables are made (`derived`).
 One streaming query with ``Trigger.AvailableNow`` reads up to the heads of its start and ends. Each
 micro-batch goes once through Python on the executors (parse, hash, verify), is persisted, and is
-then counted, grouped by content id and written: one Delta commit for messages, and one for rejects
-when there are any.
+then counted, grouped by content id and written (`batches`). After the last one the tables that are
+made from others are brought up to date (`derived`).
 *Exactly once*: a stream's batch has a number, and its range of sequences is on disk before it is
 read; the tables remember the numbers they have (`batches`).
 *Bounds*: ``rows_per_batch`` raw rows in one micro-batch.
@@ -26,11 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.batches import BatchReport, BatchWriter
-from luxrelay.archive.decode import check_batches
+from luxrelay.archive.decode import checker
+from luxrelay.archive.derived import RefreshReport, refresh
 from luxrelay.archive.folder import ArchiveFolder, writing
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
-from luxrelay.archive.schema import CHECKED, TABLES, Table
+from luxrelay.archive.rules import ArchiveRules
+from luxrelay.archive.schema import CHECKED, Table
 from luxrelay.archive.session import ArchiveSession
+from luxrelay.archive.tables import erased, prepare_tables
 from luxrelay.archive.transit import recover
 from luxrelay.errors import ArchiveError, LuxRelayError
 
@@ -57,6 +60,10 @@ class IngestReport:
     """Relays that could not be read, with the number of tasks that missed them."""
     seconds: float
     """Time of the whole run, without the start of Spark."""
+    ephemeral: int = 0
+    """Valid rows that were passed over because their class is Ephemeral."""
+    derived: RefreshReport | None = None
+    """What became of the tables made from others; None when that was not wanted."""
 
     @property
     def rows(self) -> int:
@@ -86,6 +93,8 @@ def ingest(
     fail_on_data_loss: bool = True,
     rows_per_batch: int = ROWS_PER_BATCH,
     progress: Callable[[BatchReport], None] | None = None,
+    rules: ArchiveRules | None = None,
+    derive: bool = True,
 ) -> IngestReport:
     """Read everything the relays hold and the archive has not read; return what was done.
 
@@ -103,6 +112,9 @@ def ingest(
             gap shows in `audit`.
         rows_per_batch: Rows of one micro-batch, all relays together, 1 to 10,000,000.
         progress: Told of each micro-batch when it is written.
+        rules: Signing mode and policies (`rules.ArchiveRules`); LP-6411's own signatures and no
+            policies when not given.
+        derive: Bring the derived tables up to date at the end; without, `refresh` does it later.
 
     Raises:
         ArchiveArgumentError: a value is out of range.
@@ -125,27 +137,28 @@ def ingest(
     SourceOptions.parse(options)  # every mistake before anything is touched
     began = time.monotonic()
     with writing(out) as folder:
-        _create_tables(session.spark, folder)
-        writer = BatchWriter(folder, progress)
-        _run(session.spark, options, folder, writer)
+        prepare_tables(folder)
+        writer = BatchWriter(folder, progress, barred=erased(folder))
+        _run(session.spark, options, folder, writer, rules or ArchiveRules())
+        made = _derive(session.spark, folder) if derive else None
     return IngestReport(
         batches=tuple(writer.batches),
         rows_by_relay=dict(sorted(writer.rows_by_relay.items())),
         rejected_by_code=dict(sorted(writer.rejected_by_code.items())),
         unread=dict(sorted(writer.unread.items())),
         seconds=time.monotonic() - began,
+        ephemeral=writer.ephemeral,
+        derived=made,
     )
 
 
-def _create_tables(spark: SparkSession, folder: ArchiveFolder) -> None:
-    for table in TABLES:
-        if folder.has_table(table):
-            continue
-        partition = f" PARTITIONED BY ({', '.join(table.partition_by)})" * bool(table.partition_by)
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {table_name(folder, table)} ({table.ddl()})"
-            f" USING DELTA{partition} COMMENT '{table.meaning}'"
-        )
+def _derive(spark: SparkSession, folder: ArchiveFolder) -> RefreshReport:
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
+
+    try:
+        return refresh(spark, folder, int(time.time() * 1000))
+    except PySparkException as error:
+        raise failure(error, "ingest") from None
 
 
 def table_name(folder: ArchiveFolder, table: Table) -> str:
@@ -155,14 +168,18 @@ def table_name(folder: ArchiveFolder, table: Table) -> str:
 
 
 def _run(
-    spark: SparkSession, options: dict[str, str], folder: ArchiveFolder, writer: BatchWriter
+    spark: SparkSession,
+    options: dict[str, str],
+    folder: ArchiveFolder,
+    writer: BatchWriter,
+    rules: ArchiveRules,
 ) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
     query = None
     try:
         stream = spark.readStream.format("luxrelay").options(**options).load()
-        checked = stream.mapInArrow(check_batches, CHECKED.plain_ddl())
+        checked = stream.mapInArrow(checker(rules), CHECKED.plain_ddl())
         query = (
             checked.writeStream.foreachBatch(writer.write)
             .option("checkpointLocation", str(folder.checkpoint))

@@ -243,6 +243,7 @@ class _Rows:
                     "blob": message.blob or None,
                     "received_at": min(message.received_at, MAX_I64),
                     "expires_at": min(message.expires_at, MAX_I64),
+                    "finality": message.finality & 0xFF,
                 }
             )
             self._bytes += len(message.header) + len(message.blob)

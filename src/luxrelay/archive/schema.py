@@ -1,9 +1,13 @@
 """Every table of the archive: columns, types, meaning; DDL and Arrow from this one place.
 
 ``RAW`` is what the data source yields, ``CHECKED`` what `decode` makes of it on executors,
-``MESSAGES`` and ``REJECTS`` are the Delta tables. All times are Unix milliseconds in UTC.
+``TABLES`` are the Delta tables: ``SERVED`` (the table ``raw``), ``MESSAGES`` and ``REJECTS`` are
+written batch by batch, ``DERIVED`` are made from them. All times are Unix milliseconds in UTC.
 
-Source: LP-6421 §1.2, LP-6411 §1.1; decisions J2, J8, J11, P42.
+Columns may be added to a table and none may change its meaning or go: an archive of an older
+version gets new columns, null in its old rows, when it is next written to.
+
+Source: LP-6421 §1.2, LP-6411 §1.1; decisions H17, J2, J8, J9, J11, P42.
 """
 
 from __future__ import annotations
@@ -23,6 +27,11 @@ MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, where the DATE type ends."""
 
 
+def prune_key(value: bytes | None) -> int | None:
+    """Return the first 8 bytes as a signed integer: files keep bounds of integers, not of bytes."""
+    return None if value is None else int.from_bytes(value[:8], "big", signed=True)
+
+
 class Kind(Enum):
     """A column type, as its Spark DDL name and its Arrow type."""
 
@@ -32,6 +41,8 @@ class Kind(Enum):
     LONG = ("BIGINT", pa.int64())
     U64 = ("DECIMAL(20,0)", pa.decimal128(20, 0))
     DATE = ("DATE", pa.date32())
+    FLAG = ("BOOLEAN", pa.bool_())
+    REAL = ("DOUBLE", pa.float64())
     NAMES = ("ARRAY<STRING>", pa.list_(pa.string()))
 
     @property
@@ -71,6 +82,10 @@ class Table:
     """In order."""
     partition_by: tuple[str, ...] = ()
     """Columns that become folders."""
+    key: tuple[str, ...] = ()
+    """Columns that name a row: one that comes again is known by them."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns along which `compact` lays the rows of a partition, so that files can be skipped."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,6 +120,7 @@ RAW: Final = Table(
         Column("blob", Kind.BINARY, "payload as served; null when the relay has none"),
         Column("received_at", Kind.LONG, "when the relay received it, ms"),
         Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
+        Column("finality", Kind.INT, "finality state that the relay knows, 0 is pending"),
     ),
 )
 
@@ -132,6 +148,12 @@ _HEADER_COLUMNS: Final = (
     Column("blob", Kind.BINARY, "payload; null when no relay had it, empty when there is none"),
     Column("received_at", Kind.LONG, "when the first relay received it, ms", required=True),
     Column("expires_at", Kind.LONG, "when the last relay forgets it, ms", required=True),
+    Column("finality", Kind.INT, "0 pending, 2 preconfirmed, 3 finalized, 4 rejected, 5 reorged"),
+    Column("namespace_key", Kind.LONG, "first 8 bytes of namespace_id as a signed integer"),
+    Column("sender_key", Kind.LONG, "first 8 bytes of sender_address as a signed integer"),
+    Column("verdict", Kind.INT, "0 accepted under its policy, 1214 when the policy is unknown"),
+    Column("policy_version", Kind.INT, "version of the policy it binds to, or null"),
+    Column("retention", Kind.INT, "1 standard, 2 archive, 3 permanent, null when unknown"),
 )
 
 CHECKED: Final = Table(
@@ -141,8 +163,30 @@ CHECKED: Final = Table(
         Column("relay", Kind.STRING, "address of the relay, host:port"),
         Column("code", Kind.INT, "0, or why the row is no message"),
         Column("reason", Kind.STRING, "the verdict in words, empty when good"),
+        Column("served_seq", Kind.LONG, "sequence number by the bytes of the header"),
         *_HEADER_COLUMNS,
     ),
+)
+
+SERVED: Final = Table(
+    "raw",
+    "One message as one relay served it, good or bad; the payload stands in messages or rejects.",
+    (
+        Column("date", Kind.DATE, "UTC day on which it was read", required=True),
+        Column("relay", Kind.STRING, "address of the relay, host:port", required=True),
+        Column("namespace", Kind.BINARY, "namespace that was asked for, 20 bytes"),
+        Column("seq", Kind.LONG, "sequence number by the header"),
+        Column("code", Kind.INT, "0, or the code of the verdict", required=True),
+        Column("digest", Kind.BINARY, "SHA3-256 of the header bytes", required=True),
+        Column("header", Kind.BINARY, "header bytes as served", required=True),
+        Column("blob_bytes", Kind.LONG, "bytes of the payload as served, null for none"),
+        Column("received_at", Kind.LONG, "when the relay received it, ms"),
+        Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
+        Column("finality", Kind.INT, "finality state that the relay knew"),
+        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+    ),
+    partition_by=("date",),
+    key=("relay", "namespace", "seq", "digest", "code"),
 )
 
 MESSAGES: Final = Table(
@@ -156,6 +200,8 @@ MESSAGES: Final = Table(
         Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
     ),
     partition_by=("date",),
+    key=("content_id",),
+    cluster_by=("namespace_key", "seq"),
 )
 
 REJECTS: Final = Table(
@@ -172,7 +218,126 @@ REJECTS: Final = Table(
         Column("received_at", Kind.LONG, "when the relay received it, ms"),
         Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
     ),
+    key=("relay", "namespace", "digest", "code"),
 )
 
-TABLES: Final = (MESSAGES, REJECTS)
+CONTENTION: Final = Table(
+    "contention",
+    "One of several messages of a slot (H17).",
+    (
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("seq", Kind.LONG, "the contested sequence number", required=True),
+        Column("content_id", Kind.BINARY, "which message, as in messages", required=True),
+        Column("header_hash", Kind.BINARY, "SHA3-256 of the signed 106 bytes", required=True),
+        Column("sender_pub_key", Kind.BINARY, "scheme byte and public key", required=True),
+        Column("timestamp", Kind.LONG, "sender clock when it was signed, ms", required=True),
+        Column("contents", Kind.INT, "how many messages contest the slot", required=True),
+        Column("equivocates", Kind.FLAG, "its sender signed another one for the slot"),
+        Column("kept", Kind.FLAG, "a relay that saw all of them keeps this one (J11)"),
+    ),
+    key=("namespace_id", "seq", "content_id"),
+)
+
+GAPS: Final = Table(
+    "gaps",
+    "A range of sequences below the highest archived one that messages does not hold, or did not.",
+    (
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("first", Kind.LONG, "lowest missing sequence", required=True),
+        Column("last", Kind.LONG, "highest missing sequence", required=True),
+        Column("seen_at", Kind.LONG, "when it was first found, ms", required=True),
+        Column("filled_at", Kind.LONG, "when it was found filled, ms; null while it is open"),
+    ),
+    key=("namespace_id", "first", "last", "seen_at"),
+)
+
+NAMESPACES: Final = Table(
+    "namespaces",
+    "One namespace on one day.",
+    (
+        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("messages", Kind.LONG, "messages", required=True),
+        Column("slots", Kind.LONG, "distinct sequence numbers", required=True),
+        Column("senders", Kind.LONG, "distinct keys", required=True),
+        Column("first_seq", Kind.LONG, "lowest sequence number", required=True),
+        Column("last_seq", Kind.LONG, "highest sequence number", required=True),
+        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
+        Column("copies", Kind.LONG, "copies that relays served", required=True),
+    ),
+    partition_by=("date",),
+    key=("date", "namespace_id"),
+)
+
+SENDERS: Final = Table(
+    "senders",
+    "One key on one day.",
+    (
+        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
+        Column("sender_pub_key", Kind.BINARY, "scheme byte and public key", required=True),
+        Column("sender_address", Kind.BINARY, "address derived from the key, or null"),
+        Column("messages", Kind.LONG, "messages", required=True),
+        Column("namespaces", Kind.LONG, "distinct namespaces", required=True),
+        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
+        Column("first_at", Kind.LONG, "lowest header timestamp, ms", required=True),
+        Column("last_at", Kind.LONG, "highest header timestamp, ms", required=True),
+    ),
+    partition_by=("date",),
+    key=("date", "sender_pub_key"),
+)
+
+MINUTES: Final = Table(
+    "minutes",
+    "One minute in which relays received something.",
+    (
+        Column("date", Kind.DATE, "UTC day of the minute", required=True),
+        Column("minute", Kind.LONG, "begin of the minute by the clock of relays, ms"),
+        Column("messages", Kind.LONG, "messages first received in it", required=True),
+        Column("copies", Kind.LONG, "copies of them that relays served", required=True),
+        Column("rejected", Kind.LONG, "rejected rows received in it", required=True),
+        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
+        Column("latency_p50_ms", Kind.LONG, "median of latency_ms, null without messages"),
+        Column("latency_p95_ms", Kind.LONG, "95th percentile of latency_ms"),
+        Column("latency_p99_ms", Kind.LONG, "99th percentile of latency_ms"),
+        Column("latency_max_ms", Kind.LONG, "greatest latency_ms"),
+        Column("duplicate_ratio", Kind.REAL, "copies beyond the first, of all good copies"),
+        Column("invalid_ratio", Kind.REAL, "rejected rows, of all rows"),
+    ),
+    partition_by=("date",),
+    key=("date", "minute"),
+)
+
+ROOTS: Final = Table(
+    "roots",
+    "The Merkle root over one namespace on one day, by which rows are proven.",
+    (
+        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("messages", Kind.LONG, "leaves: content ids by seq and content id", required=True),
+        Column("root", Kind.BINARY, "32 bytes, see luxrelay.archive.proofs", required=True),
+    ),
+    partition_by=("date",),
+    key=("date", "namespace_id"),
+)
+
+ERASED: Final = "erased"
+"""``retired.cause`` of a namespace that was deleted by law and is never archived again."""
+
+RETIRED: Final = Table(
+    "retired",
+    "How far a namespace has been deleted on purpose; what is missing below is no gap.",
+    (
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("up_to", Kind.LONG, "highest sequence that was deleted", required=True),
+        Column("retired_at", Kind.LONG, "when, ms", required=True),
+        Column("cause", Kind.STRING, "retention, or erased for a legal deletion", required=True),
+    ),
+    key=("namespace_id",),
+)
+
+WRITTEN: Final = (SERVED, MESSAGES, REJECTS)
+"""Tables that micro-batches are written to."""
+DERIVED: Final = (CONTENTION, GAPS, NAMESPACES, SENDERS, MINUTES, ROOTS)
+"""Tables that are made from those."""
+TABLES: Final = (*WRITTEN, *DERIVED, RETIRED)
 """The Delta tables of an archive folder."""

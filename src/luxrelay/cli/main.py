@@ -12,7 +12,11 @@ from collections.abc import Sequence
 
 from luxrelay import __version__
 from luxrelay.cli import (
+<<<<<<< HEAD
     completion,
+=======
+    archive,
+>>>>>>> 745bbf4 (Archive: all its tables, upkeep, erasure, queries with proofs and without Java, and the command)
     demo,
     doctor,
     header,
@@ -27,6 +31,7 @@ from luxrelay.cli import (
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 
+<<<<<<< HEAD
 _COMMANDS = (
     demo,
     node,
@@ -40,6 +45,9 @@ _COMMANDS = (
     doctor,
     completion,
 )
+=======
+_COMMANDS = (demo, node, keys, header, policy, publish, query, store, archive, vectors, doctor)
+>>>>>>> 745bbf4 (Archive: all its tables, upkeep, erasure, queries with proofs and without Java, and the command)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from luxrelay.archive.decode import check_batch
+from luxrelay.archive.folder import MARKER, ArchiveFolder, Marker
+from luxrelay.archive.proofs import day_root
+from luxrelay.archive.schema import MESSAGES, RAW, ROOTS
+from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
@@ -151,3 +163,63 @@ def memory_relays(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryRelays]:
     monkeypatch.setattr("luxrelay.archive.relays.RelaySyncClient", relays.client)
     yield relays
     assert relays.open_clients == 0
+
+
+def _archive_of(path: Path, messages: Sequence[WireMessage], *, roots: bool = True) -> Path:
+    """Write an archive of these messages without Spark: each as one relay served it."""
+    folder = ArchiveFolder(path, Marker(checkpoint="made", checkpoints=1))
+    path.mkdir(parents=True, exist_ok=True)
+    (path / MARKER).write_text(json.dumps(asdict(folder.marker)))
+    prepare_tables(folder)
+    rows = [
+        {
+            "relay": "a:1",
+            "namespace": message.namespace_id,
+            "seq": message.seq,
+            "header": message.header,
+            "blob": message.blob,
+            "received_at": message.received_at,
+            "expires_at": message.expires_at,
+            "finality": message.finality,
+        }
+        for message in messages
+    ]
+    checked = check_batch(pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())).to_pylist()
+    assert {row["code"] for row in checked} == {0}
+    own = {"copies": 1, "relays": ["a:1"], "ingested_at": T0}
+    kept = [
+        {name: row.get(name) for name in MESSAGES.names}
+        | own
+        | {"latency_ms": row["received_at"] - row["timestamp"]}
+        for row in checked
+    ]
+    write_deltalake(
+        str(folder.table(MESSAGES)),
+        pa.Table.from_pylist(kept, schema=MESSAGES.arrow()),
+        mode="append",
+    )
+    if roots:
+        days: dict[Any, list[tuple[int, bytes]]] = defaultdict(list)
+        for row in kept:
+            days[row["date"], row["namespace_id"]].append((row["seq"], row["content_id"]))
+        made = [
+            {
+                "date": day,
+                "namespace_id": name,
+                "messages": len(leaves),
+                "root": day_root(name, (day - date(1970, 1, 1)).days, leaves),
+            }
+            for (day, name), leaves in days.items()
+        ]
+        write_deltalake(
+            str(folder.table(ROOTS)),
+            pa.Table.from_pylist(made, schema=ROOTS.arrow()),
+            mode="append",
+        )
+    return path
+
+
+@pytest.fixture
+def archive_of() -> Callable[..., Path]:
+    """Write an archive of messages without Spark."""
+    return _archive_of

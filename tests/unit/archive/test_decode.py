@@ -10,12 +10,30 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from luxrelay.archive.decode import check_batch, check_batches
+from luxrelay.archive.decode import check_batch, checker
+from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CHECKED, CODE_UNREAD, RAW
-from luxrelay.bus import Code, MsgHeader, TFHESidecarRef, message_id
+from luxrelay.bus import (
+    Code,
+    MsgHeader,
+    NamespaceId,
+    SignatureScheme,
+    SigningKey,
+    TFHESidecarRef,
+    message_id,
+)
+from luxrelay.bus.policy import (
+    Identity,
+    IdentityType,
+    NamespacePolicy,
+    RetentionClass,
+    WritersMode,
+)
+from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.sync import WireMessage
 
 NS = b"n" * 20
+OWNER = SigningKey.from_seed(SignatureScheme.ED25519, b"\x08" * 32)
 Forge = Callable[..., WireMessage]
 
 
@@ -217,4 +235,38 @@ def test_batches_are_checked_one_by_one(forge: Forge) -> None:
     """The executors' function keeps batches apart."""
     batches = [_batch(_row(forge(seq=seq))) for seq in (1, 2)]
 
-    assert [batch.column("seq").to_pylist() for batch in check_batches(batches)] == [[1], [2]]
+    checked = list(checker(ArchiveRules())(batches))
+
+    assert [batch.column("seq").to_pylist() for batch in checked] == [[1], [2]]
+
+
+def test_policies_decide_after_the_signature(forge: Forge) -> None:
+    """A violation is a reject with its bytes, an Ephemeral message is passed over (J2, P39)."""
+    policy = NamespacePolicy(
+        owner=Identity(IdentityType.RAW_KEY, OWNER.public_field),
+        writers_mode=WritersMode.OWNER_ONLY,
+    )
+    fleeting = replace(
+        policy,
+        version=2,
+        writers_mode=WritersMode.OPEN,
+        retention_class=RetentionClass.EPHEMERAL,
+    )
+    documents = [
+        SignedPolicy(
+            network="devnet", namespace_id=NamespaceId(NS), policy=each, activation_ms=activation
+        ).signed_by(OWNER)
+        for each, activation in ((policy, 0), (fleeting, 1_704_067_200_000))
+    ]
+    rules = ArchiveRules.of(documents)
+    stranger = forge(policy_hash=policy.policy_hash, timestamp=1)
+    passed = forge(policy_hash=fleeting.policy_hash, seq=2)
+    outside = forge(b"m" * 20)
+    batch = _batch(*(_row(message) for message in (stranger, passed, outside)))
+
+    rows = check_batch(batch, rules).to_pylist()
+
+    assert [row["code"] for row in rows] == [Code.POLICY_VIOLATION, CODE_EPHEMERAL, 0]
+    assert "sender" in rows[0]["reason"]
+    assert rows[0]["header"] == stranger.header
+    assert (rows[2]["verdict"], rows[2]["retention"]) == (Code.UNCHECKABLE, None)

@@ -5,25 +5,25 @@ import re
 import pyarrow as pa
 import pytest
 
-from luxrelay.archive.schema import CHECKED, MESSAGES, RAW, REJECTS, TABLES, Table
+from luxrelay.archive.schema import CHECKED, MESSAGES, RAW, TABLES, Table
 
 
 def test_raw_rows_keep_their_published_shape() -> None:
     """The raw row schema is a contract with users of the source."""
     assert RAW.plain_ddl() == (
         "relay STRING, namespace BINARY, seq BIGINT, header BINARY, blob BINARY,"
-        " received_at BIGINT, expires_at BIGINT"
+        " received_at BIGINT, expires_at BIGINT, finality INT"
     )
 
 
-@pytest.mark.parametrize("table", [RAW, CHECKED, MESSAGES, REJECTS], ids=lambda t: t.name)
+@pytest.mark.parametrize("table", [RAW, CHECKED, *TABLES], ids=lambda t: t.name)
 def test_names_are_unique_and_each_column_has_a_meaning(table: Table) -> None:
     """Every column says what it holds, in words that DDL can quote."""
     assert len(set(table.names)) == len(table.names)
     for column in table.columns:
         assert column.meaning
         assert "'" not in column.meaning
-        assert re.fullmatch(r"[a-z_]+", column.name)
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", column.name)
 
 
 def test_ddl_carries_comment_and_requirement() -> None:
@@ -44,4 +44,5 @@ def test_arrow_and_ddl_have_the_same_columns() -> None:
 def test_partition_columns_are_columns() -> None:
     """A table is partitioned by what it has."""
     for table in TABLES:
-        assert set(table.partition_by) <= set(table.names)
+        assert set(table.partition_by + table.key + table.cluster_by) <= set(table.names)
+        assert table.key

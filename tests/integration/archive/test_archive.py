@@ -6,19 +6,21 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from luxrelay.archive import ArchiveSession, audit, ingest
+from luxrelay.archive import ArchiveSession, audit
+from luxrelay.archive import ingest as ingest_and_derive
 from luxrelay.archive.completeness import Gap
 from luxrelay.archive.folder import open_folder
-from luxrelay.archive.session import SessionConfig
 from luxrelay.bus import Code, MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
+ingest = partial(ingest_and_derive, derive=False)  # test_archive_whole.py derives
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x21" * 32)
 BAD = {int(Code.INVALID_SIGNATURE): 1, int(Code.BLOB_MISMATCH): 1}
@@ -88,13 +90,6 @@ def _fill(relays: tuple[Relay, Relay]) -> None:
     for relay in relays:
         relay.put(*(_message(relays[0].now, A, seq) for seq in (1, 2, 3, 4)))
         relay.put(*(_message(relays[0].now, B, seq) for seq in (1, 2)))
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[ArchiveSession]:
-    """One small Spark for all tests."""
-    with ArchiveSession(SessionConfig(master="local[1]", tasks=1)) as session:
-        yield session
 
 
 @pytest.fixture

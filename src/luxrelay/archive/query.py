@@ -1,0 +1,440 @@
+"""Questions to the archive without a JVM: by namespace, time, sender and blob, with proofs; SQL.
+
+Theory of operation
+-------------------
+*Decides* which files a question must look at, and how pages follow one another.
+*Does not know* Spark; delta-rs reads the tables.
+A page is made in two steps: first the places of its messages (timestamp, namespace, sequence,
+content id), day by day, from narrow columns of the files that bounds do not rule out; then the
+rows themselves, by these places. A cursor is the place of the last message, so it stays right
+while the archive grows.
+*Bounds*: ``limit`` messages a page, ``LIMIT_MAX`` at most; a day's places that fit the question
+are held at once, about 100 bytes each.
+*Promises*: a reader sees the tables as they were at its last `refresh`; each message is proven by
+the root of its day (`proofs`), and one whose root is not written yet has no proof.
+
+Source: LP-6440 (queries by namespace, time and sender); decisions P20, P21, S16.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from luxrelay.archive.folder import open_folder
+from luxrelay.archive.proofs import InclusionProof, prove
+from luxrelay.archive.schema import (
+    MAX_I64,
+    MAX_TIMESTAMP_MS,
+    MESSAGES,
+    MS_PER_DAY,
+    ROOTS,
+    TABLES,
+    prune_key,
+)
+from luxrelay.archive.tables import open_table
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
+from luxrelay.sync.messages import WireMessage
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset, Expression
+
+LIMIT_MAX: Final = 10_000
+"""Messages of one page at most."""
+SQL_ROWS_MAX: Final = 1_000_000
+"""Rows of one answer to SQL at most."""
+_EPOCH: Final = date(1970, 1, 1)
+_PLACE: Final = Struct(">Q20sQ32s")
+_PLACE_COLUMNS: Final = ("timestamp", "namespace_id", "seq", "content_id")
+_ROW_COLUMNS: Final = (
+    *_PLACE_COLUMNS, "date", "header", "blob", "received_at", "expires_at", "finality", "copies",
+    "sender_address",
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where a message stands in the order of the archive."""
+
+    timestamp: int
+    namespace_id: bytes
+    seq: int
+    content_id: bytes
+
+    def encode(self) -> bytes:
+        """Return the place as a cursor."""
+        return _PLACE.pack(*self)
+
+    @classmethod
+    def decode(cls, cursor: bytes) -> Place:
+        """Return the place of a cursor.
+
+        Raises:
+            ArchiveArgumentError: it is none.
+
+        """
+        if len(cursor) != _PLACE.size:
+            raise ArchiveArgumentError("this is no cursor that a page gave", where="cursor")
+        return cls(*_PLACE.unpack(cursor))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessage:
+    """One message of the archive."""
+
+    place: Place
+    """Timestamp, namespace, sequence and content id."""
+    date: date
+    """The day whose root proves it."""
+    header: bytes
+    """The bytes that arrived."""
+    blob: bytes | None
+    """The payload; None when no relay had it."""
+    received_at: int
+    """When the first relay received it, ms."""
+    expires_at: int
+    """When the last relay forgot it, ms."""
+    finality: int
+    """Finality state, 0 is pending."""
+    copies: int
+    """How many relays served it."""
+    sender_address: bytes | None
+    """The sender's address, 20 bytes, for keys that have one."""
+
+    def wire(self) -> WireMessage:
+        """Return it as a relay would send it."""
+        return WireMessage(
+            header=self.header,
+            blob=self.blob or b"",
+            received_at=self.received_at,
+            expires_at=self.expires_at,
+            finality=self.finality,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePage:
+    """Messages in order of timestamp, namespace, sequence and content id, and how to go on."""
+
+    messages: tuple[ArchivedMessage, ...]
+    """The page."""
+    next_cursor: bytes = b""
+    """Where the next page begins; empty when there is none."""
+    files: int = 0
+    """Files that the question had to look into."""
+    files_in_all: int = 0
+    """Files of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a question narrows the table to."""
+
+    condition: Expression
+    first_day: date
+    last_day: date
+    seqs: tuple[int, int] | None = None
+    """In order of sequence, within these bounds, as a namespace is read."""
+
+
+@dataclass(slots=True)
+class _Found:
+    places: list[Place] = field(default_factory=list)
+    files: int = 0
+
+
+class ArchiveReader:
+    """Answers questions about the archive at ``path``; one thread at a time.
+
+    Raises:
+        ArchiveError: ``archive.foreign``: there is no archive; ``archive.setup``: `deltalake` is
+            not installed.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._folder = open_folder(path)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the tables as they are now."""
+        table = open_table(self._folder, MESSAGES)
+        self._messages: Dataset = table.to_pyarrow_dataset()
+        actions = pa.table(table.get_add_actions(flatten=True))
+        days = actions.column("partition.date").cast(pa.date32())
+        self._days: list[date] = sorted(set(days.to_pylist()))
+        self._files = len(actions)
+
+    def by_namespace(
+        self,
+        namespace_id: bytes,
+        *,
+        from_seq: int = 1,
+        to_seq: int = MAX_I64,
+        limit: int = 100,
+        cursor: bytes = b"",
+    ) -> ArchivePage:
+        """Return messages of a namespace, both bounds included, ascending by sequence.
+
+        Raises:
+            ArchiveArgumentError: a value is out of range.
+
+        """
+        _check(len(namespace_id) == 20, "a namespace has 20 bytes", "namespace_id")
+        _check(0 <= from_seq <= MAX_I64 and to_seq >= 0, "sequences are 0 to 2^63-1", "from_seq")
+        condition = _is("namespace_key", prune_key(namespace_id)) & _is(
+            "namespace_id", namespace_id
+        )
+        seqs = (from_seq, min(to_seq, MAX_I64))
+        return self._page(self._all_days(condition, seqs=seqs), limit, cursor)
+
+    def by_time(
+        self,
+        from_ms: int,
+        to_ms: int,
+        *,
+        namespace_id: bytes | None = None,
+        limit: int = 100,
+        cursor: bytes = b"",
+    ) -> ArchivePage:
+        """Return messages whose header timestamp lies in a range, both bounds included.
+
+        Raises:
+            ArchiveArgumentError: a value is out of range.
+
+        """
+        scope = _in_time(from_ms, to_ms)
+        if namespace_id is not None:
+            _check(len(namespace_id) == 20, "a namespace has 20 bytes", "namespace_id")
+            scope = _narrowed(scope, "namespace", namespace_id)
+        return self._page(scope, limit, cursor)
+
+    def by_sender(
+        self,
+        address: bytes,
+        *,
+        from_ms: int = 0,
+        to_ms: int = MAX_TIMESTAMP_MS,
+        limit: int = 100,
+        cursor: bytes = b"",
+    ) -> ArchivePage:
+        """Return messages of a sender's address in order of time.
+
+        Raises:
+            ArchiveArgumentError: a value is out of range.
+
+        """
+        _check(len(address) == 20, "an address has 20 bytes", "address")
+        return self._page(_narrowed(_in_time(from_ms, to_ms), "sender", address), limit, cursor)
+
+    def by_blob(self, commitment: bytes, *, limit: int = 100, cursor: bytes = b"") -> ArchivePage:
+        """Return messages that commit to a blob; looks at one column of every file.
+
+        Raises:
+            ArchiveArgumentError: a value is out of range.
+
+        """
+        _check(len(commitment) == 32, "a commitment has 32 bytes", "commitment")
+        return self._page(self._all_days(_is("blob_commitment", commitment)), limit, cursor)
+
+    def prove(self, message: ArchivedMessage) -> tuple[InclusionProof, bytes] | None:
+        """Return the proof of a message and the root it leads to; None without a root yet.
+
+        Raises:
+            ArchiveError: ``archive.failed``: the table ``roots`` holds another root than the
+                messages have now.
+
+        """
+        namespace = message.place.namespace_id
+        rows = self._messages.to_table(
+            columns=["seq", "content_id"],
+            filter=_is("date", message.date)
+            & _is("namespace_key", prune_key(namespace))
+            & _is("namespace_id", namespace),
+        )
+        day = list(zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True))
+        wanted = (message.place.seq, message.place.content_id)
+        proof = prove(namespace, (message.date - _EPOCH).days, day, wanted)
+        roots = open_table(self._folder, ROOTS).to_pyarrow_dataset()
+        found = roots.to_table(
+            columns=["root", "messages"],
+            filter=_is("date", message.date) & _is("namespace_id", namespace),
+        ).to_pylist()
+        if not found or found[0]["messages"] != proof.count:
+            return None
+        if not proof.holds(*wanted, found[0]["root"]):
+            raise ArchiveError(
+                "the root of the day is not the one of its messages",
+                where=f"namespace {namespace.hex()}, {message.date}",
+                hint="run `luxrelay archive audit`",
+                code="archive.failed",
+            )
+        return proof, found[0]["root"]
+
+    def sql(self, statement: str) -> pa.Table:
+        """Return what a SELECT over the tables yields; tables are named as in the folder.
+
+        Raises:
+            ArchiveError: ``archive.failed``: the statement is wrong, or its answer too long.
+
+        """
+        from deltalake import QueryBuilder  # noqa: PLC0415  # with the extra only
+
+        if not re.match(r"\s*(select|with)\b", statement, re.IGNORECASE):
+            raise _sql_error("only SELECT is answered")  # COPY would write files
+        builder = QueryBuilder()
+        for table in TABLES:
+            builder = builder.register(table.name, open_table(self._folder, table))
+        batches, rows = [], 0
+        try:
+            for batch in builder.execute(statement):
+                batches.append(pa.record_batch(batch))
+                rows += batches[-1].num_rows
+                if rows > SQL_ROWS_MAX:
+                    break
+        except Exception as error:  # noqa: BLE001  # delta-rs raises bare Exception for SQL
+            raise _sql_error(str(error)[:400]) from None
+        if rows > SQL_ROWS_MAX:
+            raise _sql_error(f"more than {SQL_ROWS_MAX:,} rows; add a LIMIT")
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+
+    def _all_days(self, condition: Expression, *, seqs: tuple[int, int] | None = None) -> _Scope:
+        first, last = (self._days[0], self._days[-1]) if self._days else (_EPOCH, _EPOCH)
+        return _Scope(condition, first, last, seqs)
+
+    def _page(self, scope: _Scope, limit: int, cursor: bytes) -> ArchivePage:
+        _check(1 <= limit <= LIMIT_MAX, f"a page has 1 to {LIMIT_MAX} messages", "limit")
+        after = Place.decode(cursor) if cursor else None
+        found = self._places(scope, limit + 1, after)
+        places = found.places[:limit]
+        more = len(found.places) > limit
+        return ArchivePage(
+            messages=tuple(self._rows(places)),
+            next_cursor=places[-1].encode() if more else b"",
+            files=found.files,
+            files_in_all=self._files,
+        )
+
+    def _places(self, scope: _Scope, wanted: int, after: Place | None) -> _Found:
+        """Return the first ``wanted`` places after a cursor."""
+        found = _Found()
+        order = _time_order if scope.seqs is None else _seq_order
+        for part in self._parts(scope, wanted, after):
+            found.files += sum(1 for _ in self._messages.get_fragments(filter=part))
+            rows = self._messages.to_table(columns=list(_PLACE_COLUMNS), filter=part)
+            lists = (rows.column(name).to_pylist() for name in _PLACE_COLUMNS)
+            places = [Place(*each) for each in zip(*lists, strict=True)]
+            if after is not None:
+                places = [place for place in places if order(place) > order(after)]
+            found.places += sorted(places, key=order)[: wanted - len(found.places)]
+            if len(found.places) >= wanted:
+                break
+        return found
+
+    def _parts(self, scope: _Scope, wanted: int, after: Place | None) -> Iterator[Expression]:
+        """Yield conditions that cover the scope in order.
+
+        Time goes day by day. Sequences are dense, so a namespace goes by windows of them, across
+        the days; where there are gaps the windows grow, so that few of them reach any end.
+        """
+        if scope.seqs is None:
+            begin = _day(after.timestamp) if after is not None else scope.first_day
+            for day in self._days:
+                if max(scope.first_day, begin) <= day <= scope.last_day:
+                    yield _is("date", day) & scope.condition
+            return
+        first, last = scope.seqs
+        first, size = max(first, after.seq if after else 0), wanted
+        seq = pc.field("seq")
+        while first <= last:
+            end = min(last, first + size - 1)
+            yield scope.condition & (seq >= pa.scalar(first)) & (seq <= pa.scalar(end))
+            first, size = end + 1, size * 4
+
+    def _rows(self, places: Sequence[Place]) -> Iterator[ArchivedMessage]:
+        if not places:
+            return
+        days = {_day(place.timestamp) for place in places}
+        keys = {prune_key(place.namespace_id) for place in places}
+        seqs = [place.seq for place in places]
+        condition = (
+            pc.field("date").isin(pa.array(sorted(days), pa.date32()))
+            & pc.field("namespace_key").isin(pa.array(sorted(keys, key=int), pa.int64()))  # type: ignore[arg-type]
+            & (pc.field("seq") >= pa.scalar(min(seqs)))
+            & (pc.field("seq") <= pa.scalar(max(seqs)))
+            & pc.field("content_id").isin(pa.array([p.content_id for p in places], pa.binary()))
+        )
+        rows = self._messages.to_table(columns=list(_ROW_COLUMNS), filter=condition)
+        by_place = {_place_of(row): row for row in rows.to_pylist()}
+        yield from (_message(place, by_place[place]) for place in places)
+
+
+def _place_of(row: dict[str, Any]) -> Place:
+    return Place(*(row[name] for name in _PLACE_COLUMNS))
+
+
+def _message(place: Place, row: dict[str, Any]) -> ArchivedMessage:
+    return ArchivedMessage(
+        place=place,
+        date=row["date"],
+        header=row["header"],
+        blob=row["blob"],
+        received_at=row["received_at"],
+        expires_at=row["expires_at"],
+        finality=row["finality"] or 0,
+        copies=row["copies"],
+        sender_address=row["sender_address"],
+    )
+
+
+def _seq_order(place: Place) -> tuple[int, bytes]:
+    return place.seq, place.content_id
+
+
+def _time_order(place: Place) -> Place:
+    return place
+
+
+def _day(timestamp: int) -> date:
+    return _EPOCH + timedelta(days=timestamp // MS_PER_DAY)
+
+
+def _is(name: str, value: object) -> Expression:
+    return pc.field(name) == pa.scalar(value)
+
+
+def _in_time(from_ms: int, to_ms: int) -> _Scope:
+    _check(0 <= from_ms <= to_ms, "times ascend from 0, in milliseconds", "from_ms")
+    last = min(to_ms, MAX_TIMESTAMP_MS)
+    _check(from_ms <= last, "times end with the year 9999", "from_ms")
+    stamp = pc.field("timestamp")
+    condition = (stamp >= pa.scalar(from_ms)) & (stamp <= pa.scalar(last))
+    return _Scope(condition, _day(from_ms), _day(last))
+
+
+def _narrowed(scope: _Scope, what: str, value: bytes) -> _Scope:
+    column = "namespace_id" if what == "namespace" else "sender_address"
+    condition = scope.condition & _is(f"{what}_key", prune_key(value)) & _is(column, value)
+    return _Scope(condition, scope.first_day, scope.last_day)
+
+
+def _check(holds: bool, rule: str, where: str) -> None:
+    if not holds:
+        raise ArchiveArgumentError(rule, where=where)
+
+
+def _sql_error(reason: str) -> ArchiveError:
+    names = ", ".join(table.name for table in TABLES)
+    return ArchiveError(
+        f"the query cannot be answered: {reason}",
+        where="SQL",
+        hint=f"tables: {names}; their columns are in docs/reference/tables.md",
+        code="archive.failed",
+    )

@@ -1,0 +1,151 @@
+"""What an archive checks beyond a message's own bytes: signing mode and policy history. Pure.
+
+Theory of operation
+-------------------
+*Decides* whether the policy a header binds to was in force, and whether it admits the sender.
+*Does not know* batches, tables, relays.
+A header names its policy by hash. When the namespace's history is known, or that of a namespace
+whose lane it is (J6), the policy in force at its sequence and time decides, as a relay would have
+decided then. When the hash is that of the open policy which every node derives, that one does.
+Otherwise the message stands, with the verdict UNCHECKABLE: it is valid by itself.
+*Bounds*: as many policies as the registry holds; one remembered answer for each of
+``REMEMBERED_MAX`` pairs of namespace and hash.
+*Deviations*: fees, quotas, rates and the ±30 s of live messages are the relays' business and are
+not checked again.
+
+Source: LP-6411 §3.2, LP-6410 §4; decisions H3(e), H14, H19, H20, J2, J6, P39.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from luxrelay.bus import Code, MsgHeader, NamespaceId, lane
+from luxrelay.bus.authorization import Access, allowed_scheme, authorize_write, sidecar_fits
+from luxrelay.bus.bound import verify_header_bound
+from luxrelay.bus.policy import NamespacePolicy, RetentionClass, default_policy
+from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
+from luxrelay.bus.signed_policy import SignedPolicy
+
+CODE_EPHEMERAL: Final = -2
+"""``CHECKED.code`` of a valid message that is never archived because its class is Ephemeral."""
+REMEMBERED_MAX: Final = 65_536
+
+
+class Outcome(NamedTuple):
+    """What a row is: code 0 for a message, else why it is none."""
+
+    code: int
+    reason: str
+
+
+GOOD: Final = Outcome(0, "")
+
+
+class Judgement(NamedTuple):
+    """What the policy says of a message, and what the tables note of it."""
+
+    outcome: Outcome
+    verdict: int = 0
+    version: int | None = None
+    retention: int | None = None
+
+
+UNKNOWN: Final = Judgement(GOOD, int(Code.UNCHECKABLE))
+"""Nobody told the archive the policy."""
+_OPEN: Final = Judgement(GOOD, 0, 1, int(RetentionClass.STANDARD))
+
+
+@dataclass(slots=True)
+class ArchiveRules:
+    """What a run checks by; travels to executors by value."""
+
+    network: str | None = None
+    """Name of the network whose signatures are bound (H3e); None for LP-6411's own."""
+    registry: PolicyRegistry = field(default_factory=PolicyRegistry)
+    """Histories of policies."""
+    parents: tuple[NamespaceId, ...] = ()
+    """Namespaces whose history the registry holds."""
+    _remembered: dict[tuple[bytes, bytes], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, documents: Iterable[SignedPolicy], *, network: str | None = None, bound: bool = False
+    ) -> ArchiveRules:
+        """Return the rules of a network and its policies.
+
+        Args:
+            documents: Signed policies; of each namespace its versions in rising order.
+            network: Name of the network that the documents name; ``devnet`` when not given.
+            bound: Signatures of this network are bound.
+
+        Raises:
+            PolicyError: a document does not check, or does not follow the one before it.
+
+        """
+        registry = PolicyRegistry(RegistryConfig(network=network or "devnet"))
+        parents: dict[NamespaceId, None] = {}
+        for document in documents:
+            namespace = document.namespace_id
+            if namespace in parents:
+                registry.update(document)
+            else:
+                registry.register(document, reserved=True)
+            parents[namespace] = None
+        return cls(network if bound else None, registry, tuple(parents))
+
+    def signature_holds(self, header: bytes) -> bool:
+        """Return True when a bound signature holds; asked only when ``network`` is given."""
+        assert self.network is not None
+        return verify_header_bound(MsgHeader.decode(header), self.network)
+
+    def judge(  # noqa: PLR0917  # a header's fields in the order of the wire, once a header
+        self, header: bytes, namespace: bytes, seq: int, timestamp: int, key: bytes, policy: bytes
+    ) -> Judgement:
+        """Return what the policy in force says of a header whose signature holds."""
+        parent = self._parent(NamespaceId(namespace), key)
+        if parent is None:
+            return _OPEN if self._is_open(namespace, policy) else UNKNOWN
+        own = seq if parent == namespace else None
+        for record in self.registry.in_force(parent, own, timestamp):
+            if record.policy_hash == policy:
+                return _judged(record.policy, header, key)
+        return _violation("its policy was not in force at its sequence and time (H19)")
+
+    def _parent(self, namespace: NamespaceId, key: bytes) -> NamespaceId | None:
+        if not self.parents:
+            return None
+        if self.registry.history(namespace):
+            return namespace
+        return next((parent for parent in self.parents if lane(parent, key) == namespace), None)
+
+    def _is_open(self, namespace: bytes, policy: bytes) -> bool:
+        pair = (namespace, policy)
+        if pair not in self._remembered:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[pair] = default_policy(namespace).policy_hash == policy
+        return self._remembered[pair]
+
+
+def _judged(policy: NamespacePolicy, header: bytes, key: bytes) -> Judgement:
+    decoded = MsgHeader.decode(header)
+    if not allowed_scheme(policy, key):
+        return _violation("its policy does not admit the signature scheme (H28)")
+    if not sidecar_fits(policy, decoded):
+        return _violation("its policy and its sidecar reference contradict each other (H22)")
+    access = authorize_write(decoded, policy)
+    if access is Access.DENIED:
+        return _violation("its policy does not let the sender write (LP-6410 §4)")
+    retention = int(policy.retention_class)
+    if retention == RetentionClass.EPHEMERAL:
+        passed = Outcome(CODE_EPHEMERAL, "messages of this class are not archived (J2)")
+        return Judgement(passed, 0, policy.version, retention)
+    verdict = 0 if access is Access.ALLOWED else int(Code.UNCHECKABLE)
+    return Judgement(GOOD, verdict, policy.version, retention)
+
+
+def _violation(reason: str) -> Judgement:
+    return Judgement(Outcome(int(Code.POLICY_VIOLATION), reason))

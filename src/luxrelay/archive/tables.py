@@ -1,0 +1,173 @@
+"""The Delta tables on disk: made, brought up to date, and looked into without a JVM.
+
+delta-rs (`deltalake`) reads and writes the same log as Spark in milliseconds, so what concerns the
+log alone is done by it: creating tables, adding columns, versions, and which days have changed.
+Rows are written by Spark alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.schema import ERASED, RETIRED, TABLES, Table
+from luxrelay.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_NEWER: Final = "use the LuxRelay that wrote it, or a newer one"
+
+
+def prepare_tables(folder: ArchiveFolder) -> list[str]:
+    """Make the tables that are absent and add the columns that are new; return what was done.
+
+    Raises:
+        ArchiveError: ``archive.foreign``: a column has another type than here.
+
+    """
+    done = []
+    for table in TABLES:
+        if not folder.has_table(table):
+            _create(folder, table)
+            done.append(f"{table.name} made")
+        else:
+            done += [f"{table.name}.{name} added" for name in _evolve(folder, table)]
+    return done
+
+
+def open_table(folder: ArchiveFolder, table: Table, version: int | None = None) -> DeltaTable:
+    """Return a table of the archive, as it is or as it was at a version.
+
+    Raises:
+        ArchiveError: ``archive.setup``: `deltalake` is not installed; ``archive.foreign``: there
+            is no such table or no such version any more.
+
+    """
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415  # with the extra only
+        from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
+    except ImportError:
+        raise ArchiveError(
+            "Python package deltalake is not installed", hint="pip install 'luxrelay[archive]'"
+        ) from None
+    path = folder.table(table)
+    try:
+        return DeltaTable(str(path), version=version)
+    except (DeltaError, TableNotFoundError, OSError) as error:
+        raise ArchiveError(
+            f"the table cannot be opened: {str(error)[:200]}",
+            where=str(path),
+            hint="run `luxrelay archive ingest`, which makes absent tables",
+            code="archive.foreign",
+        ) from None
+
+
+def version_of(folder: ArchiveFolder, table: Table) -> int:
+    """Return the version of a table, which rises with each change."""
+    return open_table(folder, table).version()
+
+
+def days_since(folder: ArchiveFolder, table: Table, version: int | None) -> list[date] | None:
+    """Return the days of a table partitioned by date whose files differ from a version's.
+
+    None stands for all days: there was no version, or its log is gone.
+    """
+    if version is None:
+        return None
+    try:
+        before = _files(open_table(folder, table, version))
+    except ArchiveError:
+        return None
+    now = _files(open_table(folder, table))
+    changed = before.items() ^ now.items()
+    return sorted({day for _, day in changed})
+
+
+def file_counts(folder: ArchiveFolder, table: Table) -> dict[date | None, int]:
+    """Return how many files each day of a table has; the day None for a table without days."""
+    actions = pa.table(open_table(folder, table).get_add_actions(flatten=True))
+    if "partition.date" not in actions.column_names:
+        return {None: actions.num_rows} if actions.num_rows else {}
+    days = actions.column("partition.date").cast(pa.date32()).to_pylist()
+    return dict(Counter(days))
+
+
+def retired(folder: ArchiveFolder) -> dict[bytes, int]:
+    """Return up to which sequence each namespace was deleted on purpose."""
+    return {row["namespace_id"]: row["up_to"] for row in _retired(folder)}
+
+
+def erased(folder: ArchiveFolder) -> list[bytes]:
+    """Return the namespaces that were deleted by law."""
+    return sorted(row["namespace_id"] for row in _retired(folder) if row["cause"] == ERASED)
+
+
+def _retired(folder: ArchiveFolder) -> list[dict[str, Any]]:
+    if not folder.has_table(RETIRED):
+        return []  # an archive of a version before, that was not written to since
+    rows: list[dict[str, Any]] = open_table(folder, RETIRED).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def _files(table: DeltaTable) -> dict[str, date]:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    days = actions.column("partition.date").cast(pa.date32()).to_pylist()
+    return dict(zip(actions.column("path").to_pylist(), days, strict=True))
+
+
+def _create(folder: ArchiveFolder, table: Table) -> None:
+    from deltalake import DeltaTable, Schema  # noqa: PLC0415  # with the extra only
+
+    DeltaTable.create(
+        str(folder.table(table)),
+        schema=Schema.from_arrow(_delta_schema(table)),
+        partition_by=list(table.partition_by),
+        name=table.name,
+        description=table.meaning,
+    )
+
+
+def _evolve(folder: ArchiveFolder, table: Table) -> list[str]:
+    from deltalake import Schema  # noqa: PLC0415  # with the extra only
+
+    there = open_table(folder, table)
+    held = {field.name: str(field.type) for field in there.schema().fields}
+    wanted = Schema.from_arrow(_delta_schema(table)).fields
+    for field in wanted:
+        if held.get(field.name, str(field.type)) != str(field.type):
+            raise ArchiveError(
+                f"column {field.name} of {table.name} is {held[field.name]}, not {field.type}",
+                where=str(folder.table(table)),
+                hint=_NEWER,
+                code="archive.foreign",
+            )
+    absent = [field for field in wanted if field.name not in held]
+    if any(not field.nullable for field in absent):
+        raise ArchiveError(
+            f"{table.name} lacks a column that is never null: {absent[0].name}",
+            where=str(folder.table(table)),
+            hint="ingest into a new folder",
+            code="archive.foreign",
+        )
+    if absent:
+        there.alter.add_columns(absent)
+    return [field.name for field in absent]
+
+
+def _delta_schema(table: Table) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(
+                column.name,
+                column.kind.arrow,
+                nullable=not column.required,
+                metadata={"comment": column.meaning},
+            )
+            for column in table.columns
+        ]
+    )

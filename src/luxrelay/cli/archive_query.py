@@ -1,0 +1,131 @@
+"""archive query: answers from Delta without Java, as tables or JSON."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from luxrelay.cli.arguments import hex_bytes
+from luxrelay.cli.output import print_json, printable, table
+from luxrelay.errors import UsageError
+
+if TYPE_CHECKING:
+    from luxrelay.archive.query import ArchivedMessage, ArchivePage, ArchiveReader
+
+_TEXT_SHOWN = 60
+_YEAR_10000_MS = 253_402_300_799_999
+
+
+def run_query(arguments: argparse.Namespace) -> int:
+    """Answer one question and return the exit code."""
+    from luxrelay.archive.query import ArchiveReader  # noqa: PLC0415  with the extra only
+
+    reader = ArchiveReader(arguments.out)
+    if arguments.sql is not None:
+        rows = reader.sql(arguments.sql)
+        if arguments.json:
+            print_json([_plain_row(row) for row in rows.to_pylist()])
+        else:
+            cells = [list(map(_plain, row.values())) for row in rows.to_pylist()]
+            print(table(rows.column_names, cells))
+        return 0
+    page = _page(reader, arguments)
+    if arguments.json:
+        messages = [_as_json(reader, each, proof=arguments.proof) for each in page.messages]
+        print_json({"messages": messages, "nextCursor": page.next_cursor.hex()})
+        return 0
+    head = ("time", "namespace", "seq", "sender", "copies", "payload", "proof")
+    print(table(head, [_as_row(reader, each, proof=arguments.proof) for each in page.messages]))
+    if page.next_cursor:
+        print(f"more: --cursor {page.next_cursor.hex()}")
+    return 0
+
+
+def _page(reader: ArchiveReader, arguments: argparse.Namespace) -> ArchivePage:
+    limit, cursor = arguments.limit, hex_bytes(arguments.cursor, None, "--cursor")
+    named = {
+        name: hex_bytes(getattr(arguments, name), size, f"--{name}")
+        for name, size in (("namespace", 20), ("sender", 20), ("blob", 32))
+        if getattr(arguments, name) is not None
+    }
+    timed = arguments.from_ms is not None or arguments.to_ms is not None
+    from_ms: int = arguments.from_ms or 0
+    to_ms: int = _YEAR_10000_MS if arguments.to_ms is None else arguments.to_ms
+    if set(named) == {"namespace"} and not timed:
+        return reader.by_namespace(
+            named["namespace"],
+            from_seq=arguments.from_seq,
+            to_seq=arguments.to_seq,
+            limit=limit,
+            cursor=cursor,
+        )
+    if set(named) == {"sender"}:
+        return reader.by_sender(
+            named["sender"], from_ms=from_ms, to_ms=to_ms, limit=limit, cursor=cursor
+        )
+    if set(named) == {"blob"} and not timed:
+        return reader.by_blob(named["blob"], limit=limit, cursor=cursor)
+    if timed and not set(named) - {"namespace"}:
+        return reader.by_time(
+            from_ms, to_ms, namespace_id=named.get("namespace"), limit=limit, cursor=cursor
+        )
+    raise UsageError(
+        "one question at a time",
+        where="archive query",
+        hint="give --sql, --namespace, --sender, --blob, or times with or without --namespace",
+    )
+
+
+def _as_row(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool) -> tuple[Any, ...]:
+    stamp = datetime.fromtimestamp(message.place.timestamp / 1000, UTC)
+    found = reader.prove(message) if proof else None
+    return (
+        stamp.isoformat(sep=" ", timespec="milliseconds"),
+        message.place.namespace_id.hex(),
+        message.place.seq,
+        message.sender_address.hex() if message.sender_address else "–",
+        message.copies,
+        printable((message.blob or b"").decode(errors="replace"))[:_TEXT_SHOWN],
+        found[1].hex() if found else "–",
+    )
+
+
+def _as_json(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool) -> dict[str, Any]:
+    value = {
+        "namespaceId": "0x" + message.place.namespace_id.hex(),
+        "seq": message.place.seq,
+        "timestamp": message.place.timestamp,
+        "contentId": "0x" + message.place.content_id.hex(),
+        "header": "0x" + message.header.hex(),
+        "blob": None if message.blob is None else "0x" + message.blob.hex(),
+        "receivedAt": message.received_at,
+        "expiresAt": message.expires_at,
+        "finality": message.finality,
+        "copies": message.copies,
+    }
+    if proof:
+        found = reader.prove(message)
+        value["proof"] = found and {
+            "day": found[0].day,
+            "count": found[0].count,
+            "index": found[0].index,
+            "path": ["0x" + node.hex() for node in found[0].path],
+            "root": "0x" + found[1].hex(),
+        }
+    return value
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value)
+    return "–" if value is None else value

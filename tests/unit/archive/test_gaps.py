@@ -1,0 +1,73 @@
+"""The history of gaps, against sets of sequences."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from luxrelay.archive.gaps import GapRow, settle
+from luxrelay.archive.offsets import Span
+
+A, B = b"a" * 20, b"b" * 20
+
+
+def _ranges(missing: set[int], namespace: bytes = A) -> list[Span]:
+    spans: list[Span] = []
+    for seq in sorted(missing):
+        if spans and spans[-1].last == seq - 1:
+            spans[-1] = spans[-1]._replace(last=seq)
+        else:
+            spans.append(Span(namespace, seq, seq))
+    return spans
+
+
+def _open(rows: list[GapRow]) -> list[int]:
+    return [seq for row in rows if row.filled_at is None for seq in range(row.first, row.last + 1)]
+
+
+def test_a_gap_that_stays_keeps_its_time() -> None:
+    """Looking again changes nothing."""
+    rows = settle([], [Span(A, 3, 5)], 10)
+
+    assert rows == [GapRow(A, 3, 5, 10)]
+    assert settle(rows, [Span(A, 3, 5)], 20) == rows
+
+
+def test_a_gap_filled_in_part_is_closed_and_the_rest_stays_open_since_then() -> None:
+    """What is left remembers when it was first seen (J8)."""
+    rows = settle([GapRow(A, 3, 9, 10)], [Span(A, 3, 4), Span(A, 8, 9)], 20)
+
+    assert rows == [
+        GapRow(A, 3, 4, 10),
+        GapRow(A, 3, 9, 10, 20),
+        GapRow(A, 8, 9, 10),
+    ]
+
+
+def test_a_gap_that_grows_opens_only_what_is_new() -> None:
+    """Sequences that were missing before keep their time, in each namespace by itself."""
+    rows = settle([GapRow(A, 3, 5, 10), GapRow(B, 1, 1, 10)], [Span(A, 2, 7)], 20)
+
+    assert rows == [
+        GapRow(A, 2, 2, 20),
+        GapRow(A, 3, 5, 10),
+        GapRow(A, 6, 7, 20),
+        GapRow(B, 1, 1, 10, 20),
+    ]
+
+
+@given(st.lists(st.sets(st.integers(1, 24)), min_size=1, max_size=6))
+def test_open_gaps_are_what_is_missing(looks: list[set[int]]) -> None:
+    """After any course, each missing sequence is in one open gap, seen when it first was."""
+    rows: list[GapRow] = []
+    since: dict[int, int] = {}
+    for now, missing in enumerate(looks, start=1):
+        rows = settle(rows, _ranges(missing), now)
+        since = {seq: since.get(seq, now) for seq in missing}
+
+    assert sorted(_open(rows)) == sorted(looks[-1])
+    for row in rows:
+        if row.filled_at is None:
+            assert {since[seq] for seq in range(row.first, row.last + 1)} == {row.seen_at}
+        else:
+            assert row.seen_at <= row.filled_at

@@ -1,0 +1,115 @@
+"""Tables made and brought up to date without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from luxrelay.archive import tables
+from luxrelay.archive.folder import ArchiveFolder, Marker
+from luxrelay.archive.schema import GAPS, NAMESPACES, TABLES, Column, Kind
+from luxrelay.archive.tables import days_since, open_table, prepare_tables, version_of
+from luxrelay.errors import ArchiveError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ArchiveFolder:
+    """A folder with every table, all empty."""
+    folder = ArchiveFolder(tmp_path, Marker())
+    assert prepare_tables(folder) == [f"{table.name} made" for table in TABLES]
+    return folder
+
+
+def _day(day: date, namespace: bytes) -> pa.Table:
+    row = {
+        "date": day, "namespace_id": namespace, "messages": 1, "slots": 1, "senders": 1,
+        "first_seq": 1, "last_seq": 1, "blob_bytes": 1, "copies": 1,
+    }  # fmt: skip
+    return pa.Table.from_pylist([row], schema=NAMESPACES.arrow())
+
+
+def test_tables_say_what_they_hold(folder: ArchiveFolder) -> None:
+    """Names, types, partitions, meanings and what is never null are in the table itself."""
+    for table in TABLES:
+        there = open_table(folder, table)
+        fields = {field.name: field for field in there.schema().fields}
+        assert tuple(fields) == table.names
+        assert there.metadata().partition_columns == list(table.partition_by)
+        for column in table.columns:
+            assert fields[column.name].metadata["comment"] == column.meaning
+            assert fields[column.name].nullable is not column.required
+
+
+def test_preparing_again_does_nothing(folder: ArchiveFolder) -> None:
+    """What is up to date gets no new version."""
+    assert prepare_tables(folder) == []
+    assert {version_of(folder, table) for table in TABLES} == {0}
+
+
+def test_a_new_column_is_added_to_an_old_table(
+    folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of an older version keep and read null; new rows fill it."""
+    write_deltalake(str(folder.table(GAPS)), _gap({}), mode="append")
+    newer = replace(GAPS, columns=(*GAPS.columns, Column("cause", Kind.STRING, "why")))
+    monkeypatch.setattr(tables, "TABLES", (newer,))
+
+    assert prepare_tables(folder) == ["gaps.cause added"]
+    write_deltalake(str(folder.table(GAPS)), _gap({"cause": "thinned"}), mode="append")
+
+    rows = DeltaTable(str(folder.table(GAPS))).to_pyarrow_table().to_pylist()
+    assert sorted(str(row["cause"]) for row in rows) == ["None", "thinned"]
+    assert len(rows) == 2
+
+
+def _gap(more: dict[str, str]) -> pa.Table:
+    row = {"namespace_id": b"n" * 20, "first": 1, "last": 2, "seen_at": 3} | more
+    schema = GAPS.arrow()
+    for name in more:
+        schema = schema.append(pa.field(name, pa.string()))
+    return pa.Table.from_pylist([row], schema=schema)
+
+
+def test_refuse_a_table_of_another_shape(
+    folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A type that differs, or a new column that may not be null, changes nothing."""
+    other = replace(GAPS, columns=(*GAPS.columns[:-1], Column("filled_at", Kind.STRING, "when")))
+    strict = replace(GAPS, columns=(*GAPS.columns, Column("cause", Kind.STRING, "why", True)))
+
+    for changed in (other, strict):
+        monkeypatch.setattr(tables, "TABLES", (changed,))
+        with pytest.raises(ArchiveError) as caught:
+            prepare_tables(folder)
+        assert caught.value.code == "archive.foreign"
+    assert version_of(folder, GAPS) == 0
+
+
+def test_days_that_changed_are_those_whose_files_differ(folder: ArchiveFolder) -> None:
+    """Added, removed and rewritten days count; the rest is left alone."""
+    path = str(folder.table(NAMESPACES))
+    first, second, third = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
+    for day in (first, second):
+        write_deltalake(path, _day(day, b"a" * 20), mode="append")
+    before = version_of(folder, NAMESPACES)
+
+    assert days_since(folder, NAMESPACES, before) == []
+    write_deltalake(path, _day(third, b"a" * 20), mode="append")
+    DeltaTable(path).delete("date = '2026-01-01'")
+
+    assert days_since(folder, NAMESPACES, before) == [first, third]
+    assert days_since(folder, NAMESPACES, None) is None
+    assert days_since(folder, NAMESPACES, 99) is None
+
+
+def test_say_what_is_missing(tmp_path: Path) -> None:
+    """A folder without the table is named with what to do."""
+    with pytest.raises(ArchiveError, match="archive ingest") as caught:
+        open_table(ArchiveFolder(tmp_path, Marker()), GAPS)
+
+    assert caught.value.code == "archive.foreign"
