@@ -12,8 +12,11 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from deltalake import DeltaTable
 
 from luxrelay.bus import (
     Code,
@@ -293,3 +296,36 @@ class Corpus:
         self.stores[relay].add(replace(row, header_bytes=data, blob=blob))
         self.expected.rows += 1
         self.expected.rejects[relay, code, data] += 1
+
+
+def differences(folder: Path, expected: Expected, relays: Sequence[str]) -> list[str]:
+    """Return where the tables of an archive differ from what they must hold; read by delta-rs."""
+
+    def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
+        read = DeltaTable(str(folder / table)).to_pyarrow_table(columns=list(columns))
+        return list(zip(*(read.column(name).to_pylist() for name in columns), strict=True))
+
+    messages = rows("messages", "namespace_id", "seq", "content_id", "relays")
+    served = {row[:3]: {relays.index(relay) for relay in row[3]} for row in messages}
+    rejects = Counter(
+        (relays.index(relay), code, header)
+        for relay, code, header in rows("rejects", "relay", "code", "header")
+    )
+    contested = {row[:3] for row in rows("contention", "namespace_id", "seq", "content_id")}
+    gaps = {
+        row[:3] for row in rows("gaps", "namespace_id", "first", "last", "filled_at") if not row[3]
+    }
+    found = {
+        "messages that stand twice": len(messages) - len(served),
+        "messages that are missing": len(expected.messages.keys() - served.keys()),
+        "messages too many": len(served.keys() - expected.messages.keys()),
+        "messages with other copies": sum(
+            expected.messages[key] != served[key] for key in served.keys() & expected.messages
+        ),
+        "rejects too many": (rejects - expected.rejects).total(),
+        "rejects that are missing": (expected.rejects - rejects).total(),
+        "raw rows that differ": abs(len(rows("raw", "seq")) - expected.rows),
+        "contested that differ": len(contested ^ expected.contested()),
+        "gaps that differ": len(gaps ^ expected.gaps()),
+    }
+    return [f"{count} {what}" for what, count in found.items() if count]

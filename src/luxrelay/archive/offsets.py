@@ -8,7 +8,7 @@ holds any more, and which task reads what.
 An offset names, for each namespace, the last sequence that has been read; the next read begins
 one above. The end of a read is the union over the relays: the highest head that any of them
 reports. With contiguous heads nothing below the end is still on its way, so a range is read once
-and never again.
+and never again; a hole that was waited for long enough is given up, and shows as a gap.
 *Bounds*: ``NAMESPACES_MAX`` namespaces in one offset; a micro-batch takes at most the sequences
 of its limit, and at least one.
 *Deviations*: none; LP-6421 names no archive (P42).
@@ -112,15 +112,20 @@ def parse_offsets(value: object) -> Offsets:
 
 
 def union_reach(
-    heads: Iterable[Iterable[HeadView]], *, to_latest: bool = False
+    heads: Iterable[Iterable[HeadView]],
+    *,
+    to_latest: bool = False,
+    given_up: Mapping[str, int] | None = None,
 ) -> dict[str, Reach]:
     """Return how far the relays reach together, namespace by namespace, keys in order.
 
     Args:
         heads: The heads of each relay.
         to_latest: Reach to the newest message, holes or not, instead of to the first hole.
+        given_up: Reach at least to this sequence of a namespace: its holes were waited for.
 
     """
+    passed = given_up or {}
     lasts: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     for relay in heads:
@@ -128,6 +133,7 @@ def union_reach(
             name = head.namespace_id.hex()
             last = min(head.latest_seq if to_latest else head.contiguous_seq, MAX_I64)
             last = max(last, min(head.contiguous_seq, MAX_I64))
+            last = max(last, min(passed.get(name, 0), head.latest_seq, MAX_I64))
             lasts[name] = max(lasts.get(name, 0), last)
             if 0 < head.earliest_seq <= last:
                 ranges.setdefault(name, []).append((head.earliest_seq, last))
@@ -141,6 +147,22 @@ def union_reach(
         name: Reach(lasts[name], _merged(ranges.get(name, [])))
         for name in sorted(lasts)
         if lasts[name] > 0
+    }
+
+
+def holed(heads: Iterable[Iterable[HeadView]]) -> dict[str, tuple[int, int]]:
+    """Return where messages lie beyond a hole: namespace → (last before it, last there is)."""
+    contiguous: dict[str, int] = {}
+    latest: dict[str, int] = {}
+    for relay in heads:
+        for head in relay:
+            name = head.namespace_id.hex()
+            contiguous[name] = max(contiguous.get(name, 0), min(head.contiguous_seq, MAX_I64))
+            latest[name] = max(latest.get(name, 0), min(head.latest_seq, MAX_I64))
+    return {
+        name: (contiguous[name], last)
+        for name, last in sorted(latest.items())
+        if last > contiguous[name]
     }
 
 

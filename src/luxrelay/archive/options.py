@@ -19,6 +19,7 @@ RELAYS_MAX: Final = 64
 NAMESPACES_MAX: Final = 10_000
 """Namespaces that may be named one by one; ``all`` has no such bound."""
 PARTITIONS_MAX: Final = 1_024
+PATIENCE_MAX_MS: Final = 86_400_000
 ROWS_MAX: Final = 10_000_000
 """Upper bound of maxRowsPerTrigger, rows."""
 
@@ -49,6 +50,9 @@ class SourceOptions:
     heads: HeadMode = "contiguous"
     """``heads``: read up to the first hole (``contiguous``), or to the newest message
     (``latest``), which gives up on what arrives late."""
+    hole_patience_ms: int = 60_000
+    """``holePatienceMs``: with contiguous heads, go on past a hole when a message beyond it has
+    been at a relay for this long, 1 ms to a day (H16)."""
     fail_on_data_loss: bool = True
     """``failOnDataLoss``: stop when every relay has forgotten what was not read yet."""
     partitions: int = 2
@@ -169,6 +173,7 @@ _TABLE: Final = (
     ("maxRowsPerTrigger", _Number("rows_max", ROWS_MAX)),
     ("readMode", _Choice("read_mode", ("all", "any"))),
     ("heads", _Choice("heads", ("contiguous", "latest"))),
+    ("holePatienceMs", _Number("hole_patience_ms", PATIENCE_MAX_MS)),
     ("failOnDataLoss", _Flag("fail_on_data_loss")),
     ("numPartitions", _Number("partitions", PARTITIONS_MAX)),
     ("faultRows", _Flag("fault_rows")),

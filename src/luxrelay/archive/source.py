@@ -17,6 +17,7 @@ Source: LP-6421 §2.2; decisions P23, P25, P26, P42.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ from luxrelay.archive.offsets import (
     union_reach,
 )
 from luxrelay.archive.options import SourceOptions
+from luxrelay.archive.patience import past_holes
 from luxrelay.archive.relays import data_loss, list_heads, read_spans
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.transit import carry
@@ -155,7 +157,10 @@ def _survey(options: SourceOptions) -> tuple[dict[str, Reach], tuple[str, ...]]:
     """Ask every relay for its heads; return the union, and the relays that did not answer."""
     try:
         heads, down = list_heads(options)
-        return union_reach(heads, to_latest=options.heads == "latest"), down
+        if options.heads == "latest":
+            return union_reach(heads, to_latest=True), down
+        given_up = past_holes(options, heads, down, now_ms=int(time.time() * 1000))
+        return union_reach(heads, given_up=given_up), down
     except LuxRelayError as error:
         raise carry(error) from None
 
