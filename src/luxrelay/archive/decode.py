@@ -37,7 +37,7 @@ from luxrelay.archive.schema import (
     MS_PER_DAY,
     prune_key,
 )
-from luxrelay.bus import Code, VerifyKey, sender_address
+from luxrelay.bus import Code, NamespaceId, VerifyKey, lane, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.bus.columns import HASHES, decode_columns
 from luxrelay.bus.keys import SIGNING_SCHEMES
@@ -75,10 +75,15 @@ def check_batch(batch: pa.RecordBatch, rules: ArchiveRules | None = None) -> pa.
     headers, places = encoded.dictionary, encoded.indices
     decoded = decode_columns(headers, hashes=HASHES)
     data = headers.to_pylist()
-    judged = _check_headers(decoded, data, rules or ArchiveRules())
+    said: dict[int | None, bytes | None] = {}
+    for place, parent in zip(places.to_pylist(), batch.column("parent").to_pylist(), strict=True):
+        said.setdefault(place, parent)
+    parents = [said.get(place) for place in range(len(data))]
+    judged = _check_headers(decoded, data, parents, rules or ArchiveRules())
     checked = [judgement.outcome for judgement in judged]
     outcomes, blobs = _check_rows(batch, data, checked, places.to_pylist())
     columns = _spread(decoded, judged, places)
+    columns["parent_id"] = _parents(batch, columns)
     columns |= {
         "relay": batch.column("relay"),
         "code": pa.array([outcome.code for outcome in outcomes], pa.int32()),
@@ -100,7 +105,10 @@ def check_batch(batch: pa.RecordBatch, rules: ArchiveRules | None = None) -> pa.
 
 
 def _check_headers(
-    decoded: pa.RecordBatch, data: Sequence[bytes], rules: ArchiveRules
+    decoded: pa.RecordBatch,
+    data: Sequence[bytes],
+    parents: Sequence[bytes | None],
+    rules: ArchiveRules,
 ) -> list[Judgement]:
     """Return what each distinct header is: structure, range, signature, then its policy."""
     names = (
@@ -110,9 +118,8 @@ def _check_headers(
     fields = (decoded.column(name).to_pylist() for name in names)
     keys: dict[bytes, VerifyKey | None] = {}
     judged = []
-    for header, code, seq, timestamp, key_field, header_hash, signature, namespace, policy in zip(
-        data, *fields, strict=True
-    ):
+    for header, parent, *rest in zip(data, parents, *fields, strict=True):
+        code, seq, timestamp, key_field, header_hash, signature, namespace, policy = rest
         if code:
             verdict = structure_verdict(Code(code))
             outcome = Outcome(int(verdict.code), verdict.reason)
@@ -126,7 +133,7 @@ def _check_headers(
             else:
                 outcome = _check_bound(keys[key_field], header, rules)
         if outcome is _GOOD:
-            judged.append(rules.judge(header, namespace, seq, timestamp, key_field, policy))
+            judged.append(rules.judge(header, namespace, seq, timestamp, key_field, policy, parent))
         else:
             judged.append(UNKNOWN._replace(outcome=outcome))
     return judged
@@ -256,6 +263,27 @@ def _derived(decoded: pa.RecordBatch, judged: Sequence[Judgement]) -> dict[str, 
         "policy_version": pa.array([judgement.version for judgement in judged], pa.int32()),
         "retention": pa.array([judgement.retention for judgement in judged], pa.int32()),
     }
+
+
+def _parents(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Array:
+    """Return the parent that a relay named, where it is true: a lane is derived from it (J6)."""
+    known: dict[tuple[bytes, bytes, bytes], bytes | None] = {}
+    parents = []
+    for parent, namespace, key in zip(
+        batch.column("parent").to_pylist(),
+        columns["namespace_id"].to_pylist(),
+        columns["sender_pub_key"].to_pylist(),
+        strict=True,
+    ):
+        if parent is None or namespace is None or parent == namespace:
+            parents.append(None if parent is None else namespace)
+            continue
+        row = (parent, namespace, key)
+        if row not in known:
+            derived = len(parent) == c.NAMESPACE_BYTES and lane(NamespaceId(parent), key)
+            known[row] = parent if derived == namespace else None
+        parents.append(known[row])
+    return pa.array(parents, pa.binary())
 
 
 def _address(key_field: bytes) -> bytes | None:

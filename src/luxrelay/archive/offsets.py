@@ -85,6 +85,37 @@ class Reach:
         return self.held[0][0] if self.held else self.last + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What filters leave of a batch read: namespaces and sequences."""
+
+    namespaces: frozenset[bytes] | None = None
+    """Only these; None for all."""
+    first: int = 0
+    """From this sequence on."""
+    last: int = MAX_I64
+    """Up to this one."""
+
+    def among(self, namespaces: Iterable[bytes]) -> Wanted:
+        """Return what is wanted of these namespaces only."""
+        named = frozenset(namespaces)
+        both = named if self.namespaces is None else self.namespaces & named
+        return Wanted(both, self.first, self.last)
+
+    def between(self, first: int, last: int) -> Wanted:
+        """Return what is wanted within these bounds only, both included."""
+        return Wanted(self.namespaces, max(self.first, first), min(self.last, last))
+
+    def cut(self, spans: Iterable[Span]) -> list[Span]:
+        """Return what of ``spans`` is wanted."""
+        kept = []
+        for span in spans:
+            first, last = max(span.first, self.first), min(span.last, self.last)
+            if first <= last and (self.namespaces is None or span.namespace in self.namespaces):
+                kept.append(Span(span.namespace, first, last))
+        return kept
+
+
 def parse_offsets(value: object) -> Offsets:
     """Return the checked offsets of a decoded JSON value, keys in order.
 

@@ -19,6 +19,7 @@ RELAYS_MAX: Final = 64
 NAMESPACES_MAX: Final = 10_000
 """Namespaces that may be named one by one; ``all`` has no such bound."""
 PARTITIONS_MAX: Final = 1_024
+PATH_CHARS_MAX: Final = 4_096
 PATIENCE_MAX_MS: Final = 86_400_000
 ROWS_MAX: Final = 10_000_000
 """Upper bound of maxRowsPerTrigger, rows."""
@@ -57,6 +58,13 @@ class SourceOptions:
     """``failOnDataLoss``: stop when every relay has forgotten what was not read yet."""
     partitions: int = 2
     """``numPartitions``: parallel tasks of one read, 1 to 1,024."""
+    tls_ca: str = ""
+    """``tlsCa``: a PEM file with the authority of the relays; TLS is spoken when any of the three
+    is given. The files are read where tasks run."""
+    tls_certificate: str = ""
+    """``tlsCertificate``: a PEM file with our own certificate, for mutual TLS."""
+    tls_key: str = ""
+    """``tlsKey``: a PEM file with its key, without a passphrase."""
     fault_rows: bool = False
     """``faultRows``: also yield a row with a null header for each relay that was not read."""
 
@@ -120,6 +128,16 @@ class _Flag:
         return {self.name: self.words[value.lower()]}
 
 
+@dataclass(frozen=True, slots=True)
+class _PathText:
+    name: str
+
+    def __call__(self, option: str, value: str) -> dict[str, object]:
+        if not value or "\0" in value or len(value) > PATH_CHARS_MAX:
+            raise _wrong(option, value, "the path of a file")
+        return {self.name: value}
+
+
 def _relays(option: str, value: str) -> dict[str, object]:
     relays = tuple(part.strip() for part in value.split(",") if part.strip())
     if not 1 <= len(relays) <= RELAYS_MAX:
@@ -176,6 +194,9 @@ _TABLE: Final = (
     ("holePatienceMs", _Number("hole_patience_ms", PATIENCE_MAX_MS)),
     ("failOnDataLoss", _Flag("fail_on_data_loss")),
     ("numPartitions", _Number("partitions", PARTITIONS_MAX)),
+    ("tlsCa", _PathText("tls_ca")),
+    ("tlsCertificate", _PathText("tls_certificate")),
+    ("tlsKey", _PathText("tls_key")),
     ("faultRows", _Flag("fault_rows")),
 )
 _PARSERS: Final = {option.lower(): (option, parser) for option, parser in _TABLE}

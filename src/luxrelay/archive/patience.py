@@ -16,6 +16,7 @@ from typing import Final
 
 from luxrelay.archive.offsets import holed
 from luxrelay.archive.options import SourceOptions
+from luxrelay.archive.relays import connect
 from luxrelay.errors import SyncRemoteError, SyncUnreachableError
 from luxrelay.sync.heads import Head
 from luxrelay.sync.rpc.client import RelaySyncClient
@@ -53,7 +54,7 @@ def past_holes(
         ]
         if not wanted:
             continue
-        with RelaySyncClient(relay) as client:
+        with connect(relay, options) as client:
             try:
                 for head in wanted:
                     name = head.namespace_id.hex()

@@ -3,15 +3,18 @@
 A relay that fails is left alone for the rest of the task. That is an error only when nobody else
 serves what it was asked for; otherwise the task goes on with the others, and the relay appears as
 an unread row when the option ``faultRows`` asks for it.
+Short ranges of many namespaces are asked for together, up to ``LANES_MAX`` in one call. What is
+past its time at a relay and waits for the archive is asked for as well (J8).
 
 Source: LP-6421 §2.2; decisions P23, P24, P26.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,6 +23,7 @@ import pyarrow as pa
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.schema import MAX_I64, RAW
+from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import (
     ArchiveError,
     LuxRelayError,
@@ -27,8 +31,9 @@ from luxrelay.errors import (
     SyncUnreachableError,
 )
 from luxrelay.sync.heads import Head, SeqRange, holes_between
-from luxrelay.sync.messages import SyncPage, WireMessage
+from luxrelay.sync.messages import LaneRange, SyncPage, WireMessage
 from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.tls import ClientTls
 
 CHUNK_SEQUENCES: Final = 500
 """Sequences asked of each relay in turn, so that the copies of a message stand close together."""
@@ -37,10 +42,26 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 BATCH_ROWS: Final = 2_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """An Arrow batch ends at this many rows or bytes, whichever comes first."""
+LANES_MAX: Final = 200
+"""Namespaces asked for in one call."""
 SURVEY_THREADS: Final = 8
 """Relays asked for their heads at once."""
 
 _SCHEMA: Final = RAW.arrow()
+
+
+def connect(relay: str, options: SourceOptions) -> RelaySyncClient:
+    """Return a client of a relay, by TLS when the options name files for it.
+
+    Raises:
+        SyncArgumentError: a file cannot be read here.
+
+    """
+    named = [path or None for path in (options.tls_ca, options.tls_certificate, options.tls_key)]
+    if not any(named):
+        return RelaySyncClient(relay)
+    ca, certificate, key = (None if path is None else Path(path) for path in named)
+    return RelaySyncClient(relay, tls=ClientTls.from_files(ca, certificate, key))
 
 
 def list_heads(options: SourceOptions) -> tuple[list[list[Head]], tuple[str, ...]]:
@@ -68,7 +89,7 @@ def list_heads(options: SourceOptions) -> tuple[list[list[Head]], tuple[str, ...
 
 def _heads_of(relay: str, options: SourceOptions) -> list[Head] | LuxRelayError:
     try:
-        with RelaySyncClient(relay) as client:
+        with connect(relay, options) as client:
             if options.namespaces:
                 return [client.get_head(namespace) for namespace in options.namespaces]
             return list(client.list_heads(options.parent))
@@ -91,7 +112,10 @@ def data_loss(lost: Sequence[Span], down: Sequence[str] = ()) -> ArchiveError:
 
 
 def read_spans(
-    options: SourceOptions, spans: Sequence[Span], down: Sequence[str] = ()
+    options: SourceOptions,
+    spans: Sequence[Span],
+    down: Sequence[str] = (),
+    parents: Mapping[bytes, bytes] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the relays serve of ``spans`` as raw batches.
 
@@ -99,24 +123,41 @@ def read_spans(
         options: Relays, read mode and what to do about losses.
         spans: Ranges of sequences.
         down: Relays that are not to be asked.
+        parents: Namespaces that are lanes, and whose (J6).
 
     Raises:
         SyncUnreachableError: a range is served by nobody, and a relay failed meanwhile.
         ArchiveError: ``archive.data_loss``: every relay has forgotten a range meanwhile.
 
     """
-    rows = _Rows()
+    rows = _Rows(parents or {})
     with _Readers(options, down) as readers:
-        for span in spans:
-            for chunk in _chunks(span):
-                answer = _Answer(chunk)
-                for relay, messages in readers.fetch(chunk, answer):
-                    yield from rows.add(relay, chunk.namespace, messages)
+        for group in _groups(spans):
+            answers = {span.namespace: _Answer(span) for span in group}
+            for relay, namespace, messages in readers.fetch(answers):
+                yield from rows.add(relay, namespace, messages)
+            for answer in answers.values():
                 readers.judge(answer)
         if options.fault_rows:
             for relay in readers.down:
                 yield from rows.add_unread(relay, spans[0])
     yield from rows.rest()
+
+
+def _groups(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Yield what is asked for together: few sequences, each namespace once."""
+    group: list[Span] = []
+    room = CHUNK_SEQUENCES
+    for span in spans:
+        for chunk in _chunks(span):
+            known = any(each.namespace == chunk.namespace for each in group[-1:])
+            if group and (chunk.size > room or known or len(group) == LANES_MAX):
+                yield group
+                group, room = [], CHUNK_SEQUENCES
+            group.append(chunk)
+            room -= chunk.size
+    if group:
+        yield group
 
 
 def _chunks(span: Span) -> Iterator[Span]:
@@ -135,14 +176,14 @@ class _Answer:
     """Lowest sequence that any answering relay holds."""
     answered: bool = False
 
-    def note(self, page: SyncPage) -> list[WireMessage]:
-        """Take in a page and return its messages of this chunk."""
+    def note(self, page: SyncPage, parts: Sequence[SeqRange]) -> list[WireMessage]:
+        """Take in a page and return its messages of the ranges that were wanted."""
         self.answered = True
         self.earliest = min(self.earliest, page.status.earliest_seq or MAX_I64)
         wanted = [
             message
             for message in page.messages
-            if self.chunk.first <= message.seq <= self.chunk.last
+            if any(part.first <= message.seq <= part.last for part in parts)
         ]
         self.seen.update(message.seq for message in wanted)
         return wanted
@@ -160,7 +201,7 @@ class _Readers:
         self.down = list(down)
         self._fault: LuxRelayError | None = None  # of a relay that the plan had counted on
         self._clients = {
-            relay: RelaySyncClient(relay) for relay in options.relays if relay not in down
+            relay: connect(relay, options) for relay in options.relays if relay not in down
         }
 
     def __enter__(self) -> Self:
@@ -175,30 +216,54 @@ class _Readers:
         for client in self._clients.values():
             client.close()
 
-    def fetch(self, chunk: Span, answer: _Answer) -> Iterator[tuple[str, list[WireMessage]]]:
-        """Yield pages of a chunk: of every relay, or of one and of others for what it lacks."""
-        wanted = [SeqRange(chunk.first, chunk.last)]
+    def fetch(
+        self, answers: Mapping[bytes, _Answer]
+    ) -> Iterator[tuple[str, bytes, list[WireMessage]]]:
+        """Yield messages of a group: of every relay, or of one and of others for what it lacks."""
+        wanted = {
+            namespace: [SeqRange(answer.chunk.first, answer.chunk.last)]
+            for namespace, answer in answers.items()
+        }
         relays = list(self._clients)
         if self._options.read_mode == "any":
-            turn = chunk.namespace[0] % max(1, len(relays))  # spreads namespaces over relays
+            turn = next(iter(wanted))[0] % max(1, len(relays))  # spreads groups over relays
             relays = relays[turn:] + relays[:turn]
         for relay in relays:
-            for part in wanted:
-                yield from self._pages(relay, chunk.namespace, part, answer)
+            for namespace, page in self._pages(relay, wanted):
+                yield relay, namespace, answers[namespace].note(page, wanted[namespace])
             if self._options.read_mode == "any":
-                wanted = answer.holes()
+                holes = {namespace: answer.holes() for namespace, answer in answers.items()}
+                wanted = {namespace: parts for namespace, parts in holes.items() if parts}
+                if not wanted:
+                    return
 
     def _pages(
-        self, relay: str, namespace: bytes, part: SeqRange, answer: _Answer
-    ) -> Iterator[tuple[str, list[WireMessage]]]:
-        client = self._clients.get(relay)
-        if client is None:
-            return  # it failed in an earlier part
+        self, relay: str, wanted: Mapping[bytes, Sequence[SeqRange]]
+    ) -> Iterator[tuple[bytes, SyncPage]]:
+        """Yield a relay's pages for some ranges; a relay that fails is not asked again."""
+        client = self._clients[relay]
         try:
-            for page in client.iter_pages(
-                namespace, part.first - 1, part.last, max_bytes=PAGE_BYTES
-            ):
-                yield relay, answer.note(page)
+            if len(wanted) > 1:
+                lanes = [
+                    LaneRange(
+                        namespace_id=NamespaceId(namespace),
+                        from_seq=parts[0].first - 1,
+                        to_seq=parts[-1].last,
+                    )
+                    for namespace, parts in wanted.items()
+                ]
+                for page in client.iter_lanes(lanes, max_bytes=PAGE_BYTES, held=True):
+                    yield page.namespace_id, page
+                return
+            for namespace, parts in wanted.items():
+                for single in client.iter_pages(
+                    namespace,
+                    parts[0].first - 1,
+                    parts[-1].last,
+                    max_bytes=PAGE_BYTES,
+                    held=True,
+                ):
+                    yield namespace, single
         except (SyncUnreachableError, SyncRemoteError) as error:
             self._fault = error
             self._clients.pop(relay).close()
@@ -225,7 +290,8 @@ class _Readers:
 class _Rows:
     """Collects raw rows into Arrow batches of bounded size."""
 
-    def __init__(self) -> None:
+    def __init__(self, parents: Mapping[bytes, bytes]) -> None:
+        self._parents = parents
         self._rows: list[dict[str, object]] = []
         self._bytes = 0
 
@@ -233,11 +299,13 @@ class _Rows:
         self, relay: str, namespace: bytes, messages: Sequence[WireMessage]
     ) -> Iterator[pa.RecordBatch]:
         """Take in messages; yield each batch that is full."""
+        parent = self._parents.get(namespace, namespace)
         for message in messages:
             self._rows.append(
                 {
                     "relay": relay,
                     "namespace": namespace,
+                    "parent": parent,
                     "seq": message.seq,
                     "header": message.header,
                     "blob": message.blob or None,

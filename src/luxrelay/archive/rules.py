@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from luxrelay.bus import Code, MsgHeader, NamespaceId, lane
 from luxrelay.bus.authorization import Access, allowed_scheme, authorize_write, sidecar_fits
 from luxrelay.bus.bound import verify_header_bound
+from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.policy import NamespacePolicy, RetentionClass, default_policy
 from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
 from luxrelay.bus.signed_policy import SignedPolicy
@@ -102,12 +103,32 @@ class ArchiveRules:
         return verify_header_bound(MsgHeader.decode(header), self.network)
 
     def judge(  # noqa: PLR0917  # a header's fields in the order of the wire, once a header
-        self, header: bytes, namespace: bytes, seq: int, timestamp: int, key: bytes, policy: bytes
+        self,
+        header: bytes,
+        namespace: bytes,
+        seq: int,
+        timestamp: int,
+        key: bytes,
+        policy: bytes,
+        said: bytes | None = None,
     ) -> Judgement:
-        """Return what the policy in force says of a header whose signature holds."""
+        """Return what the policy in force says of a header whose signature holds.
+
+        Args:
+            header: The header's bytes.
+            namespace: Its namespace.
+            seq: Its sequence.
+            timestamp: Its timestamp, ms.
+            key: Its key field.
+            policy: The policy hash it binds to.
+            said: The parent that the relay named; believed when the derivation holds (J6).
+
+        """
         parent = self._parent(NamespaceId(namespace), key)
         if parent is None:
-            return _OPEN if self._is_open(namespace, policy) else UNKNOWN
+            if self._is_open(namespace, policy) or self._is_open_lane(namespace, key, policy, said):
+                return _OPEN
+            return UNKNOWN
         own = seq if parent == namespace else None
         for record in self.registry.in_force(parent, own, timestamp):
             if record.policy_hash == policy:
@@ -120,6 +141,13 @@ class ArchiveRules:
         if self.registry.history(namespace):
             return namespace
         return next((parent for parent in self.parents if lane(parent, key) == namespace), None)
+
+    def _is_open_lane(
+        self, namespace: bytes, key: bytes, policy: bytes, said: bytes | None
+    ) -> bool:
+        if said is None or said == namespace or len(said) != NAMESPACE_BYTES:
+            return False
+        return self._is_open(said, policy) and lane(NamespaceId(said), key) == namespace
 
     def _is_open(self, namespace: bytes, policy: bytes) -> bool:
         pair = (namespace, policy)

@@ -121,6 +121,7 @@ RAW: Final = Table(
         Column("received_at", Kind.LONG, "when the relay received it, ms"),
         Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
         Column("finality", Kind.INT, "finality state that the relay knows, 0 is pending"),
+        Column("parent", Kind.BINARY, "namespace that it is a lane of, or its own, 20 bytes"),
     ),
 )
 
@@ -149,6 +150,7 @@ _HEADER_COLUMNS: Final = (
     Column("received_at", Kind.LONG, "when the first relay received it, ms", required=True),
     Column("expires_at", Kind.LONG, "when the last relay forgets it, ms", required=True),
     Column("finality", Kind.INT, "0 pending, 2 preconfirmed, 3 finalized, 4 rejected, 5 reorged"),
+    Column("parent_id", Kind.BINARY, "namespace it is a lane of, its own, or null when unsaid"),
     Column("namespace_key", Kind.LONG, "first 8 bytes of namespace_id as a signed integer"),
     Column("sender_key", Kind.LONG, "first 8 bytes of sender_address as a signed integer"),
     Column("verdict", Kind.INT, "0 accepted under its policy, 1214 when the policy is unknown"),

@@ -188,7 +188,7 @@ class SegmentSource(DataSource):
     """The format ``luxrelay-segments``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)  # type: ignore[arg-type]  # PySpark hands over its own mapping
+        super().__init__(options)
         self._checked = SegmentOptions.parse(dict(options))
 
     @classmethod

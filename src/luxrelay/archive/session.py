@@ -188,10 +188,16 @@ class ArchiveSession:
 
 
 def register_source(spark: SparkSession) -> None:
-    """Make the format name ``luxrelay`` known to ``spark``; calling it again is harmless."""
-    from luxrelay.archive.source import LuxRelaySource  # noqa: PLC0415  # imports pyspark
+    """Make the formats ``luxrelay`` and ``luxrelay-segments`` known; again is harmless.
 
+    Batch reads take filters over, for which Spark's push-down into Python sources is switched on.
+    """
+    from luxrelay.archive.segments import SegmentSource  # noqa: PLC0415  # imports pyspark
+    from luxrelay.archive.source import LuxRelaySource  # noqa: PLC0415  # as above
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LuxRelaySource)
+    spark.dataSource.register(SegmentSource)
 
 
 def spark_settings(config: SessionConfig, work: Path) -> list[tuple[str, str]]:

@@ -18,15 +18,22 @@ Source: LP-6421 §2.2; decisions P23, P25, P26, P42.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -39,6 +46,7 @@ from luxrelay.archive.offsets import (
     Offsets,
     Reach,
     Span,
+    Wanted,
     advance,
     end_offsets,
     lost_spans,
@@ -51,12 +59,16 @@ from luxrelay.archive.offsets import (
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.patience import past_holes
 from luxrelay.archive.relays import data_loss, list_heads, read_spans
-from luxrelay.archive.schema import RAW
+from luxrelay.archive.schema import MAX_I64, RAW
 from luxrelay.archive.transit import carry
 from luxrelay.errors import LuxRelayError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_TAKEN = (EqualTo, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+"""Filters that a batch read may take over."""
 
 
 @dataclass
@@ -67,6 +79,8 @@ class RelayPartition(InputPartition):
     """Ranges of sequences, each namespace's in order."""
     down: tuple[str, ...] = ()
     """Relays that did not answer when the read was planned; the task leaves them alone."""
+    parents: tuple[tuple[bytes, bytes], ...] = ()
+    """Namespaces of the task that are lanes, and whose (J6)."""
 
 
 class LuxRelaySource(DataSource):
@@ -95,16 +109,27 @@ class LuxRelaySource(DataSource):
 
 
 class RelayBatchReader(DataSourceReader):
-    """Reads once, from the starting offsets to the heads of now."""
+    """Reads once, from the starting offsets to the heads of now; takes filters over."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
+        """Take over what narrows namespaces and sequences; yield the filters that are left."""
+        for each in filters:
+            narrowed = _narrowed(self._wanted, each)
+            if narrowed is None:
+                yield each
+            else:
+                self._wanted = narrowed
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; none when there is nothing to read."""
-        reach, down = _survey(self._options)
-        start = starting_offsets(self._options.starting, reach)
-        return _plan(self._options, start, advance(start, end_offsets(reach)), reach, down)
+        survey = _survey(self._options)
+        start = starting_offsets(self._options.starting, survey.reach)
+        end = advance(start, end_offsets(survey.reach))
+        return _plan(self._options, self._wanted.cut(spans_between(start, end)), survey)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the raw rows of one task as Arrow batches."""
@@ -120,8 +145,7 @@ class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # PySpark's name
         """Return where the first run begins; may be called more than once before it is kept."""
-        reach, _ = _survey(self._options)
-        return starting_offsets(self._options.starting, reach)
+        return starting_offsets(self._options.starting, _survey(self._options).reach)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # PySpark's name
         """Return the limit of a micro-batch, which counts the rows of all relays."""
@@ -132,7 +156,7 @@ class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = parse_offsets(start)
         target = self._target
         if target is None:
-            target = end_offsets(_survey(self._options)[0])
+            target = end_offsets(_survey(self._options).reach)
         sequences = None
         if isinstance(limit, ReadMaxRows):
             copies = len(self._options.relays) if self._options.read_mode == "all" else 1
@@ -141,48 +165,89 @@ class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # PySpark's name
         """Fix the end of this run at the heads of now, so that it ends."""
-        self._target = end_offsets(_survey(self._options)[0])
+        self._target = end_offsets(_survey(self._options).reach)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the tasks of a micro-batch; the same sequences each time it is planned."""
-        reach, down = _survey(self._options)
-        return _plan(self._options, parse_offsets(start), parse_offsets(end), reach, down)
+        # Where the batch ends is settled; what matters now is who holds any of it.
+        survey = _survey(replace(self._options, heads="latest"))
+        spans = spans_between(parse_offsets(start), parse_offsets(end))
+        return _plan(self._options, spans, survey)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the raw rows of one task as Arrow batches."""
         return _read(self._options, partition)
 
 
-def _survey(options: SourceOptions) -> tuple[dict[str, Reach], tuple[str, ...]]:
+class _Survey(NamedTuple):
+    """What the relays said when they were asked for their heads."""
+
+    reach: dict[str, Reach]
+    down: tuple[str, ...]
+    parents: dict[bytes, bytes]
+
+
+def _survey(options: SourceOptions) -> _Survey:
     """Ask every relay for its heads; return the union, and the relays that did not answer."""
     try:
         heads, down = list_heads(options)
+        parents = {
+            bytes(head.namespace_id): bytes(head.parent_id)
+            for held in heads
+            for head in held
+            if head.parent_id != head.namespace_id
+        }
         if options.heads == "latest":
-            return union_reach(heads, to_latest=True), down
+            return _Survey(union_reach(heads, to_latest=True), down, parents)
         given_up = past_holes(options, heads, down, now_ms=int(time.time() * 1000))
-        return union_reach(heads, given_up=given_up), down
+        return _Survey(union_reach(heads, given_up=given_up), down, parents)
     except LuxRelayError as error:
         raise carry(error) from None
 
 
-def _plan(
-    options: SourceOptions,
-    start: Offsets,
-    end: Offsets,
-    reach: dict[str, Reach],
-    down: tuple[str, ...],
-) -> list[InputPartition]:
-    spans = spans_between(start, end)
-    lost = lost_spans(spans, reach)
+def _plan(options: SourceOptions, spans: Sequence[Span], survey: _Survey) -> list[InputPartition]:
+    lost = lost_spans(spans, survey.reach)
     if lost and options.fail_on_data_loss:
-        raise carry(data_loss(lost, down))
-    return [RelayPartition(part, down) for part in split(spans, options.partitions)]
+        raise carry(data_loss(lost, survey.down))
+    return [
+        RelayPartition(
+            part,
+            survey.down,
+            tuple(
+                (span.namespace, survey.parents[span.namespace])
+                for span in part
+                if span.namespace in survey.parents
+            ),
+        )
+        for part in split(spans, options.partitions)
+    ]
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RelayPartition):
         return  # Spark plans one empty task when there are no partitions at all
     try:
-        yield from read_spans(options, partition.spans, partition.down)
+        yield from read_spans(options, partition.spans, partition.down, dict(partition.parents))
     except LuxRelayError as error:
         raise carry(error) from None
+
+
+def _narrowed(wanted: Wanted, each: Filter) -> Wanted | None:
+    """Return what is wanted with one filter more; None when it is none that is taken over."""
+    if not isinstance(each, _TAKEN) or each.attribute not in {("namespace",), ("seq",)}:
+        return None
+    names = each.attribute == ("namespace",)
+    value = each.value
+    if names and isinstance(each, EqualTo) and isinstance(value, (bytes, bytearray)):
+        return wanted.among([bytes(value)])
+    if names and isinstance(each, In):
+        return wanted.among([bytes(name) for name in value])
+    if names or isinstance(value, bool) or not isinstance(value, int):
+        return None
+    if isinstance(each, EqualTo):
+        return wanted.between(value, value)
+    if isinstance(each, GreaterThan | GreaterThanOrEqual):
+        return wanted.between(value + isinstance(each, GreaterThan), MAX_I64)
+    if isinstance(each, LessThan | LessThanOrEqual):
+        return wanted.between(0, value - isinstance(each, LessThan))
+    return None

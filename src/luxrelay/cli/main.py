@@ -12,11 +12,8 @@ from collections.abc import Sequence
 
 from luxrelay import __version__
 from luxrelay.cli import (
-<<<<<<< HEAD
-    completion,
-=======
     archive,
->>>>>>> 745bbf4 (Archive: all its tables, upkeep, erasure, queries with proofs and without Java, and the command)
+    completion,
     demo,
     doctor,
     header,
@@ -31,7 +28,6 @@ from luxrelay.cli import (
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 
-<<<<<<< HEAD
 _COMMANDS = (
     demo,
     node,
@@ -41,13 +37,11 @@ _COMMANDS = (
     publish,
     query,
     store,
+    archive,
     vectors,
     doctor,
     completion,
 )
-=======
-_COMMANDS = (demo, node, keys, header, policy, publish, query, store, archive, vectors, doctor)
->>>>>>> 745bbf4 (Archive: all its tables, upkeep, erasure, queries with proofs and without Java, and the command)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
+from luxrelay.sync.messages import LanePage, LaneRange
 
 T0 = 1_704_067_200_000
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
@@ -63,6 +64,7 @@ class MemoryRelays:
         self.pages: dict[str, int] = {}
         self.page_messages = 1_000
         self.open_clients = 0
+        self.looks = 0
 
     def put(self, relay: str, *messages: WireMessage) -> None:
         """Let a relay hold messages."""
@@ -129,11 +131,32 @@ class MemoryClient:
             if parent is None or parent == namespace:
                 yield self.get_head(namespace)
 
+    def iter_lanes(
+        self, lanes: Sequence[LaneRange], *, max_bytes: int, held: bool
+    ) -> Iterator[LanePage]:
+        """Yield pages of several ranges."""
+        for lane in lanes:
+            for page in self.iter_pages(
+                lane.namespace_id, lane.from_seq, lane.to_seq, max_bytes=max_bytes, held=held
+            ):
+                yield LanePage(
+                    namespace_id=lane.namespace_id, messages=page.messages, status=page.status
+                )
+
+    def sync_page(self, namespace: bytes, from_seq: int, to_seq: int, count: int) -> SyncPage:
+        """Return the first messages of a range."""
+        self._check()
+        self._relays.looks += 1
+        rows = self._relays.held.get(self._relay, {}).get(namespace, [])
+        wanted = [row for row in rows if from_seq < row.seq <= to_seq]
+        return SyncPage(messages=wanted[:count], status=SyncStatus(complete=True))
+
     def iter_pages(
-        self, namespace: bytes, from_seq: int, to_seq: int, *, max_bytes: int
+        self, namespace: bytes, from_seq: int, to_seq: int, *, max_bytes: int, held: bool
     ) -> Iterator[SyncPage]:
         """Yield pages of a range."""
         assert max_bytes > 0
+        assert held
         rows = self._relays.held.get(self._relay, {}).get(namespace, [])
         wanted = [row for row in rows if from_seq < row.seq <= to_seq]
         size = self._relays.page_messages

@@ -79,6 +79,20 @@ def test_the_open_policy_needs_nobody_to_tell_it() -> None:
     assert found.retention == RetentionClass.STANDARD
 
 
+def test_a_lane_of_an_open_topic_is_known_by_its_parent() -> None:
+    """The relay says whose lane it is; a parent that it made up changes nothing (J6)."""
+    own = lane(NS, OWNER.public_field)
+    signed = OWNER.sign_header(_header(default_policy(NS).policy_hash, namespace_id=own))
+    fields = (
+        signed.encode(), own, signed.seq, signed.timestamp, signed.sender_pub_key,
+        signed.policy_hash,
+    )  # fmt: skip
+
+    assert ArchiveRules().judge(*fields, NS).verdict == 0
+    for said in (None, own, b"\x22" * 20, b"short"):
+        assert ArchiveRules().judge(*fields, said).verdict == Code.UNCHECKABLE
+
+
 def test_the_policy_in_force_decides_over_writers_and_lanes() -> None:
     """The owner may write, also in a lane; others may not (LP-6410 §4, J6)."""
     policy = _policy(writers_mode=WritersMode.OWNER_ONLY, retention_class=RetentionClass.PERMANENT)
