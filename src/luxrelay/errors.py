@@ -374,6 +374,11 @@ _ENTRIES: Final = (
         "Read another relay, or set failOnDataLoss=false to record the gap and go on.",
     ),
     ErrorEntry(
+        "archive.segment",
+        "A segment file, or the folder of them, cannot be read.",
+        "Move it out of the folder, or replace it by a whole one.",
+    ),
+    ErrorEntry(
         "archive.busy",
         "Another process writes the archive.",
         "Wait for it to end; one writer at a time keeps every message once.",

@@ -20,7 +20,7 @@ Source: decisions J8, J11, P42; 21-52.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 from luxrelay.archive.batches import BatchReport, BatchWriter
 from luxrelay.archive.decode import checker
 from luxrelay.archive.derived import RefreshReport, refresh
-from luxrelay.archive.folder import ArchiveFolder, writing
+from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
+from luxrelay.archive.handoff import HandoffReport, announce, committed_offsets, hand_off
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import CHECKED, Table
@@ -39,6 +40,7 @@ from luxrelay.errors import ArchiveError, LuxRelayError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
@@ -64,6 +66,8 @@ class IngestReport:
     """Valid rows that were passed over because their class is Ephemeral."""
     derived: RefreshReport | None = None
     """What became of the tables made from others; None when that was not wanted."""
+    handoff: HandoffReport | None = None
+    """What the relays were told; None when that was not wanted."""
 
     @property
     def rows(self) -> int:
@@ -94,7 +98,9 @@ def ingest(
     rows_per_batch: int = ROWS_PER_BATCH,
     progress: Callable[[BatchReport], None] | None = None,
     rules: ArchiveRules | None = None,
-    derive: bool = True,
+    derived: bool = True,
+    handoff: bool = False,
+    tls: Mapping[str, str] | None = None,
 ) -> IngestReport:
     """Read everything the relays hold and the archive has not read; return what was done.
 
@@ -114,7 +120,10 @@ def ingest(
         progress: Told of each micro-batch when it is written.
         rules: Signing mode and policies (`rules.ArchiveRules`); LP-6411's own signatures and no
             policies when not given.
-        derive: Bring the derived tables up to date at the end; without, `refresh` does it later.
+        handoff: Tell the relays how far the archive has read, and that they keep what it has not
+            (J8); they must allow it (``sync.allow_handoff``).
+        tls: The options ``tlsCa``, ``tlsCertificate`` and ``tlsKey`` of the source.
+        derived: Bring the derived tables up to date at the end; without, `derive` does it later.
 
     Raises:
         ArchiveArgumentError: a value is out of range.
@@ -133,23 +142,89 @@ def ingest(
         "maxRowsPerTrigger": str(rows_per_batch),
         "numPartitions": str(session.config.tasks),
         "faultRows": "true",
-    }
-    SourceOptions.parse(options)  # every mistake before anything is touched
-    began = time.monotonic()
+    } | dict(tls or {})
+    checked = SourceOptions.parse(options)  # every mistake before anything is touched
+    began, told = time.monotonic(), None
     with writing(out) as folder:
         prepare_tables(folder)
         writer = BatchWriter(folder, progress, barred=erased(folder))
-        _run(session.spark, options, folder, writer, rules or ArchiveRules())
-        made = _derive(session.spark, folder) if derive else None
+        if handoff:
+            announce(checked)  # before the first read, so that nothing goes meanwhile
+        stream = session.spark.readStream.format("luxrelay").options(**options)
+        _run(stream, folder.checkpoint, writer, rules or ArchiveRules())
+        if handoff:
+            told = hand_off(checked, committed_offsets(folder.checkpoint))
+        made = _derive(session.spark, folder) if derived else None
+    return _report(writer, time.monotonic() - began, made, told)
+
+
+def ingest_segments(
+    session: ArchiveSession,
+    *,
+    segments: Path,
+    out: Path,
+    progress: Callable[[BatchReport], None] | None = None,
+    rules: ArchiveRules | None = None,
+    derived: bool = True,
+) -> IngestReport:
+    """Read segment files that the archive has not read; arguments and errors of `ingest`.
+
+    The same messages may also be pulled from relays: rows are merged by each table's key, so that
+    the two ways never double one another, nor does reading a file again.
+
+    Args:
+        session: A running Spark.
+        segments: A folder of segments (`segment_files`).
+        out: The archive folder; made when absent.
+        progress: As in `ingest`.
+        rules: As in `ingest`.
+        derived: As in `ingest`.
+
+    Raises:
+        ArchiveError: as in `ingest`, and ``archive.segment`` for a file that cannot be read.
+
+    """
+    began = time.monotonic()
+    with writing(out) as folder:
+        prepare_tables(folder)
+        writer = BatchWriter(folder, progress, barred=erased(folder), again=True)
+        stream = session.spark.readStream.format("luxrelay-segments")
+        checkpoint = folder.checkpoint.with_name(f"{folder.checkpoint.name}-segments")
+        _run(stream.option("path", str(segments)), checkpoint, writer, rules or ArchiveRules())
+        made = _derive(session.spark, folder) if derived else None
+    return _report(writer, time.monotonic() - began, made, None)
+
+
+def _report(
+    writer: BatchWriter, seconds: float, made: RefreshReport | None, told: HandoffReport | None
+) -> IngestReport:
     return IngestReport(
         batches=tuple(writer.batches),
         rows_by_relay=dict(sorted(writer.rows_by_relay.items())),
         rejected_by_code=dict(sorted(writer.rejected_by_code.items())),
         unread=dict(sorted(writer.unread.items())),
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         ephemeral=writer.ephemeral,
         derived=made,
+        handoff=told,
     )
+
+
+def derive(session: ArchiveSession, *, out: Path) -> RefreshReport:
+    """Bring the derived tables of an archive up to date, after runs that did not.
+
+    Args:
+        session: A running Spark.
+        out: The archive folder.
+
+    Raises:
+        ArchiveError: ``archive.foreign``, ``archive.busy`` or ``archive.failed``.
+
+    """
+    open_folder(out)
+    with writing(out) as folder:
+        prepare_tables(folder)
+        return _derive(session.spark, folder)
 
 
 def _derive(spark: SparkSession, folder: ArchiveFolder) -> RefreshReport:
@@ -168,21 +243,16 @@ def table_name(folder: ArchiveFolder, table: Table) -> str:
 
 
 def _run(
-    spark: SparkSession,
-    options: dict[str, str],
-    folder: ArchiveFolder,
-    writer: BatchWriter,
-    rules: ArchiveRules,
+    reader: DataStreamReader, checkpoint: Path, writer: BatchWriter, rules: ArchiveRules
 ) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
     query = None
     try:
-        stream = spark.readStream.format("luxrelay").options(**options).load()
-        checked = stream.mapInArrow(checker(rules), CHECKED.plain_ddl())
+        checked = reader.load().mapInArrow(checker(rules), CHECKED.plain_ddl())
         query = (
             checked.writeStream.foreachBatch(writer.write)
-            .option("checkpointLocation", str(folder.checkpoint))
+            .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
         )

@@ -1,11 +1,7 @@
-"""Segment files: messages that a relay has written to files, and the source ``luxrelay-segments``.
+"""The source ``luxrelay-segments``: segment files as a stream and as a batch for Spark.
 
-A segment is an Arrow IPC file or a Parquet file with the rows of ``schema.RAW``; its name ends in
-``.arrow`` or ``.parquet`` and is above the names before it, and it appears whole, by a rename.
-`luxrelay store export --format arrow` writes such files. Reading files costs a relay nothing, so
-this is the way for rates that pulling should not carry.
-
-A stream's offset is the name of the last file read. A file that is gone when it is to be read is
+Reading files costs a relay nothing, so this is the way for rates that pulling should not carry. A
+stream's offset is the name of the last file read. A file that is gone when it is to be read is
 data loss, as with relays; one that cannot be read is an error that names it.
 
 Source: decisions J8, P42; lux-family.md, long-term layers.
@@ -14,14 +10,11 @@ Source: decisions J8, P42; lux-family.md, long-term layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.ipc
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -36,95 +29,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from luxrelay.archive.schema import RAW
+from luxrelay.archive.segment_files import SUFFIXES, read_segment, unreadable
 from luxrelay.archive.transit import carry
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
-SUFFIXES: Final = (".arrow", ".parquet")
-SEGMENT_ROWS: Final = 50_000
-"""Rows of a segment when nobody says otherwise."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FILES_PER_BATCH: Final = 16
 """Files of one micro-batch unless ``maxFilesPerTrigger`` says otherwise."""
 FILES_MAX: Final = 100_000
 """Files in one folder."""
-BATCH_ROWS: Final = 2_000
-"""Rows that Spark is handed at once."""
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-
-
-def write_segments(
-    folder: Path, batches: Iterable[pa.RecordBatch], *, prefix: str, kind: str = "arrow"
-) -> list[Path]:
-    """Write rows into numbered segments below ``folder`` and return their paths.
-
-    Args:
-        folder: Made when absent.
-        batches: Rows of ``schema.RAW``; each batch becomes a file.
-        prefix: Beginning of the names; must sort above those that are there.
-        kind: ``arrow`` or ``parquet``.
-
-    """
-    if f".{kind}" not in SUFFIXES or not _NAME.fullmatch(prefix):
-        raise ArchiveArgumentError("kind is arrow or parquet", where="write_segments")
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for number, batch in enumerate(batches):
-        path = folder / f"{prefix}-{number:06}.{kind}"
-        draft = path.with_suffix(".new")
-        table = pa.Table.from_batches([batch], RAW.arrow())
-        if kind == "arrow":
-            with pa.ipc.new_file(str(draft), table.schema) as file:
-                file.write_table(table)
-        else:
-            pq.write_table(table, draft)
-        paths.append(draft.replace(path))
-    return paths
-
-
-def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a segment in batches.
-
-    Raises:
-        ArchiveError: ``archive.data_loss`` when it is gone, ``archive.segment`` when it cannot be
-            read or has other columns.
-
-    """
-    try:
-        if path.suffix == ".arrow":
-            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
-                for number in range(file.num_record_batches):
-                    yield from _pieces(file.get_batch(number), path)
-        else:
-            with pq.ParquetFile(path) as parquet:
-                for batch in parquet.iter_batches(BATCH_ROWS):
-                    yield from _pieces(batch, path)
-    except FileNotFoundError:
-        raise ArchiveError(
-            "a segment is gone that was not read yet", where=str(path), code="archive.data_loss"
-        ) from None
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, str(error)) from None
-
-
-def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
-    missing = [name for name in RAW.names if name not in batch.schema.names]
-    if missing:
-        raise _unreadable(path, f"it lacks the column {missing[0]}")
-    columns = [batch.column(name).cast(column.kind.arrow) for name, column in _COLUMNS.items()]
-    whole = pa.RecordBatch.from_arrays(columns, schema=RAW.arrow())
-    for first in range(0, whole.num_rows, BATCH_ROWS):
-        yield whole.slice(first, BATCH_ROWS)
-
-
-_COLUMNS: Final = {column.name: column for column in RAW.columns}
-
-
-def _unreadable(path: Path, reason: str) -> ArchiveError:
-    return ArchiveError(
-        f"a segment cannot be read: {reason[:200]}",
-        where=str(path),
-        hint="move it out of the folder, or replace it by a whole one",
-        code="archive.segment",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +86,9 @@ class SegmentOptions:
         try:
             names = sorted(entry.name for entry in self.path.iterdir() if entry.suffix in SUFFIXES)
         except OSError as error:
-            raise _unreadable(self.path, str(error)) from None
+            raise unreadable(self.path, str(error)) from None
         if len(names) > FILES_MAX:
-            raise _unreadable(self.path, f"it holds more than {FILES_MAX} files")
+            raise unreadable(self.path, f"it holds more than {FILES_MAX} files")
         return names
 
 

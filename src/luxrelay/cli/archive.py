@@ -17,7 +17,7 @@ from luxrelay.cli.arguments import (
     hex_bytes,
     whole_number,
 )
-from luxrelay.cli.output import Progress, print_json, table
+from luxrelay.cli.output import Progress, print_json, printable, table
 from luxrelay.errors import UsageError
 from luxrelay.node.policies import read_policy_file
 
@@ -175,6 +175,22 @@ def _register_ingest(actions: SubParsers) -> None:
         "--policies", type=Path, action="append", default=[], metavar="FILE",
         help="signed policies, as `luxrelay policy sign` writes them; may be given again",
     )  # fmt: skip
+    ingest.add_argument(
+        "--handoff",
+        action="store_true",
+        help="tell the relays how far the archive is; they keep what it has not read",
+    )
+    for name, text in (
+        ("ca", "the authority of the relays"),
+        ("certificate", "our own certificate"),
+        ("key", "its key"),
+    ):
+        ingest.add_argument(
+            f"--tls-{name}", metavar="FILE", help=f"PEM file with {text}, read where tasks run"
+        )
+    ingest.add_argument(
+        "--segments", type=Path, metavar="FOLDER", help="read segment files instead of relays"
+    )
     ingest.add_argument("--network", metavar="NAME", help="network of the policies")
     ingest.add_argument(
         "--bound", action="store_true", help="signatures of the network are bound (H3)"
@@ -240,6 +256,7 @@ def _rules(arguments: argparse.Namespace) -> ArchiveRules:
 
 def _ingest(arguments: argparse.Namespace) -> int:
     from luxrelay.archive import ingest  # noqa: PLC0415  with the extra only
+    from luxrelay.archive.pipeline import ingest_segments  # noqa: PLC0415  as above
 
     progress = Progress()
     rules = _rules(arguments)
@@ -249,10 +266,25 @@ def _ingest(arguments: argparse.Namespace) -> int:
         rate = batch.rows / batch.seconds
         progress.update(f"batch {batch.batch}: {batch.rows:,} rows, {rate:,.0f} a second")
 
+    names = {"tlsCa": "tls_ca", "tlsCertificate": "tls_certificate", "tlsKey": "tls_key"}
+    tls = {key: value for key, name in names.items() if (value := getattr(arguments, name))}
     with _session(arguments) as session:
+        if arguments.segments is not None:
+            done = ingest_segments(
+                session,
+                segments=arguments.segments,
+                out=arguments.out,
+                progress=told,
+                rules=rules,
+            )
+            progress.close()
+            _show(arguments, _ingest_json(done))
+            return 0
         done = ingest(
             session,
             relays=arguments.relay or [DEFAULT_RELAY],
+            handoff=arguments.handoff,
+            tls=tls,
             out=arguments.out,
             namespaces=arguments.namespaces,
             read_mode=arguments.read_mode,
@@ -264,6 +296,8 @@ def _ingest(arguments: argparse.Namespace) -> int:
             rules=rules,
         )
     progress.close()
+    for relay, why in done.handoff.refused.items() if done.handoff else ():
+        print(f"luxrelay: {relay} took no watermark: {printable(why)}", file=sys.stderr)
     _show(arguments, _ingest_json(done))
     return 0
 
@@ -279,6 +313,7 @@ def _ingest_json(done: IngestReport) -> dict[str, Any]:
         "openGaps": gaps.open_gaps if gaps else None,
         "missing": gaps.missing if gaps else None,
         "unreadRelays": ", ".join(done.unread) if done.unread else "none",
+        "handedOff": sum(done.handoff.told.values()) if done.handoff else None,
         "seconds": round(done.seconds, 1),
     }
 
@@ -339,8 +374,10 @@ def _audit_json(found: AuditReport) -> dict[str, Any]:
 def _report(arguments: argparse.Namespace) -> int:
     from luxrelay.archive import audit, report  # noqa: PLC0415  with the extra only
     from luxrelay.archive.overview import overview  # noqa: PLC0415  as above
+    from luxrelay.archive.pipeline import derive  # noqa: PLC0415  as above
 
     with _session(arguments) as session:
+        derive(session, out=arguments.out)
         found = audit(session, out=arguments.out, relays=arguments.relay)
     print(report(overview(arguments.out, found), out=arguments.to))
     return 0

@@ -68,7 +68,7 @@ def register(commands: SubParsers) -> None:
     export = add_command(
         actions,
         "export",
-        "write messages as JSON lines; a node may run on the store meanwhile",
+        "write messages as JSON lines or segment files; a node may run on the store meanwhile",
         "luxrelay store export relay-data --out messages.jsonl",
         _export,
     )
@@ -77,7 +77,22 @@ def register(commands: SubParsers) -> None:
         "--namespace", metavar="HEX", help="only this namespace, 40 hex digits (default all)"
     )
     export.add_argument(
-        "--out", type=Path, metavar="FILE", help="file to write (default standard output)"
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="file to write (default standard output); for segments a folder",
+    )
+    export.add_argument(
+        "--format",
+        choices=("json", "arrow", "parquet"),
+        default="json",
+        help="JSON lines, or segment files in one of two formats (default %(default)s)",
+    )
+    export.add_argument(
+        "--relay",
+        default="export:0",
+        metavar="NAME",
+        help="what the archive calls the relay in segments (default %(default)s)",
     )
 
 
@@ -96,14 +111,15 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _look(arguments: argparse.Namespace) -> RelayStore:
+def look(arguments: argparse.Namespace) -> RelayStore:
+    """Open the store that the arguments name, to read only."""
     return RelayStore.open_read_only(_store_folder(arguments.folder), now_ms=_now_ms())
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    with _look(arguments) as store:
+    with look(arguments) as store:
         stats, root, now_ms = store.stats(), store.tree_root(), _now_ms()
-        heads = sorted(_heads(store), key=lambda head: (-head.size_bytes, head.namespace_id))
+        heads = sorted(heads_of(store), key=lambda head: (-head.size_bytes, head.namespace_id))
         watermarks = {head.namespace_id: store.watermark(head.namespace_id) for head in heads}
     shown = heads[: arguments.largest]
     summary = _summary(stats, root, now_ms)
@@ -159,7 +175,7 @@ def _head_json(head: NamespaceHead, watermark: int | None) -> dict[str, Any]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    with _look(arguments) as store:
+    with look(arguments) as store:
         findings = store.verify()
         checked = store.stats().messages
     for finding in findings:
@@ -188,9 +204,13 @@ def _export(arguments: argparse.Namespace) -> int:
     chosen = None
     if arguments.namespace is not None:
         chosen = NamespaceId(hex_bytes(arguments.namespace, 20, "--namespace"))
+    if arguments.format != "json":
+        from luxrelay.cli.store_segments import export_segments  # noqa: PLC0415  it imports us
+
+        return export_segments(arguments, chosen)
     count = 0
     with ExitStack() as stack:
-        store = stack.enter_context(_look(arguments))
+        store = stack.enter_context(look(arguments))
         out: TextIO = sys.stdout
         if arguments.out is not None:
             try:
@@ -199,16 +219,17 @@ def _export(arguments: argparse.Namespace) -> int:
                 raise InputError(
                     f"cannot write it: {error.strerror}", where=str(arguments.out)
                 ) from error
-        names = [chosen] if chosen else [head.namespace_id for head in _heads(store)]
+        names = [chosen] if chosen else [head.namespace_id for head in heads_of(store)]
         for name in names:
-            for message in _messages(store, name):
+            for message in messages_of(store, name):
                 out.write(json.dumps(_message_json(message)) + "\n")
                 count += 1
     print(f"{count:,} messages exported", file=sys.stderr)
     return 0
 
 
-def _heads(store: RelayStore) -> Iterator[NamespaceHead]:
+def heads_of(store: RelayStore) -> Iterator[NamespaceHead]:
+    """Yield every head of a store."""
     cursor = b""
     while True:
         heads, cursor = store.heads(None, cursor, 0)
@@ -217,7 +238,7 @@ def _heads(store: RelayStore) -> Iterator[NamespaceHead]:
             return
 
 
-def _messages(store: RelayStore, namespace: NamespaceId) -> Iterator[StoredMessage]:
+def messages_of(store: RelayStore, namespace: NamespaceId) -> Iterator[StoredMessage]:
     """Yield everything a namespace holds, the expired included: a copy leaves nothing out."""
     cursor = b""
     while True:

@@ -20,7 +20,7 @@ from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
-ingest = partial(ingest_and_derive, derive=False)  # test_archive_whole.py derives
+ingest = partial(ingest_and_derive, derived=False)  # test_archive_whole.py derives
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x21" * 32)
 BAD = {int(Code.INVALID_SIGNATURE): 1, int(Code.BLOB_MISMATCH): 1}

@@ -65,6 +65,7 @@ class MemoryRelays:
         self.page_messages = 1_000
         self.open_clients = 0
         self.looks = 0
+        self.parents: dict[bytes, bytes] = {}
 
     def put(self, relay: str, *messages: WireMessage) -> None:
         """Let a relay hold messages."""
@@ -117,7 +118,7 @@ class MemoryClient:
             contiguous += 1
         return Head(
             namespace_id=NamespaceId(namespace),
-            parent_id=NamespaceId(namespace),
+            parent_id=NamespaceId(self._relays.parents.get(namespace, namespace)),
             earliest_seq=min(seqs, default=0),
             contiguous_seq=contiguous,
             latest_seq=max(seqs, default=0),

@@ -8,8 +8,10 @@ from luxrelay.archive import offsets as module
 from luxrelay.archive.offsets import (
     Reach,
     Span,
+    Wanted,
     advance,
     end_offsets,
+    holed,
     lost_spans,
     parse_offsets,
     spans_between,
@@ -151,3 +153,30 @@ def test_offsets_come_back_in_order() -> None:
     parsed = parse_offsets({B.hex(): 1, "0x" + A.hex().upper(): 2})
 
     assert list(parsed.items()) == [(A.hex(), 2), (B.hex(), 1)]
+
+
+def test_what_was_given_up_is_within_reach() -> None:
+    """A hole that was waited for no longer ends the read, but the newest message does."""
+    heads = [[View(A, 1, 4, 9)]]
+
+    assert union_reach(heads)[A.hex()].last == 4
+    assert union_reach(heads, given_up={A.hex(): 7})[A.hex()].last == 7
+    assert union_reach(heads, given_up={A.hex(): 99})[A.hex()].last == 9
+    assert union_reach(heads, given_up={A.hex(): 2})[A.hex()].last == 4
+
+
+def test_holes_are_where_messages_lie_beyond_every_contiguous_head() -> None:
+    """A hole of one relay that another has filled is none."""
+    assert holed([[View(A, 1, 4, 9)], [View(A, 1, 9, 9)]]) == {}
+    assert holed([[View(A, 1, 4, 9)], [View(A, 1, 6, 8)]]) == {A.hex(): (6, 9)}
+
+
+def test_filters_narrow_a_read() -> None:
+    """Namespaces are intersected, bounds tightened, and nothing outside is read (push-down)."""
+    spans = [Span(A, 1, 10), Span(B, 5, 6)]
+    wanted = Wanted().among([A, B]).among([A]).between(0, 8).between(3, MAX_I64)
+
+    assert wanted.cut(spans) == [Span(A, 3, 8)]
+    assert Wanted().cut(spans) == spans
+    assert Wanted().between(11, MAX_I64).cut(spans) == []
+    assert Wanted().among([]).cut(spans) == []

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxRows,
@@ -185,3 +195,58 @@ def test_name_schema_and_options() -> None:
     assert _source().schema().startswith("relay STRING, namespace BINARY")
     with pytest.raises(ArchiveArgumentError, match="unknown option"):
         _source(startingOffset="earliest")
+
+
+def test_a_batch_read_takes_filters_over(filled: Any) -> None:
+    """Namespaces and sequences that filters rule out are not asked of the relays (push-down)."""
+    reader: Any = _source(readMode="any").reader(StructType())
+    other = EqualTo(("relay",), "a:1")
+    filters = [
+        EqualTo(("namespace",), HOT),
+        In(("namespace",), (HOT, NS)),
+        GreaterThan(("seq",), 10),
+        LessThanOrEqual(("seq",), 12),
+        other,
+        IsNotNull(("seq",)),
+    ]
+
+    left = list(reader.pushFilters(filters))
+    rows = _rows(reader, reader.partitions())
+
+    assert left == [other, IsNotNull(("seq",))]
+    assert [seq for _, seq in rows] == [11, 12]
+    assert sum(filled.pages.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("taken", "seqs"),
+    [
+        (EqualTo(("seq",), 2), [2]),
+        (GreaterThanOrEqual(("seq",), 39), [39, 40]),
+        (LessThan(("seq",), 2), [1]),
+    ],
+)
+@pytest.mark.usefixtures("filled")
+def test_bounds_of_filters_are_exact(taken: Filter, seqs: list[int]) -> None:
+    """A filter that is taken over is applied by nobody else."""
+    reader: Any = _source(readMode="any", namespaces=HOT.hex()).reader(StructType())
+
+    assert list(reader.pushFilters([taken])) == []
+    assert [seq for _, seq in _rows(reader, reader.partitions())] == seqs
+
+
+def test_lanes_are_marked_with_their_parent(memory_relays: Any, forge: Forge) -> None:
+    """Rows say whose lane they came from, as the relay has it (J6)."""
+    memory_relays.put("a:1", forge(NS, 1), forge(HOT, 1))
+    memory_relays.put("b:1", forge(NS, 1))
+    memory_relays.parents[HOT] = NS
+    reader: Any = _source().reader(StructType())
+
+    parents = {
+        row["namespace"]: row["parent"]
+        for part in pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    }
+
+    assert parents == {NS: NS, HOT: NS}

@@ -37,6 +37,7 @@ def archive(addresses: Sequence[str], out: Path, progress: Progress) -> Archived
             relays=addresses,
             out=folder,
             progress=lambda batch: progress.update(f"archived a batch of {batch.rows:,} rows"),
+            derived=False,  # `luxrelay archive report` makes the other tables when it is asked
         )
         progress.step("auditing the archive")
         found = audit(session, out=folder, relays=addresses)

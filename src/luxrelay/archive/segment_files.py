@@ -1,0 +1,109 @@
+"""Segment files: messages that a relay has written to files.
+
+A segment is an Arrow IPC file or a Parquet file with the rows of ``schema.RAW``; its name ends in
+``.arrow`` or ``.parquet`` and is above the names before it, and it appears whole, by a rename.
+`luxrelay store export --format arrow` writes such files; the source ``luxrelay-segments``
+(`segments`) reads them.
+
+Source: decisions J8, P42; lux-family.md, long-term layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from luxrelay.archive.schema import RAW
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
+
+SUFFIXES: Final = (".arrow", ".parquet")
+SEGMENT_ROWS: Final = 50_000
+"""Rows of a segment when nobody says otherwise."""
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of headers and payloads after which a segment ends."""
+BATCH_ROWS: Final = 2_000
+"""Rows that a reader is handed at once."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def write_segments(
+    folder: Path, batches: Iterable[pa.RecordBatch], *, prefix: str, kind: str = "arrow"
+) -> list[Path]:
+    """Write rows into numbered segments below ``folder`` and return their paths.
+
+    Args:
+        folder: Made when absent.
+        batches: Rows of ``schema.RAW``; each batch becomes a file.
+        prefix: Beginning of the names; must sort above those that are there.
+        kind: ``arrow`` or ``parquet``.
+
+    """
+    if f".{kind}" not in SUFFIXES or not _NAME.fullmatch(prefix):
+        raise ArchiveArgumentError("kind is arrow or parquet", where="write_segments")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, batch in enumerate(batches):
+        path = folder / f"{prefix}-{number:06}.{kind}"
+        draft = path.with_suffix(".new")
+        table = pa.Table.from_batches([batch], RAW.arrow())
+        if kind == "arrow":
+            with pa.ipc.new_file(str(draft), table.schema) as file:
+                file.write_table(table)
+        else:
+            pq.write_table(table, draft)
+        paths.append(draft.replace(path))
+    return paths
+
+
+def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a segment in batches.
+
+    Raises:
+        ArchiveError: ``archive.data_loss`` when it is gone, ``archive.segment`` when it cannot be
+            read or has other columns.
+
+    """
+    try:
+        if path.suffix == ".arrow":
+            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+                for number in range(file.num_record_batches):
+                    yield from _pieces(file.get_batch(number), path)
+        else:
+            with pq.ParquetFile(path) as parquet:
+                for batch in parquet.iter_batches(BATCH_ROWS):
+                    yield from _pieces(batch, path)
+    except FileNotFoundError:
+        raise ArchiveError(
+            "a segment is gone that was not read yet", where=str(path), code="archive.data_loss"
+        ) from None
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, str(error)) from None
+
+
+def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
+    missing = [name for name in RAW.names if name not in batch.schema.names]
+    if missing:
+        raise unreadable(path, f"it lacks the column {missing[0]}")
+    columns = [batch.column(name).cast(column.kind.arrow) for name, column in _COLUMNS.items()]
+    whole = pa.RecordBatch.from_arrays(columns, schema=RAW.arrow())
+    for first in range(0, whole.num_rows, BATCH_ROWS):
+        yield whole.slice(first, BATCH_ROWS)
+
+
+_COLUMNS: Final = {column.name: column for column in RAW.columns}
+
+
+def unreadable(path: Path, reason: str) -> ArchiveError:
+    """Return the error for a segment, or a folder of them, that cannot be read."""
+    return ArchiveError(
+        f"a segment cannot be read: {reason[:200]}",
+        where=str(path),
+        hint="move it out of the folder, or replace it by a whole one",
+        code="archive.segment",
+    )
