@@ -19,6 +19,7 @@ Source: decisions J8, J11, P42; 21-52.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,6 +51,10 @@ class BatchReport:
     """Time from reading to the last commit."""
 
 
+class StreamStoppedError(Exception):
+    """A micro-batch came after the run was told to end."""
+
+
 @dataclass(slots=True)
 class BatchWriter:
     """Writes micro-batches; lives on the driver."""
@@ -64,11 +69,17 @@ class BatchWriter:
     """Valid rows whose class says that they are not archived."""
     barred: Sequence[bytes] = ()
     """Namespaces that were erased: nothing of them is taken up."""
+    stop: threading.Event | None = None
+    """Set by whoever wants the run to end."""
+    stopped: threading.Event = field(default_factory=threading.Event)
+    """Set by us, between two batches, when it is to end."""
     again: bool = False
     """The rows may have been read before: merge them instead of appending."""
 
     def write(self, checked: DataFrame, batch: int) -> None:
         """Write one micro-batch; called by Spark, again after a crash with the same number."""
+        if self.stopped.is_set():
+            raise StreamStoppedError  # not written: the next run begins with this batch
         began = time.monotonic()
         now_ms = int(time.time() * 1000)
         if self.barred:
@@ -97,6 +108,8 @@ class BatchWriter:
         self.batches.append(report)
         if self.progress is not None:
             self.progress(report)
+        if self.stop is not None and self.stop.is_set():
+            self.stopped.set()
 
     def _count(self, checked: DataFrame) -> tuple[int, int]:
         rows = rejected = 0

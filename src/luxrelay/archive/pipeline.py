@@ -19,6 +19,7 @@ Source: decisions J8, J11, P42; 21-52.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
 _FAILED_HINT: Final = "run it again: what was written stays and is not written twice"
 _CAUSE_CHARS: Final = 400
+_LOOK_S: Final = 1
+"""Seconds between two looks whether the run is to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ def ingest(
     rules: ArchiveRules | None = None,
     derived: bool = True,
     handoff: bool = False,
+    stop: threading.Event | None = None,
     tls: Mapping[str, str] | None = None,
 ) -> IngestReport:
     """Read everything the relays hold and the archive has not read; return what was done.
@@ -122,6 +126,7 @@ def ingest(
             policies when not given.
         handoff: Tell the relays how far the archive has read, and that they keep what it has not
             (J8); they must allow it (``sync.allow_handoff``).
+        stop: Ends the run after the micro-batch that is being written, when it is set.
         tls: The options ``tlsCa``, ``tlsCertificate`` and ``tlsKey`` of the source.
         derived: Bring the derived tables up to date at the end; without, `derive` does it later.
 
@@ -147,7 +152,7 @@ def ingest(
     began, told = time.monotonic(), None
     with writing(out) as folder:
         prepare_tables(folder)
-        writer = BatchWriter(folder, progress, barred=erased(folder))
+        writer = BatchWriter(folder, progress, barred=erased(folder), stop=stop)
         if handoff:
             announce(checked)  # before the first read, so that nothing goes meanwhile
         stream = session.spark.readStream.format("luxrelay").options(**options)
@@ -256,9 +261,12 @@ def _run(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        while not query.awaitTermination(_LOOK_S):
+            if writer.stopped.is_set():
+                break  # what of a batch has begun since is read and written by the next run
     except PySparkException as error:
-        raise failure(error, "ingest") from None
+        if not writer.stopped.is_set():
+            raise failure(error, "ingest") from None
     finally:
         if query is not None and query.isActive:
             query.stop()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from luxrelay.archive.segment_files import read_segment
 from luxrelay.bus import MsgHeader
 from luxrelay.cli.main import main
 from luxrelay.store import RelayStore, RelayStoreConfig, layout
@@ -134,6 +135,35 @@ def test_export_everything(folder: Path, tmp_path: Path) -> None:
         assert "0x" + header.namespace_id.hex() == line["namespaceId"]
         assert (header.seq, header.timestamp) == (line["seq"], line["timestamp"])
         assert bytes.fromhex(line["blob"][2:]) == b"hello"
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_export_segments_for_the_archive(folder: Path, tmp_path: Path, kind: str) -> None:
+    """Every message with its blob, times and parent, in files that the archive's source reads."""
+    out = tmp_path / "segments"
+    command = ["store", "export", str(folder), "--out", str(out), "--format", kind]
+
+    assert main([*command, "--relay", "a:1"]) == 0
+    assert main(command) == 0  # a second export sorts above the first
+
+    first, second = sorted(out.iterdir())
+    rows = [row for batch in read_segment(first) for row in batch.to_pylist()]
+    assert sorted((row["namespace"], row["seq"]) for row in rows) == sorted(
+        [(FORGE.lane(1), 1), (FORGE.lane(1), 2), (FORGE.lane(2), 1)]
+    )
+    for row in rows:
+        header = MsgHeader.decode(row["header"])
+        assert (header.namespace_id, header.seq) == (row["namespace"], row["seq"])
+        assert row["relay"] == "a:1"
+        assert row["parent"] == FORGE.in_lane(1, 1).parent
+        assert row["expires_at"] > row["received_at"]
+    assert sum(batch.num_rows for batch in read_segment(second)) == 3
+
+
+def test_segments_need_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They cannot go to standard output."""
+    assert main(["store", "export", str(folder), "--format", "arrow"]) == 1
+    assert "--out" in capsys.readouterr().err
 
 
 def test_export_one_namespace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

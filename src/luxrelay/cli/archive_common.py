@@ -1,0 +1,110 @@
+"""What the subcommands of archive share: a Spark session by options, folders, relays, output."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from luxrelay.cli.arguments import DEFAULT_RELAY, SubParsers, whole_number
+from luxrelay.cli.output import print_json, table
+from luxrelay.errors import UsageError
+
+if TYPE_CHECKING:
+    from luxrelay.archive import ArchiveSession
+
+_SESSION: Final = argparse.ArgumentParser(add_help=False)
+_SESSION.add_argument(
+    "--master", default="local[2]", metavar="URL", help="Spark master (default %(default)s)"
+)
+_SESSION.add_argument(
+    "--tasks",
+    type=whole_number(1, 1_024),
+    default=2,
+    metavar="N",
+    help="parallel tasks (default %(default)s)",
+)
+_SESSION.add_argument(
+    "--memory-mb",
+    type=whole_number(512, 1_048_576),
+    default=1_024,
+    metavar="N",
+    help="heap of the driver, MiB (default %(default)s)",
+)
+_SESSION.add_argument(
+    "--spark",
+    action="append",
+    default=[],
+    metavar="KEY=VALUE",
+    help="a further Spark setting; may be given again",
+)
+_SESSION.add_argument("--spark-log", type=Path, metavar="FILE", help="where Spark's output goes")
+
+
+def add_action(
+    actions: SubParsers,
+    name: str,
+    summary: str,
+    more: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """Return the parser of a subcommand that runs Spark."""
+    example = f"luxrelay archive {name} --out archive{more}"
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"example: {example}",
+        parents=[_SESSION],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    add_out(parser)
+    return parser
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Add --out."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("archive"), metavar="FOLDER", help="the archive folder"
+    )
+
+
+def add_relays(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add --relay, which may be given again."""
+    parser.add_argument(
+        "--relay",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="sync port of a relay; may be given again"
+        + (f" (default {DEFAULT_RELAY})" if required else ""),
+    )
+
+
+def open_session(arguments: argparse.Namespace) -> ArchiveSession:
+    """Start Spark as the options say."""
+    from luxrelay.archive import ArchiveSession  # noqa: PLC0415  with the extra only
+    from luxrelay.archive.session import SessionConfig  # noqa: PLC0415  as above
+
+    options = [tuple(each.partition("=")[::2]) for each in arguments.spark]
+    if not all(key and value for key, value in options):
+        raise UsageError("write KEY=VALUE", where="--spark")
+    return ArchiveSession(
+        SessionConfig(
+            master=arguments.master,
+            tasks=arguments.tasks,
+            driver_memory_mb=arguments.memory_mb,
+            log_file=arguments.spark_log,
+            options=tuple((key, value) for key, value in options),
+        )
+    )
+
+
+def show(arguments: argparse.Namespace, values: dict[str, Any]) -> None:
+    """Print values as a table, or as JSON when asked."""
+    if arguments.json:
+        print_json(values)
+    else:
+        print(table(("what", "value"), list(values.items())))
