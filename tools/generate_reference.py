@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
