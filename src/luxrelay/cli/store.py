@@ -65,6 +65,10 @@ def register(commands: SubParsers) -> None:
         _gc,
     )
     _add_folder(gc)
+    _register_export(actions)
+
+
+def _register_export(actions: SubParsers) -> None:
     export = add_command(
         actions,
         "export",
