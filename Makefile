@@ -63,7 +63,7 @@ operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtoo
 	cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml
 
 .PHONY: interop
-interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer  ## one mesh with js-libp2p and go-libp2p-pubsub; MESSAGES=50 for a short run
+interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub; MESSAGES=50 for a short run
 	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) $(BIN)/pytest tests/interop
 
 .PHONY: fuzz
@@ -115,6 +115,15 @@ $(STAMPS)/interop-go-peer: $(wildcard tests/interop/go/*)
 	@command -v $(GO) >/dev/null 2>&1 || { echo "make interop needs Go; name it: make GO=/path/to/go interop"; exit 1; }
 	@mkdir -p $(STAMPS)
 	cd tests/interop/go && CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(CURDIR)/$@ .
+
+$(STAMPS)/interop-negentropy: $(wildcard tests/interop/negentropy/go/*)
+	@mkdir -p $(STAMPS)
+	cd tests/interop/negentropy/go && CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(CURDIR)/$@ .
+
+$(STAMPS)/interop-rpc/client.mjs: $(wildcard tests/interop/rpc/*)
+	@mkdir -p $(STAMPS)/interop-rpc
+	cp tests/interop/rpc/package*.json $(STAMPS)/interop-rpc && cd $(STAMPS)/interop-rpc && npm ci --loglevel=error --no-audit --no-fund
+	cp tests/interop/rpc/client.mjs $@
 
 $(STAMPS)/jars: $(STAMPS)/packages src/luxrelay/archive/jars.py
 	$(BIN)/python -m luxrelay.archive.jars
