@@ -1,0 +1,154 @@
+"""`BlobFetcher`: blobs from the own store, else from relays over gRPC.
+
+Drives `luxrelay.sync.fetch.BlobFetch` with threads: a few workers ask relays, the threads that want
+a blob wait for its end, and one of them at a time keeps the machine's timers.
+
+Source: LP-6421 §5.2; P28; 21-37, 21-38.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from luxrelay.bus import sha3_commitment
+from luxrelay.errors import LuxRelayError
+from luxrelay.sync.fetch import (
+    AskBlob,
+    Blame,
+    BlobFetch,
+    Delivered,
+    FetchConfig,
+    GivenUp,
+    Wanted,
+)
+from luxrelay.sync.rpc.client import RelaySyncClient
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStats:
+    """What a fetcher has done; the numbers only grow."""
+
+    asked: int
+    """Requests sent to relays."""
+    delivered: int
+    """Blobs that came and matched."""
+    given_up: int
+    """Blobs that nobody had."""
+    blamed: int
+    """Answers that were something else."""
+
+
+def sha3_matches(commitment: bytes, blob: bytes) -> bool:
+    """Return True when the blob has this SHA3-256 commitment (LP-6411 §2.5)."""
+    return sha3_commitment(blob) == commitment
+
+
+class BlobFetcher:
+    """Gets blobs; any thread may ask, and those who want the same one share one fetch.
+
+    Args:
+        clients: Relays to ask, best first.
+        local: Returns the blob of a commitment from the own store, or None.
+        on_blame: Told who sent something else, and what was wrong.
+        matches: Whether bytes are the blob of a commitment.
+        config: Bounds.
+
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[RelaySyncClient],
+        local: Callable[[bytes], bytes | None],
+        *,
+        on_blame: Callable[[Blame], None] = lambda _: None,
+        matches: Callable[[bytes, bytes], bool] = sha3_matches,
+        config: FetchConfig | None = None,
+    ) -> None:
+        self._config = config or FetchConfig()
+        self._clients = {client.address: client for client in clients}
+        self._local = local
+        self._on_blame = on_blame
+        self._fetch = BlobFetch(matches, self._config)
+        self._changed = threading.Condition()
+        self._ended: dict[bytes, bytes | None] = {}
+        self._waiting: dict[bytes, int] = {}
+        self._counts = {"asked": 0, "delivered": 0, "given_up": 0, "blamed": 0}
+        self._pool = ThreadPoolExecutor(
+            min(16, self._config.requests_max), thread_name_prefix="luxrelay-blobs"
+        )
+
+    def get(self, commitment: bytes, length: int) -> bytes | None:
+        """Return the blob: ours, or a relay's that matches; None when nobody has it.
+
+        Raises:
+            SyncArgumentError: the commitment has not 32 bytes, or the length is out of range.
+
+        """
+        found = self._local(commitment)
+        if found is not None:
+            return found
+        with self._changed:
+            wanted = self._fetch.want(commitment, length, list(self._clients), time.monotonic())
+            self._act()
+            if wanted not in {Wanted.ASKED, Wanted.SHARED}:
+                return None
+            self._waiting[commitment] = self._waiting.get(commitment, 0) + 1
+            while commitment not in self._ended:
+                wake_at = self._fetch.wake_at()
+                now = time.monotonic()
+                if wake_at is not None and wake_at <= now:
+                    self._fetch.wake(now)
+                    self._act()
+                    continue
+                self._changed.wait(None if wake_at is None else wake_at - now)
+            blob = self._ended[commitment]
+            self._waiting[commitment] -= 1
+            if not self._waiting[commitment]:
+                del self._waiting[commitment], self._ended[commitment]
+            return blob
+
+    def stats(self) -> FetchStats:
+        """Return the counters as they stand."""
+        with self._changed:
+            return FetchStats(**self._counts)
+
+    def close(self) -> None:
+        """End the workers; the clients stay open."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _act(self) -> None:
+        for action in self._fetch.drain():
+            match action:
+                case AskBlob():
+                    self._counts["asked"] += 1
+                    self._pool.submit(self._ask, action)
+                case Delivered(commitment, blob):
+                    self._counts["delivered"] += 1
+                    self._ended[commitment] = blob
+                case GivenUp(commitment):
+                    self._counts["given_up"] += 1
+                    self._ended[commitment] = None
+                case Blame():
+                    self._counts["blamed"] += 1
+                    self._on_blame(action)
+                case _:
+                    pass  # a request whose answer nobody awaits ends at its deadline
+        self._changed.notify_all()
+
+    def _ask(self, ask: AskBlob) -> None:
+        try:
+            blob = self._clients[ask.peer].get_blob(
+                ask.commitment, deadline_s=self._config.timeout_s
+            )
+        except LuxRelayError:
+            blob = None
+        with self._changed:
+            if blob is None:
+                self._fetch.missing(ask.request, time.monotonic())
+            else:
+                self._fetch.received(ask.request, blob, time.monotonic())
+            self._act()

@@ -1,0 +1,90 @@
+"""Blobs from the own store, then from relays, verified, over real gRPC."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from luxrelay.bus import sha3_commitment
+from luxrelay.store import RelayStore
+from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.rpc.blob_driver import BlobFetcher
+
+if TYPE_CHECKING:
+    from tests.integration.sync.conftest import Harbour
+
+BLOB = b"payload" * 1_000
+ID = sha3_commitment(BLOB)
+
+
+@dataclass
+class Liar:
+    """A store whose blobs are something else."""
+
+    store: RelayStore
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def get_blob(self, commitment: bytes, now_ms: int) -> bytes:
+        """Return as many other bytes."""
+        del commitment, now_ms
+        return bytes(len(BLOB))
+
+
+def fetcher(harbour: Harbour, addresses: list[str], blamed: list[Blame]) -> BlobFetcher:
+    """Return a fetcher that asks these relays and has nothing itself."""
+    clients = [harbour.client(address) for address in addresses]
+    return BlobFetcher(
+        clients, lambda _: None, on_blame=blamed.append, config=FetchConfig(hedge_s=5, timeout_s=10)
+    )
+
+
+def test_the_own_store_comes_first() -> None:
+    """21-37: what is held is not asked for."""
+    ours = BlobFetcher([], lambda _: BLOB)
+
+    assert ours.get(ID, len(BLOB)) == BLOB
+    assert ours.stats().asked == 0
+    ours.close()
+
+
+def test_wrong_bytes_are_refused_and_their_sender_named(harbour: Harbour) -> None:
+    """21-37: a relay that sends something else is blamed, and the next one delivers."""
+    writer = harbour.author(1)
+    liar = harbour.serve(Liar(harbour.store()))
+    honest = harbour.serve(harbour.store([writer.message(1, blob=BLOB)]))
+    blamed: list[Blame] = []
+    fetch = fetcher(harbour, [liar, honest], blamed)
+
+    assert fetch.get(ID, len(BLOB)) == BLOB
+    assert [each.peer for each in blamed] == [liar]
+    assert fetch.stats().delivered == 1
+    fetch.close()
+
+
+def test_a_storm_for_an_unknown_blob_asks_each_relay_once(harbour: Harbour) -> None:
+    """21-38: many threads and many times, each relay gets one question and passes none on."""
+    addresses = [harbour.serve(harbour.store()) for _ in range(4)]
+    fetch = fetcher(harbour, addresses, [])
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: fetch.get(ID, len(BLOB)), range(24)))
+
+    assert found == [None] * 24
+    for server in harbour.servers:
+        assert server.stats().requests == {("GetBlob", "OK"): 1}
+    fetch.close()
+
+
+def test_a_relay_that_is_away_costs_one_try(harbour: Harbour) -> None:
+    """21-38: a relay that cannot be reached is passed over."""
+    writer = harbour.author(1)
+    away = harbour.serve(harbour.store())
+    harbour.servers[-1].stop(grace_s=0)
+    honest = harbour.serve(harbour.store([writer.message(1, blob=BLOB)]))
+    fetch = fetcher(harbour, [away, honest], [])
+
+    assert fetch.get(ID, len(BLOB)) == BLOB
+    fetch.close()

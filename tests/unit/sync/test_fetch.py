@@ -1,0 +1,163 @@
+"""Fetching blobs in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from luxrelay.bus import sha3_commitment
+from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.fetch import (
+    AskBlob,
+    Blame,
+    BlobFetch,
+    Delivered,
+    DropRequest,
+    FetchConfig,
+    GivenUp,
+    Wanted,
+)
+
+BLOB = b"payload"
+ID = sha3_commitment(BLOB)
+PEERS = ["a", "b", "c", "d"]
+
+
+def fetcher(**changes: float) -> BlobFetch:
+    """Return a machine with these bounds."""
+    return BlobFetch(lambda key, blob: sha3_commitment(blob) == key, FetchConfig(**changes))
+
+
+def asked(machine: BlobFetch) -> list[tuple[int, str]]:
+    """Return request and peer of each question; nothing else was to be done."""
+    actions = machine.drain()
+    assert all(isinstance(each, AskBlob) for each in actions), actions
+    return [(each.request, each.peer) for each in actions if isinstance(each, AskBlob)]
+
+
+def test_ask_one_and_deliver() -> None:
+    """21-37: one peer is asked, and what matches is delivered."""
+    machine = fetcher()
+
+    assert machine.want(ID, 7, PEERS, 0.0) is Wanted.ASKED
+    assert asked(machine) == [(1, "a")]
+    machine.received(1, BLOB, 0.1)
+
+    assert machine.drain() == [Delivered(ID, BLOB)]
+    assert (machine.wanted, machine.wake_at()) == (0, None)
+
+
+def test_ask_others_beside_a_slow_one_and_no_more_than_three() -> None:
+    """21-37: peers are asked in parallel, one more each hedge_s, parallel_max at most."""
+    machine = fetcher(hedge_s=0.25)
+    machine.want(ID, 7, PEERS, 0.0)
+    told = asked(machine)
+    while (wake_at := machine.wake_at()) is not None and wake_at < 2.0:
+        machine.wake(wake_at)
+        told += asked(machine)
+
+    assert [peer for _, peer in told] == ["a", "b", "c"]
+    machine.received(2, BLOB, 1.0)
+    assert machine.drain() == [DropRequest(1), DropRequest(3), Delivered(ID, BLOB)]
+
+
+@pytest.mark.parametrize(("sent", "why"), [(b"other!!", "other bytes"), (b"short", "5 bytes")])
+def test_blame_who_sends_something_else(sent: bytes, why: str) -> None:
+    """21-37: wrong bytes are refused, their sender is named, and the next peer is asked."""
+    machine = fetcher()
+    machine.want(ID, 7, PEERS, 0.0)
+    machine.drain()
+
+    machine.received(1, sent, 0.1)
+
+    blame, ask = machine.drain()
+    assert isinstance(blame, Blame)
+    assert (blame.peer, blame.commitment) == ("a", ID)
+    assert why in blame.why
+    assert isinstance(ask, AskBlob)
+    assert ask.peer == "b"
+
+
+def test_a_late_answer_is_nobodys() -> None:
+    """21-38: a request is over after timeout_s, and its answer changes nothing."""
+    machine = fetcher(timeout_s=2.0, parallel_max=1)
+    machine.want(ID, 7, ["a", "b"], 0.0)
+    machine.drain()
+    machine.wake(2.0)
+    assert machine.drain() == [
+        DropRequest(1),
+        AskBlob(request=2, peer="b", commitment=ID, length=7),
+    ]
+
+    machine.received(1, BLOB, 2.1)
+    machine.missing(1, 2.1)
+
+    assert machine.drain() == []
+
+
+def test_each_peer_is_asked_once_and_then_nobody() -> None:
+    """21-38: when nobody has it, each was asked once, and nobody is asked again for a while."""
+    machine = fetcher(absent_s=30.0)
+    machine.want(ID, 7, ["a", "b", "a"], 0.0)
+    assert asked(machine) == [(1, "a")]
+    machine.missing(1, 0.0)
+    assert asked(machine) == [(2, "b")]
+    machine.failed(2, 0.0)
+
+    assert machine.drain() == [GivenUp(ID)]
+    assert machine.want(ID, 7, PEERS, 29.9) is Wanted.ABSENT
+    assert machine.drain() == []
+    assert machine.want(ID, 7, PEERS, 30.0) is Wanted.ASKED
+
+
+def test_those_who_want_the_same_share_one_fetch() -> None:
+    """21-38: a blob that is being asked for is not asked for again."""
+    machine = fetcher()
+    machine.want(ID, 7, PEERS, 0.0)
+    machine.drain()
+
+    assert machine.want(ID, 7, PEERS, 0.1) is Wanted.SHARED
+    assert machine.drain() == []
+
+
+def test_requests_under_way_are_bounded() -> None:
+    """requests_max bounds all blobs together, and the next one is asked for when one ends."""
+    machine = fetcher(requests_max=2)
+    ids = [bytes([number]) * 32 for number in range(3)]
+    for each in ids:
+        machine.want(each, 7, ["a"], 0.0)
+    assert len(asked(machine)) == 2
+
+    machine.missing(1, 0.0)
+
+    assert [type(each) for each in machine.drain()] == [GivenUp, AskBlob]
+
+
+def test_wanted_absent_and_peers_are_bounded() -> None:
+    """wanted_max, absent_max and peers_max hold."""
+    machine = fetcher(wanted_max=1, absent_max=1, peers_max=1)
+    assert machine.want(b"\x01" * 32, 7, PEERS, 0.0) is Wanted.ASKED
+    assert machine.want(b"\x02" * 32, 7, PEERS, 0.0) is Wanted.REFUSED
+    machine.missing(1, 0.0)
+    assert GivenUp(b"\x01" * 32) in machine.drain()
+    machine.want(b"\x02" * 32, 7, PEERS, 0.0)
+    machine.missing(2, 0.0)
+
+    assert machine.absent == 1
+    assert machine.want(b"\x03" * 32, 7, [], 0.0) is Wanted.REFUSED
+
+
+@pytest.mark.parametrize(("key", "length"), [(b"short", 7), (ID, 0), (ID, 2 * 1024 * 1024 + 1)])
+def test_refuse_what_no_blob_can_be(key: bytes, length: int) -> None:
+    """A commitment has 32 bytes, a blob 1 byte to 2 MiB."""
+    with pytest.raises(SyncArgumentError):
+        fetcher().want(key, length, PEERS, 0.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["parallel_max", "requests_max", "timeout_s", "hedge_s", "absent_s", "wanted_max", "peers_max"],
+)
+def test_refuse_bounds_that_cannot_work(name: str) -> None:
+    """Every bound is positive."""
+    with pytest.raises(SyncArgumentError, match=name):
+        FetchConfig(**{name: 0})
