@@ -269,6 +269,7 @@ class Node:
                 registry=parts.registry,
                 feed=parts.feed,
                 status=views.status,
+                healthy=views.healthy,
                 clock_ms=wall_ms,
             )
         )

@@ -31,6 +31,8 @@ from luxrelay.net.host import HostStats
 from luxrelay.net.links import DriverCounters
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
+from luxrelay.node.dashboard.live import Dashboard
+from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
@@ -140,7 +142,20 @@ class Stand:
             clock_ms=now_ms,
             info={"name": "stand", "version": "1", "network": "test"},
         )
-        self.service = GatewayService(parts, self.feed, self.folder, _nobody)
+        sources = DashboardSources(
+            store=self.store,
+            counts=self.doors.counts,
+            latency=self.doors.latency,
+            net=_no_net,
+            explain=lambda peer: None,  # noqa: ARG005  there are no peers
+            status=parts.status,
+            healthy=lambda: (True, {"fault": ""}),
+            namespaces=parts.namespaces,
+            clock_ms=now_ms,
+            info=parts.info,
+        )
+        dashboard = Dashboard(sources, self.feed, parts.work, self.config)
+        self.service = GatewayService(parts, self.feed, dashboard, self.folder, _nobody)
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
                 self.address, self.admin_address = await nursery.start(self.service.run)

@@ -16,6 +16,8 @@ from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
 from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.node.config import NodeConfig
+from luxrelay.node.dashboard.live import Dashboard
+from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.service import GatewayService
@@ -37,6 +39,7 @@ class NodeParts:
     registry: PolicyRegistry
     feed: Feed
     status: Callable[[], dict[str, Any]]
+    healthy: Callable[[], tuple[bool, dict[str, Any]]]
     clock_ms: Callable[[], int]
 
 
@@ -86,4 +89,17 @@ def gateway_of(node: NodeParts) -> GatewayService:
             "signing": config.signing,
         },
     )
-    return GatewayService(parts, node.feed, config.data_dir, disconnect)
+    sources = DashboardSources(
+        store=node.store,
+        counts=node.doors.counts,
+        latency=node.doors.latency,
+        net=node.driver.stats,
+        explain=explain,
+        status=node.status,
+        healthy=node.healthy,
+        namespaces=parts.namespaces,
+        clock_ms=node.clock_ms,
+        info=parts.info,
+    )
+    dashboard = Dashboard(sources, node.feed, parts.work, config.gateway)
+    return GatewayService(parts, node.feed, dashboard, config.data_dir, disconnect)

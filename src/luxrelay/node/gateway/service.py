@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.gateway.admin import Admin, AdminParts, admin_routes
 from luxrelay.node.gateway.admission import RoutedApp
 from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
@@ -45,6 +46,7 @@ class GatewayService:
         self,
         parts: GatewayParts,
         feed: Feed,
+        dashboard: Dashboard,
         data_dir: Path,
         disconnect: Callable[[str], Awaitable[bool]],
     ) -> None:
@@ -66,7 +68,8 @@ class GatewayService:
         )
         gateway = Gateway(parts)
         version = str(parts.info.get("version", ""))
-        public = public_routes(gateway, self._streams)
+        self._dashboard = dashboard
+        public = [*public_routes(gateway, self._streams), *dashboard.routes()]
         public.append(_document_route(public, "LuxRelay gateway", version))
         admin = Admin(
             AdminParts(
@@ -108,6 +111,7 @@ class GatewayService:
             admin = ""
             if self._config.admin_listen:
                 admin = await nursery.start(self.admin.run)
+            nursery.start_soon(self._dashboard.sample)
             task_status.started((public, admin))
 
     def stats(self) -> GatewayStats:

@@ -132,6 +132,12 @@ class Feed:
                 if not found:
                     self._followers.pop(each, None)
 
+    def since(self, told: int) -> tuple[int, list[Glimpse]]:
+        """Return how many were told of in all, and the newest of those after the first ``told``."""
+        with self._lock:
+            fresh = min(self.stored_total - told, len(self.recent))
+            return self.stored_total, list(self.recent)[len(self.recent) - fresh :]
+
     @property
     def followers(self) -> int:
         """How many follow something."""

@@ -1,0 +1,185 @@
+"""The dashboard's routes: three files, and a WebSocket that tells the state every second.
+
+A watcher gets the samples of the last minutes, then a state every second and each stored message
+soon after its commit. What a watcher does not take is not kept for it: it gets the newest state and
+the newest messages of the feed's short memory.
+
+Source: issue of the dashboard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import trio
+
+from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.node.dashboard.state import (
+    SAMPLE_MS,
+    DashboardSources,
+    Samples,
+    glimpse_json,
+    held_state,
+    network_state,
+)
+from luxrelay.node.gateway.calls import Answer, Request, Response, Route, Scope, Stream
+from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.routes import problem_answers
+from luxrelay.node.gateway.sockets import GOING_AWAY, SocketOverError, WebSocket
+from luxrelay.node.gateway.work import Work
+from luxrelay.node.stages.deliver import Feed
+from luxrelay.node.stages.latency import BUCKETS_MS
+
+WATCHERS_MAX: Final = 32
+"""Dashboards open at once."""
+LOOK_MS: Final = 200
+"""Milliseconds between two looks at the feed for a watcher."""
+PAGE_FILES: Final = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/dashboard/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/dashboard/script.js": ("script.js", "text/javascript; charset=utf-8"),
+}
+"""Path to file and content type."""
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class Dashboard:
+    """Serves the page and its watchers."""
+
+    def __init__(
+        self, sources: DashboardSources, feed: Feed, work: Work, config: GatewayConfig
+    ) -> None:
+        """Keep the parts; `sample` runs for as long as the gateway."""
+        self._sources = sources
+        self._feed = feed
+        self._work = work
+        self._config = config
+        self._samples = Samples(sources)
+        self._topics = {each.namespace_id: each.content_topic for each in sources.namespaces}
+        self._tick = trio.Event()
+        self._state: dict[str, Any] = {}
+        self.watchers = 0
+        """Dashboards open now."""
+
+    async def sample(self) -> None:
+        """Take samples for ever; read the state while somebody watches."""
+        while True:
+            sample = self._samples.take()
+            if self.watchers:
+                with suppress(LuxRelayError):  # busy, or the store is closing: the next second
+                    held = await self._work.run(lambda: held_state(self._sources))
+                    self._state = {**held, "net": network_state(self._sources), "sample": sample}
+            tick, self._tick = self._tick, trio.Event()
+            tick.set()
+            await trio.sleep(SAMPLE_MS / 1000)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the page and its WebSocket."""
+        pages = [_page_route(path) for path in PAGE_FILES]
+        live = Route(
+            method="GET",
+            path="/dashboard/live",
+            scope=Scope.READ,
+            summary="The dashboard's WebSocket",
+            sentence="Made for the page of this node; its messages change with it.",
+            answers={101: Answer("The WebSocket is open.")} | problem_answers(),
+            takeover=self,
+        )
+        return [*pages, live]
+
+    def check_room(self) -> None:
+        """Return when one more may watch.
+
+        Raises:
+            GatewayError: `WATCHERS_MAX` do (``gateway.busy``).
+
+        """
+        if self.watchers >= WATCHERS_MAX:
+            raise GatewayError("too many dashboards are open", code="gateway.busy")
+
+    async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
+        """Tell one watcher until it goes."""
+        del request
+        socket = WebSocket(stream, received, self._config)
+        self.watchers += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(socket.keep_alive)
+                nursery.start_soon(self._tell, socket)
+                nursery.start_soon(self._tell_messages, socket)
+                while True:
+                    await socket.receive()  # what a watcher says does not matter
+        except* (SocketOverError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except* trio.Cancelled:
+            await socket.close(GOING_AWAY, "the node stops")
+            raise
+        finally:
+            self.watchers -= 1
+
+    async def _tell(self, socket: WebSocket) -> None:
+        await socket.send(
+            [_text({"type": "samples", "bounds": BUCKETS_MS, "samples": list(self._samples.kept)})]
+        )
+        while True:
+            await self._tick.wait()
+            if self._state:
+                await socket.send([_text({"type": "state", **self._state})])
+
+    async def _tell_messages(self, socket: WebSocket) -> None:
+        told = 0
+        while True:
+            total, fresh = self._feed.since(told)
+            if fresh:
+                shown = [glimpse_json(each, self._topics) for each in fresh]
+                said = {"type": "messages", "first": not told, "messages": shown}
+                told = total
+                await socket.send([_text(said)])
+            await trio.sleep(LOOK_MS / 1000)
+
+
+@cache
+def page_file(name: str) -> bytes:
+    """Return a file of the page."""
+    return files("luxrelay.node.dashboard").joinpath(name).read_bytes()
+
+
+def _page_route(path: str) -> Route:
+    name, kind = PAGE_FILES[path]
+
+    async def answer(request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        body = page_file(name)
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        kept = [
+            ("ETag", tag),
+            ("Cache-Control", "no-cache"),
+            ("Content-Security-Policy", _POLICY),
+            ("X-Frame-Options", "DENY"),
+        ]
+        if request.headers.get("if-none-match") == tag:
+            return Response(status=304, headers=kept)
+        return Response(content_type=kind, body=body, headers=kept)
+
+    content = {kind.partition(";")[0]: {"type": "string"}}
+    return Route(
+        method="GET",
+        path=path,
+        scope=Scope.NOTHING,
+        summary=f"The dashboard's {name}",
+        answers={200: Answer("The file.", content), 304: Answer("The browser has it.")}
+        | problem_answers(),
+        handler=answer,
+    )
+
+
+def _text(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
