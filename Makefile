@@ -66,6 +66,10 @@ operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtoo
 interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub; MESSAGES=50 for a short run
 	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) $(BIN)/pytest tests/interop
 
+.PHONY: browser
+browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; needs Debian's chromium and npm
+	$(BIN)/pytest tests/browser
+
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
 	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done
@@ -100,6 +104,12 @@ $(STAMPS)/packages: pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,dev]'; \
 	fi
 	@mkdir -p $(STAMPS) && touch $@
+
+# The accessibility checker, for `make browser`.
+$(STAMPS)/browser/node_modules/axe-core/axe.min.js:
+	@command -v npm >/dev/null 2>&1 || { echo "make browser needs Node 20 or later with npm"; exit 1; }
+	@mkdir -p $(STAMPS)/browser
+	cd $(STAMPS)/browser && npm install --no-package-lock --no-save --ignore-scripts --loglevel=error --no-audit --no-fund axe-core@4.14.1
 
 # The peers of other languages, for `make interop` and the gossip benchmark.
 $(STAMPS)/interop-js/node_modules: tests/interop/js/package.json tests/interop/js/package-lock.json
