@@ -8,6 +8,7 @@ STAMPS := .make
 OUT ?= demo-out
 ARGS ?=
 PART ?=
+SHOTS ?=
 MESSAGES ?= 1000
 GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
 export PYTHONDONTWRITEBYTECODE = 1
@@ -67,8 +68,8 @@ interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-p
 	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) $(BIN)/pytest tests/interop
 
 .PHONY: browser
-browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; needs Debian's chromium and npm
-	$(BIN)/pytest tests/browser
+browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; SHOTS=docs/how-to/images makes the pictures
+	LUXRELAY_SCREENSHOTS=$(SHOTS) $(BIN)/pytest tests/browser
 
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers

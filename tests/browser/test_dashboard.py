@@ -15,13 +15,14 @@ import pytest
 from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.client import LaneSigner, RelayClient
 from luxrelay.node.gateway.tokens import TokenFile
+
 from .conftest import SHOTS, Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOPICS = ("/chat/1/room", "/weather/1/stations")
 LINES = (
     "Is the north station up again?", "Yes, since ten past four.", "wind 14 m/s from WNW, gusting",
-    "Pressure falling: 996 hPa", "I am on the ferry, back at six.", "取得しました。ありがとう！",
+    "Pressure falling: 996 hPa", "I am on the ferry, back at six.", "Grüße aus Kiel, alles gut.",
     "temperature 3.4 °C", "Merci, bien reçu.", "Anyone for lunch at the harbour?", "rain 0.2 mm",
 )  # fmt: skip
 
@@ -203,7 +204,7 @@ def busy_pair(node: Any, new_node: Callable[[str], Any]) -> Iterator[Any]:
 def test_nothing_serious_for_the_accessibility_checker(
     node: Any, new_node: Callable[[str], Any], browser: Browser, axe: str, *, dark: bool
 ) -> None:
-    """With peers and traffic, axe-core finds nothing serious, wide and narrow; pictures for docs."""
+    """With peers and traffic axe-core finds nothing serious, wide and narrow; makes the pictures."""
     scheme = "dark" if dark else "light"
     for runtime in busy_pair(node, new_node):
         browser.open(f"http://{runtime.gateway}/", dark=dark)

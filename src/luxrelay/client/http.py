@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -262,7 +262,7 @@ class AsyncRelayClient:
         """Return one page of a namespace."""
         return await self.call(calls.query(query, self.checks))
 
-    async def messages(self, query: Query) -> AsyncIterator[Message]:
+    async def messages(self, query: Query) -> AsyncGenerator[Message, None]:
         """Yield every message of a query, page by page."""
         while True:
             page = await self.page(query)
@@ -276,7 +276,7 @@ class AsyncRelayClient:
         """Return how far a namespace reaches."""
         return await self.call(calls.head(namespace_id))
 
-    async def heads(self, parent: NamespaceId | None = None) -> AsyncIterator[Head]:
+    async def heads(self, parent: NamespaceId | None = None) -> AsyncGenerator[Head, None]:
         """Yield the heads of a namespace and its lanes, or of all namespaces (J6)."""
         cursor = ""
         while True:

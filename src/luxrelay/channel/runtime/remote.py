@@ -1,0 +1,287 @@
+"""`RemoteMessaging`: the layer below a channel through a running node's gateway.
+
+Each payload is one message in the sender's own lane of the content topic's namespace (J6), so any
+number of participants write without an agreement. Receiving is a subscription that resumes by
+itself after a lost connection; a payload's name for `fetch` is its blob's commitment.
+
+Source: reliable-channel.md §1.9; J6, J7; what users ask 1, 5, 7.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Final
+
+import anyio
+
+from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
+from luxrelay.channel.runtime.messaging import Envelope, Receipt, Subscription
+from luxrelay.client import (
+    LATEST,
+    AsyncRelayClient,
+    Event,
+    LaneSigner,
+    Live,
+    Message,
+    Query,
+    Retry,
+    Subscribe,
+    subscribe_async,
+)
+from luxrelay.errors import (
+    ClientRefusedError,
+    ClientRemoteError,
+    ClientUnreachableError,
+    MessagingError,
+)
+
+PAYLOAD_BYTES_MAX: Final = 48 * 1024
+"""Payload that travels inside its announcement by default (J7)."""
+ATTEMPTS_MAX: Final = 4
+"""Times that a payload is signed when its slot was taken meanwhile."""
+LANES_MAX: Final = 1000
+"""Lanes whose history is read."""
+TOPICS_MAX: Final = 1024
+"""Topics that one object may send on."""
+_FINAL: Final = frozenset({400, 401, 403, 413})
+"""Refusals that the same call would meet again."""
+
+
+def wall_clock_ms() -> int:
+    """Return Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class RemoteMessaging:
+    """Speaks through one node; fits `luxrelay.channel.Messaging`.
+
+    Args:
+        client: The node; its token needs the scopes read and publish.
+        key: The sender's key. One object a key: two would sign the same sequence.
+        payload_bytes_max: Longest payload; what the nodes inline travels fastest.
+        policy_hash: Of the policy of every topic; the open one when empty.
+        retry: How a subscription tries again.
+        clock_ms: Unix milliseconds; for tests.
+
+    """
+
+    def __init__(
+        self,
+        client: AsyncRelayClient,
+        key: SigningKey,
+        *,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        policy_hash: bytes = b"",
+        retry: Retry | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        """Keep the parts; nothing is sent before the first call."""
+        self._client = client
+        self._key = key
+        self._payload_bytes_max = payload_bytes_max
+        self._policy_hash = policy_hash
+        self._retry = retry
+        self._clock_ms = clock_ms
+        self._lanes: dict[str, _SendingLane] = {}
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The longest payload that `send` takes, bytes."""
+        return self._payload_bytes_max
+
+    @asynccontextmanager
+    async def subscribe(
+        self, content_topic: str, *, since_ms: int | None = None
+    ) -> AsyncIterator[Subscription]:
+        """Receive what is sent on a topic while the context is open.
+
+        Raises:
+            MessagingError: the node cannot be reached or does not let us read.
+
+        """
+        wanted = Subscribe(namespaces=[topic_namespace(content_topic)], after=LATEST)
+        events = subscribe_async(self._client, wanted, retry=self._retry)
+        async with aclosing(events):
+            try:
+                early = await _until_live(events)
+            except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
+                raise _failed(error) from error
+            # The subscription stands before history is read, so nothing falls between the two.
+            payloads = self._payloads(wanted.namespaces[0], since_ms, early, events)
+            async with aclosing(payloads):
+                yield payloads
+
+    async def _payloads(
+        self,
+        parent: NamespaceId,
+        since_ms: int | None,
+        early: list[Message],
+        events: AsyncGenerator[Event, None],
+    ) -> AsyncGenerator[Envelope, None]:
+        if since_ms is not None:
+            async with aclosing(self._history(parent, since_ms)) as held:
+                async for message in held:
+                    if message.blob:
+                        yield _envelope(message)
+        for message in early:
+            if message.blob:
+                yield _envelope(message)
+        try:
+            async for event in events:
+                if isinstance(event, Message) and event.blob:
+                    yield _envelope(event)
+        except (ClientRefusedError, ClientRemoteError, ClientUnreachableError):
+            return  # the layer below has closed
+
+    async def _history(self, parent: NamespaceId, since_ms: int) -> AsyncGenerator[Message, None]:
+        """Yield what the node holds of a topic, oldest first over all lanes; best effort."""
+        async with AsyncExitStack() as stack:
+            try:
+                heads = await stack.enter_async_context(aclosing(self._client.heads(parent)))
+                fresh = [head async for head in heads if head.latest_timestamp >= since_ms]
+                first_of: list[tuple[int, int, Message]] = []
+                lanes: list[AsyncGenerator[Message, None]] = []
+                for number, head in enumerate(fresh[:LANES_MAX]):
+                    query = Query(namespace_id=head.namespace_id, from_ms=max(0, since_ms))
+                    lane = await stack.enter_async_context(aclosing(self._client.messages(query)))
+                    lanes.append(lane)
+                    await _push(first_of, number, lane)
+                while first_of:
+                    _, number, message = heapq.heappop(first_of)
+                    yield message
+                    await _push(first_of, number, lanes[number])
+            except (ClientRefusedError, ClientRemoteError, ClientUnreachableError):
+                return
+
+    async def send(
+        self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
+    ) -> Receipt:
+        """Publish a payload; returns when the node has it on disk and has sent it on.
+
+        Relays keep every message for their time to live, so ``ephemeral`` changes nothing here, and
+        ``proof`` is not carried.
+
+        Raises:
+            MessagingError: ``channel.messaging`` when trying again may help, ``channel.refused``
+                when it cannot.
+
+        """
+        del ephemeral, proof
+        if not 0 < len(payload) <= self._payload_bytes_max:
+            raise MessagingError(
+                f"a payload of {len(payload)} bytes",
+                where=f"1 to {self._payload_bytes_max} bytes",
+                code="channel.refused",
+            )
+        try:
+            lane = await self._lane(content_topic)
+            return await lane.send(self._client, payload, self._clock_ms)
+        except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
+            raise _failed(error) from error
+
+    async def _lane(self, content_topic: str) -> _SendingLane:
+        lane = self._lanes.get(content_topic)
+        if lane is None:
+            if len(self._lanes) >= TOPICS_MAX:
+                raise MessagingError(
+                    f"more than {TOPICS_MAX} topics",
+                    where=content_topic[:80],
+                    code="channel.refused",
+                )
+            parent = topic_namespace(content_topic)
+            signer = LaneSigner(self._key, parent, policy_hash=self._policy_hash)
+            lane = self._lanes.setdefault(content_topic, _SendingLane(signer))
+        return lane
+
+    async def fetch(self, content_topic: str, hint: bytes) -> bytes | None:
+        """Return the payload with this commitment from the node, or None when it has none.
+
+        Raises:
+            MessagingError: the node cannot be asked.
+
+        """
+        del content_topic
+        try:
+            payload = await self._client.blob(hint)
+        except ClientRefusedError as error:
+            if error.status == 404:
+                return None
+            raise _failed(error) from error
+        except (ClientRemoteError, ClientUnreachableError) as error:
+            raise _failed(error) from error
+        return payload if sha3_commitment(payload) == hint else None
+
+
+class _SendingLane:
+    """One sender in one topic: signs in sequence, one message at a time."""
+
+    def __init__(self, signer: LaneSigner) -> None:
+        self._signer = signer
+        self._known = False
+        self._stamp_ms = 0
+        self._turn = anyio.Lock()
+
+    async def send(
+        self, client: AsyncRelayClient, payload: bytes, clock_ms: Callable[[], int]
+    ) -> Receipt:
+        async with self._turn:
+            if not self._known:
+                head = await client.head(self._signer.namespace_id)
+                self._signer.next_seq = head.latest_seq + 1
+                self._stamp_ms = head.latest_timestamp
+                self._known = True
+            for _ in range(ATTEMPTS_MAX):
+                self._stamp_ms = max(self._stamp_ms, clock_ms())  # never back within a lane
+                self._known = False  # until the receipt is here, the next sequence is not certain
+                message = self._signer.sign(payload, self._stamp_ms)
+                (receipt,) = await client.publish([message])
+                self._known = True
+                if receipt.stored:
+                    return Receipt(hint=sha3_commitment(payload), stored=True)
+                if not self._signer.lost(receipt):
+                    # The sequence was not used up by a message that was not taken.
+                    self._known = False
+                    final = receipt.verdict == "reject"
+                    raise MessagingError(
+                        f"the node did not take the payload: {receipt.reason}",
+                        where=f"verdict {receipt.verdict}, code {receipt.code}",
+                        code="channel.refused" if final else "channel.messaging",
+                    )
+        raise MessagingError("the slot was taken again and again; is the key used elsewhere?")
+
+
+async def _push(
+    waiting: list[tuple[int, int, Message]], number: int, lane: AsyncGenerator[Message, None]
+) -> None:
+    """Add the next message of a lane, if there is one."""
+    message = await anext(lane, None)
+    if message is not None:
+        heapq.heappush(waiting, (message.header.timestamp, number, message))
+
+
+async def _until_live(events: AsyncGenerator[Event, None]) -> list[Message]:
+    """Return what came before everything held was told; new lanes may have begun meanwhile."""
+    early: list[Message] = []
+    async for event in events:
+        if isinstance(event, Message):
+            early.append(event)
+        elif isinstance(event, Live):
+            break
+    return early
+
+
+def _envelope(message: Message) -> Envelope:
+    assert message.blob is not None
+    return Envelope(payload=message.blob, hint=message.header.blob_commitment)
+
+
+def _failed(
+    error: ClientRefusedError | ClientRemoteError | ClientUnreachableError,
+) -> MessagingError:
+    final = isinstance(error, ClientRefusedError) and error.status in _FINAL
+    return MessagingError(
+        error.what, where=error.where, code="channel.refused" if final else "channel.messaging"
+    )

@@ -1,0 +1,229 @@
+"""`NodeMessaging`: the layer below channels that live in the node's own process.
+
+As `luxrelay.channel.runtime.remote` through a gateway, each payload is a message in the node's own
+lane of the topic's namespace; what arrives is told by the node's feed and read from its store. The
+objects live on the node's trio loop; the store and the doors are called in worker threads.
+
+Source: reliable-channel.md §1.9; J6, J7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+from luxrelay.bus import (
+    ContentId,
+    NamespaceId,
+    SigningKey,
+    VerdictKind,
+    sha3_commitment,
+    topic_namespace,
+)
+from luxrelay.channel import Envelope, Receipt, Subscription
+from luxrelay.client import LaneSigner
+from luxrelay.errors import LuxRelayError, MessagingError
+from luxrelay.node.stages.deliver import Feed, Note
+from luxrelay.store import NamespaceQuery, RelayStore, StoredMessage
+from luxrelay.sync import PublishItem, PublishReceipt
+
+WAITING_MAX: Final = 4096
+"""Notes of stored messages that wait for a subscriber; more are dropped and counted."""
+READ_MAX: Final = 64
+"""Messages read for a subscriber at once."""
+LANES_MAX: Final = 1000
+"""Lanes whose history is read."""
+ATTEMPTS_MAX: Final = 4
+"""Times that a payload is signed when its slot was taken meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagingParts:
+    """What it stands on."""
+
+    store: RelayStore
+    feed: Feed
+    publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
+    """May block; called in a worker thread."""
+    key: SigningKey
+    """Whose lanes it writes."""
+    policy_hash: Callable[[NamespaceId], bytes]
+    """The policy in force in a namespace; empty for its open one."""
+    payload_bytes_max: int
+    """The node's ``inline_blob_max``."""
+    clock_ms: Callable[[], int]
+
+
+class NodeMessaging:
+    """Speaks through this node; fits `luxrelay.channel.Messaging`."""
+
+    def __init__(self, parts: MessagingParts) -> None:
+        """Keep the parts."""
+        self._parts = parts
+        self._signers: dict[NamespaceId, LaneSigner] = {}
+        self._stamp_ms = 0
+        self._turn = trio.Lock()
+        self.dropped = 0
+        """Notes that a subscriber had no room for."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The longest payload that `send` takes, bytes."""
+        return self._parts.payload_bytes_max
+
+    @asynccontextmanager
+    async def subscribe(
+        self, content_topic: str, *, since_ms: int | None = None
+    ) -> AsyncIterator[Subscription]:
+        """Receive what is stored of a topic while the context is open."""
+        parent = topic_namespace(content_topic)
+        notes = _Notes(self)
+        self._parts.feed.follow([parent], notes)
+        try:
+            await trio.lowlevel.checkpoint()
+            payloads = self._payloads(parent, since_ms, notes)
+            async with aclosing(payloads):
+                yield payloads
+        finally:
+            self._parts.feed.leave([parent], notes)
+
+    async def _payloads(
+        self, parent: NamespaceId, since_ms: int | None, notes: _Notes
+    ) -> AsyncGenerator[Envelope, None]:
+        if since_ms is not None:
+            held = await trio.to_thread.run_sync(partial(self._history, parent, since_ms))
+            for message in held:
+                if message.blob:
+                    yield _envelope(message)
+        while True:
+            wanted = await notes.next()
+            read = partial(self._parts.store.get_contents, wanted, self._parts.clock_ms())
+            try:
+                found, _ = await trio.to_thread.run_sync(read)
+            except LuxRelayError:
+                return  # the store has closed, and with it the layer
+            for message in found:
+                if message.blob:
+                    yield _envelope(message)
+
+    def _history(self, parent: NamespaceId, since_ms: int) -> list[StoredMessage]:
+        """Return the newest page of each lane since then, oldest first; a worker thread."""
+        store, now_ms = self._parts.store, self._parts.clock_ms()
+        heads, _ = store.heads(parent, b"", LANES_MAX)
+        held: list[StoredMessage] = []
+        for head in heads:
+            cursor = b""
+            while True:
+                page = store.query(
+                    NamespaceQuery(
+                        namespace_id=head.namespace_id, from_time=max(0, since_ms), cursor=cursor
+                    ),
+                    now_ms,
+                )
+                held += page.messages
+                cursor = page.next_cursor
+                if not cursor or len(held) >= WAITING_MAX:
+                    break
+        return sorted(held, key=lambda message: message.timestamp)[-WAITING_MAX:]
+
+    async def send(
+        self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
+    ) -> Receipt:
+        """Publish a payload; returns when it is on disk and was sent on.
+
+        The store keeps every message for its time to live, so ``ephemeral`` changes nothing, and
+        ``proof`` is not carried.
+
+        Raises:
+            MessagingError: ``channel.messaging`` when trying again may help, ``channel.refused``
+                when it cannot.
+
+        """
+        del ephemeral, proof
+        if not 0 < len(payload) <= self.payload_bytes_max:
+            raise MessagingError(
+                f"a payload of {len(payload)} bytes",
+                where=f"1 to {self.payload_bytes_max} bytes",
+                code="channel.refused",
+            )
+        parent = topic_namespace(content_topic)
+        async with self._turn:
+            return await trio.to_thread.run_sync(partial(self._send, parent, payload))
+
+    def _send(self, parent: NamespaceId, payload: bytes) -> Receipt:
+        """Publish; a worker thread, one at a time."""
+        parts = self._parts
+        policy = parts.policy_hash(parent)
+        signer = self._signers.setdefault(parent, LaneSigner(parts.key, parent, policy_hash=policy))
+        head = parts.store.head(signer.namespace_id)
+        signer.next_seq = head.latest_seq + 1
+        self._stamp_ms = max(self._stamp_ms, head.latest_timestamp)
+        for _ in range(ATTEMPTS_MAX):
+            self._stamp_ms = max(self._stamp_ms, parts.clock_ms())  # never back within a lane
+            message = signer.sign(payload, self._stamp_ms)
+            item = PublishItem(header=message.header, blob=payload, parent_id=parent)
+            (receipt,) = parts.publish([item])
+            if receipt.stored:
+                return Receipt(hint=sha3_commitment(payload), stored=True)
+            if not receipt.expected_seq:
+                final = receipt.verdict == VerdictKind.REJECT
+                raise MessagingError(
+                    f"this node did not take the payload: {receipt.reason}",
+                    where=f"code {int(receipt.code)}",
+                    code="channel.refused" if final else "channel.messaging",
+                )
+            signer.next_seq = max(signer.next_seq, receipt.expected_seq)
+        raise MessagingError("the slot was taken again and again; is the key used elsewhere?")
+
+    async def fetch(self, content_topic: str, hint: bytes) -> bytes | None:
+        """Return the payload with this commitment, or None when the store has none.
+
+        Raises:
+            MessagingError: the store cannot be read.
+
+        """
+        del content_topic
+        read = partial(self._parts.store.get_blob, hint, self._parts.clock_ms())
+        try:
+            return await trio.to_thread.run_sync(read)
+        except LuxRelayError as error:
+            raise MessagingError(error.what, where=error.where) from error
+
+
+class _Notes:
+    """What was stored and not yet read for one subscriber; on the loop."""
+
+    def __init__(self, messaging: NodeMessaging) -> None:
+        self._messaging = messaging
+        self._waiting: list[ContentId] = []
+        self._changed = trio.Event()
+
+    def note(self, note: Note) -> None:
+        """Learn of a stored message."""
+        if len(self._waiting) >= WAITING_MAX:
+            self._messaging.dropped += 1  # the channel above has it repaired
+            return
+        self._waiting.append(note.content_id)
+        self._changed.set()
+
+    def look_everywhere(self) -> None:
+        """Learn that notes were dropped."""
+        self._messaging.dropped += 1
+
+    async def next(self) -> list[ContentId]:
+        """Return the oldest notes, once there are any."""
+        while not self._waiting:
+            self._changed = trio.Event()
+            await self._changed.wait()
+        found, self._waiting = self._waiting[:READ_MAX], self._waiting[READ_MAX:]
+        return found
+
+
+def _envelope(message: StoredMessage) -> Envelope:
+    assert message.blob is not None
+    return Envelope(payload=message.blob, hint=message.header.blob_commitment)

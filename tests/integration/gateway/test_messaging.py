@@ -1,0 +1,169 @@
+"""Channels over a node: through its gateway, and in its own process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+import pytest
+import trio
+
+from luxrelay.bus import SigningKey, sha3_commitment
+from luxrelay.channel import (
+    MessageReceived,
+    Messaging,
+    SegmentationConfig,
+    create_reliable_channel,
+)
+from luxrelay.channel.runtime.remote import RemoteMessaging
+from luxrelay.client import NO_RETRY, AsyncRelayClient
+from luxrelay.errors import MessagingError
+from luxrelay.node.messaging import WAITING_MAX, MessagingParts, NodeMessaging, _Notes
+from luxrelay.node.stages.deliver import Note
+
+from .conftest import PARENT, TOPIC, Stand, now_ms
+
+pytestmark = pytest.mark.slow
+
+
+def local(stand: Stand) -> NodeMessaging:
+    """Return messaging inside the stand's process."""
+    return NodeMessaging(
+        MessagingParts(
+            store=stand.store,
+            feed=stand.feed,
+            publish=stand.doors.publish,
+            key=SigningKey.generate(),
+            policy_hash=lambda parent: b"",  # noqa: ARG005  the open one
+            payload_bytes_max=48 * 1024,
+            clock_ms=now_ms,
+        )
+    )
+
+
+async def keeps_its_promise(one: Messaging, other: Messaging) -> None:
+    """Hold an adapter to what `Messaging` says."""
+    began_ms = now_ms()
+    assert isinstance(one, Messaging)
+    async with one.subscribe(TOPIC) as first, one.subscribe(TOPIC) as second:
+        receipt = await other.send(TOPIC, b"hello")
+        await one.send(TOPIC, b"mine")
+        for subscription in (first, second):
+            got = [await anext(subscription), await anext(subscription)]
+            assert [each.payload for each in got] == [b"hello", b"mine"]
+            assert got[0].hint == receipt.hint
+    assert receipt.stored
+    assert await one.fetch(TOPIC, receipt.hint) == b"hello"
+    assert await one.fetch(TOPIC, bytes(32)) is None
+    for number in range(20):
+        await other.send(TOPIC, b"%d" % number)
+    async with one.subscribe(TOPIC, since_ms=began_ms) as past:
+        await other.send(TOPIC, b"last")
+        found = [await anext(past) for _ in range(22)]
+    assert {b"hello", b"mine", b"0", b"19"} <= {each.payload for each in found}
+    assert sha3_commitment(b"hello") == receipt.hint
+    largest = bytes(one.payload_bytes_max)
+    assert (await one.send(TOPIC, largest)).stored
+    for wrong in (b"", largest + b"x"):
+        with pytest.raises(MessagingError) as caught:
+            await one.send(TOPIC, wrong)
+        assert caught.value.code == "channel.refused"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_remote_messaging_keeps_its_promise(stand: Stand, backend: str) -> None:
+    """Through a gateway, on both loops."""
+    token = stand.token("read", "publish")
+
+    async def use() -> None:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            one, other = (RemoteMessaging(client, SigningKey.generate()) for _ in range(2))
+            await keeps_its_promise(one, other)
+
+    anyio.run(use, backend=backend)
+
+
+def test_node_messaging_keeps_its_promise(stand: Stand) -> None:
+    """Inside the node's process."""
+    trio.from_thread.run(keeps_its_promise, local(stand), local(stand), trio_token=stand._token)
+
+
+def test_remote_messaging_says_whether_trying_again_helps(stand: Stand) -> None:
+    """A missing scope never helps itself; an unknown namespace is refused; a node may come back."""
+    reader = stand.token("read")
+
+    async def code(address: str, token: str, topic: str) -> str:
+        async with AsyncRelayClient(address, token=token) as client:
+            messaging = RemoteMessaging(client, SigningKey.generate(), retry=NO_RETRY)
+            with pytest.raises(MessagingError) as caught:
+                await messaging.send(topic, b"x")
+            return caught.value.code
+
+    assert anyio.run(code, stand.address, reader, TOPIC) == "channel.refused"
+    both = stand.token("read", "publish")
+    assert anyio.run(code, stand.address, both, "/nowhere") == "channel.messaging"
+    assert anyio.run(code, "127.0.0.1:1", both, TOPIC) == "channel.messaging"
+
+
+def test_notes_of_a_node_subscriber_are_bounded(stand: Stand) -> None:
+    """A subscriber that does not read has notes dropped, and counted, not kept."""
+
+    async def overflow() -> int:
+        messaging = local(stand)
+        notes = _Notes(messaging)
+        note = Note(namespace_id=PARENT, parent=PARENT, seq=1, content_id=bytes(32))  # type: ignore[arg-type]
+        for _ in range(WAITING_MAX + 3):
+            notes.note(note)
+        assert len(await notes.next()) <= WAITING_MAX
+        return messaging.dropped
+
+    assert trio.from_thread.run(overflow, trio_token=stand._token) == 3
+
+
+@dataclass(slots=True)
+class Party:
+    """One participant of the conversation."""
+
+    name: str
+    says: bytes
+    hears: bytes
+    ready: threading.Event = field(default_factory=threading.Event)
+    heard: threading.Event = field(default_factory=threading.Event)
+
+
+async def converse(messaging: Messaging, own: Party, other: Party) -> None:
+    """Send a payload on a reliable channel and wait until both have the other's."""
+    segments = SegmentationConfig(segment_size_bytes=16 * 1024)
+    with anyio.fail_after(60):
+        async with create_reliable_channel(
+            messaging, "room", TOPIC, own.name, segmentation_config=segments
+        ) as channel:
+            own.ready.set()
+            await anyio.to_thread.run_sync(other.ready.wait, 60)
+            await channel.send(own.says)
+            async for event in channel.events():
+                if isinstance(event, MessageReceived) and event.message == own.hears:
+                    own.heard.set()
+                    break
+            await anyio.to_thread.run_sync(other.heard.wait, 60)
+
+
+def test_a_reliable_channel_from_a_gateway_into_a_node(stand: Stand) -> None:
+    """A large payload goes one way and an answer the other, over both adapters."""
+    token = stand.token("read", "publish")
+    large, answer = bytes(range(256)) * 1200, b"got it"
+    alice, bob = Party("alice", large, answer), Party("bob", answer, large)
+
+    async def remote() -> None:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            await converse(RemoteMessaging(client, SigningKey.generate()), alice, bob)
+
+    beside = threading.Thread(target=anyio.run, args=(remote,))
+    beside.start()
+    trio.from_thread.run(converse, local(stand), bob, alice, trio_token=stand._token)
+    beside.join(60)
+
+    assert alice.heard.is_set()
+    assert bob.heard.is_set()
