@@ -204,7 +204,7 @@ def busy_pair(node: Any, new_node: Callable[[str], Any]) -> Iterator[Any]:
 def test_nothing_serious_for_the_accessibility_checker(
     node: Any, new_node: Callable[[str], Any], browser: Browser, axe: str, *, dark: bool
 ) -> None:
-    """With peers and traffic axe-core finds nothing serious, wide and narrow; makes the pictures."""
+    """With peers and traffic axe-core finds nothing serious, wide and narrow; makes pictures."""
     scheme = "dark" if dark else "light"
     for runtime in busy_pair(node, new_node):
         browser.open(f"http://{runtime.gateway}/", dark=dark)
