@@ -394,6 +394,26 @@ _ENTRIES: Final = (
         "vectors/README.md describes it: one JSON object a line in, one a line out.",
     ),
     ErrorEntry(
+        "sim.scenario",
+        "The scenario of a simulation is not well-formed.",
+        "Compare the file with docs/reference/scenario.md.",
+    ),
+    ErrorEntry(
+        "sim.recording",
+        "The file is no recording of a core, or it was made by another version.",
+        "Record anew with `luxrelay sim run --record`.",
+    ),
+    ErrorEntry(
+        "sim.run",
+        "A simulation needs more than it may take.",
+        "Simulate fewer nodes, fewer messages or less time.",
+    ),
+    ErrorEntry(
+        "sim.plots",
+        "Plots cannot be drawn here.",
+        "Install the extra: pip install 'luxrelay[archive]'.",
+    ),
+    ErrorEntry(
         "cli.usage",
         "The command was called with values that do not fit.",
         "See --help of the command.",
@@ -705,6 +725,24 @@ class VectorError(ResourceError):
     """A program under test that cannot be run or does not speak the line protocol."""
 
     default_code = "testing.foreign"
+
+
+class ScenarioError(LocalError):
+    """The scenario of a simulation is not well-formed."""
+
+    default_code = "sim.scenario"
+
+
+class RecordingError(RemoteError):
+    """A recording of a core cannot be read."""
+
+    default_code = "sim.recording"
+
+
+class SimulationError(ResourceError):
+    """A simulation is beyond its bounds, or its results cannot be written or drawn."""
+
+    default_code = "sim.run"
 
 
 class UsageError(LocalError):

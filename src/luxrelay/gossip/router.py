@@ -362,6 +362,10 @@ class GossipRouter:
             actions += [Send(peer=state.peer, data=frame) for frame in state.outbox.take_frames()]
         return actions
 
+    def mesh_peers(self, topic: str) -> tuple[PeerId, ...]:
+        """Return the mesh peers of a canonical topic; empty when we do not follow it."""
+        return tuple(self._mesh.topics.get(topic, ()))
+
     def stats(self) -> GossipStats:
         """Return a copy of all counters and sizes; cost grows with peers and topics."""
         memory = self._memory
