@@ -411,7 +411,7 @@ _ENTRIES: Final = (
     ErrorEntry(
         "sim.plots",
         "Plots cannot be drawn here.",
-        "Install the extra: pip install 'luxrelay[archive]'.",
+        "Install the extra: pip install 'luxrelay[plots]'.",
     ),
     ErrorEntry(
         "cli.usage",

@@ -22,6 +22,7 @@ from luxrelay.cli import (
     policy,
     publish,
     query,
+    sim,
     store,
     vectors,
 )
@@ -38,6 +39,7 @@ _COMMANDS = (
     query,
     store,
     archive,
+    sim,
     vectors,
     doctor,
     completion,

@@ -46,7 +46,9 @@ class LinkPlan:
     )
     loss: float = setting(0.0, "Share of frames that are lost for good", high=1)
     reorder: float = setting(0.0, "Share of frames that may be overtaken", high=1)
-    reorder_ms: float = setting(100.0, "Longest time such a frame is held back", unit="milliseconds")
+    reorder_ms: float = setting(
+        100.0, "Longest time such a frame is held back", unit="milliseconds"
+    )
     corrupt: float = setting(0.0, "Share of frames in which one byte is changed", high=1)
 
 
@@ -116,8 +118,7 @@ class Weather:
         if not self._plain and plan.reorder and draw() < plan.reorder:
             self.held_back += 1
             return max(arrive, link.last_at) + draw() * plan.reorder_ms / 1000
-        if arrive < link.last_at:
-            arrive = link.last_at
+        arrive = max(arrive, link.last_at)
         link.last_at = arrive
         return arrive
 

@@ -20,7 +20,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus import MessageId, VerdictKind
-from luxrelay.gossip import PROTOCOLS, Action, Deliver, Disconnect, GossipParams, Send, Validate
+from luxrelay.gossip import (
+    PROTOCOLS,
+    Action,
+    Deliver,
+    Dial,
+    Disconnect,
+    GossipParams,
+    PeerId,
+    Send,
+    Validate,
+)
 from luxrelay.sim.checks import Violation
 from luxrelay.sim.clock import EventQueue
 from luxrelay.sim.links import FRAME_OVERHEAD, Link, Weather
@@ -34,8 +44,6 @@ if TYPE_CHECKING:
 
 PING_TIMEOUT_S: Final = 45.0
 """Three pings of 15 s go unanswered before a silent peer is given up (G32)."""
-BAN_S: Final = 600.0
-"""How long a peer is refused that the router had disconnected (G16), seconds."""
 VIOLATIONS_MAX: Final = 100
 """Violations that are kept; the count is always complete."""
 
@@ -54,11 +62,16 @@ class Network:
     def __init__(self, scenario: Scenario, params: GossipParams) -> None:
         self.scenario = scenario
         self.params = params
+        self.scores = scenario.scores()
         self.rng = random.Random(f"{scenario.seed}/network")
         self.clock = EventQueue(tick_s=scenario.network.tick_ms / 1000)
         self.weather = Weather(scenario.links, random.Random(f"{scenario.seed}/weather"))
         self.judge = Judge()
         self.nodes: list[SimNode] = []
+        self.by_peer: dict[PeerId, SimNode] = {}
+        """Who has which identity now."""
+        self.recorders: dict[int, Callable[[str], None]] = {}
+        """By node, what takes the lines of a recording of its router."""
         self.ended: list[Life] = []
         """Lives that are over."""
         self.numbers: dict[MessageId, int] = {}
@@ -83,6 +96,8 @@ class Network:
         """Disconnections that routers asked for."""
         self.forged = 0
         """Forged messages that flooders made; each goes to all peers of one."""
+        self.suggested = 0
+        """Dials that a suggestion of another peer caused."""
         self.refusals = 0
         """Connections that were refused."""
         self.sides_met: list[int] | None = None
@@ -97,6 +112,7 @@ class Network:
             Validate: self._do_validate,
             Deliver: self._do_deliver,
             Disconnect: self._do_disconnect,
+            Dial: self._do_dial,
         }
 
     # Time.
@@ -208,9 +224,16 @@ class Network:
         self.router_disconnects += 1
         found = node.links.get(action.peer)
         if found is not None:
-            if action.reason != "too many peers":
-                node.refused[action.peer] = self.clock.now + BAN_S
+            # Who was turned away for want of room may come back, and is not asked at once again.
+            pause = max(action.refuse_s, self.scenario.network.redial_s)
+            node.refused[action.peer] = self.clock.now + pause
             self.disconnect(found[0])
+
+    def _do_dial(self, node: SimNode, action: Dial) -> None:
+        other = self.by_peer.get(action.peer)
+        if other is not None and self._may_dial(node, other, self.clock.now):
+            self.suggested += 1
+            self.dial(node, other)
 
     def keep(self, node: SimNode, data: bytes) -> Outcome:
         """Store a message at a node."""
@@ -231,7 +254,12 @@ class Network:
     def start(self, node: SimNode, *, fresh: bool = False) -> None:
         """Start a node: it follows the topic and begins to dial."""
         now = self.clock.now
-        router = node.begin(self.params, self.scenario.seed, now, fresh=fresh)
+        # A recording is of a node's first life.
+        record = self.recorders.pop(node.index, None)
+        router = node.begin(
+            self.params, self.scores, self.scenario.seed, now, fresh=fresh, record=record
+        )
+        self.by_peer[node.peer] = node
         router.subscribe(TOPIC, now)
         self.touch(node)
         self._upkeep(node, node.life)
@@ -248,6 +276,7 @@ class Network:
         life.died_at, life.stats = self.clock.now, node.router.stats()
         self.ended.append(life)
         node.router = None
+        del self.by_peer[node.peer]
         for link, _ in node.links.values():
             after = PING_TIMEOUT_S if silent else link.latency_s
             self._end(link, after)
@@ -261,9 +290,7 @@ class Network:
         """Let a node dial another; the answer takes three latencies."""
         node.dialling[other.index] = None
         latency = self.weather.base_latency_s()
-        self.call_at(
-            self.clock.now + 3 * latency, self._dialled, node, node.life, other, latency
-        )
+        self.call_at(self.clock.now + 3 * latency, self._dialled, node, node.life, other, latency)
 
     def _dialled(self, node: SimNode, life: Life, other: SimNode, latency: float) -> None:
         if node.life is not life or not node.alive:
@@ -285,6 +312,8 @@ class Network:
         for own, peer, dialed in ((node, other, True), (other, node, False)):
             assert own.router is not None
             own.router.peer_connected(peer.peer, PROTOCOLS[0], dialed, now)
+            # Stands for the signed peer record that its hello brings.
+            own.router.peer_record(peer.peer, peer.peer)
             self.touch(own)
 
     def disconnect(self, link: Link) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from luxrelay.gossip import GossipParams, GossipRouter, GossipStats, PeerId, peer_id_of
+from luxrelay.gossip import GossipParams, GossipRouter, GossipStats, PeerId, ScoreParams, peer_id_of
+from luxrelay.sim.record import RecordedRouter
 from luxrelay.sim.recovery import LaneStore
 
 if TYPE_CHECKING:
@@ -114,8 +116,27 @@ class SimNode:
         """True for an attacker."""
         return self.role is Role.HOSTILE
 
-    def begin(self, params: GossipParams, seed: int, now: float, *, fresh: bool) -> GossipRouter:
-        """Start it with a new router; ``fresh`` also takes its identity and its store."""
+    def begin(
+        self,
+        params: GossipParams,
+        scores: ScoreParams,
+        seed: int,
+        now: float,
+        *,
+        fresh: bool = False,
+        record: Callable[[str], None] | None = None,
+    ) -> GossipRouter:
+        """Start it with a new router.
+
+        Args:
+            params: Of the router.
+            scores: Of the router.
+            seed: Of the run.
+            now: Virtual seconds.
+            fresh: It has a new identity and an empty store.
+            record: Takes the lines of a recording of the router.
+
+        """
         self.lives += 1
         if fresh and self.lives > 1:
             self.peer = peer_of(seed, self.index, self.lives)
@@ -127,11 +148,14 @@ class SimNode:
         self.uplink_free_at = self.cpu_free_at = now
         self.wake_due = None
         self.syncing = False
-        self.router = GossipRouter(
-            params,
-            rng=random.Random(f"{seed}/{self.index}/{self.lives}"),
-            own_id=self.peer,
-        )
+        own_seed = f"{seed}/{self.index}/{self.lives}"
+        if record is None:
+            rng = random.Random(own_seed)
+            self.router = GossipRouter(params, rng=rng, own_id=self.peer, scores=scores)
+        else:
+            self.router = RecordedRouter(
+                params, seed=own_seed, own_id=self.peer, scores=scores, write=record
+            )
         return self.router
 
     def outbound(self) -> int:

@@ -204,9 +204,7 @@ class Recovery:
             self._machine.heads_received(request, heads, self._network.clock.now)
             self._act()
 
-    def _stored(
-        self, request: int, messages: list[tuple[int, bytes]], status: SyncStatus
-    ) -> None:
+    def _stored(self, request: int, messages: list[tuple[int, bytes]], status: SyncStatus) -> None:
         if not self._current():
             return
         outcomes, contiguous = [], 0

@@ -126,9 +126,7 @@ class Report:
 def make_report(run: Run, measures: Measures, *, wall_s: float) -> Report:
     """Return the report of a run that has ended."""
     scenario = run.scenario
-    failed = tuple(
-        each for each in scenario.expect if not each.holds(measures.get(each.measure))
-    )
+    failed = tuple(each for each in scenario.expect if not each.holds(measures.get(each.measure)))
     return Report(
         name=scenario.name,
         sentence=scenario.sentence,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from luxrelay.errors import ScenarioError
@@ -21,14 +21,22 @@ Progress = Callable[[float, float], None]
 _STEP_S = 1.0
 
 
-def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Report:
+def simulate(
+    scenario: Scenario,
+    *,
+    progress: Progress | None = None,
+    recorders: Mapping[int, Callable[[str], None]] | None = None,
+) -> Report:
     """Return the report of a run; the same scenario gives the same one, bit for bit.
 
     Args:
         scenario: What to run.
         progress: Called about once a virtual second.
+        recorders: By index of a node, what takes the lines of a recording of its router
+            (`luxrelay.sim.record`).
 
     Raises:
+        ScenarioError: a node that is to be recorded is none of the network.
         SimulationError: the run needs more than it may take.
 
     """
@@ -36,8 +44,13 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Report:
     calm = None
     if scenario.measure.calm:
         without = replace(scenario, faults=(), expect=())
-        calm = _executed(without, progress)
-    run = _executed(scenario, progress)
+        calm = _executed(Run(without), progress)
+    run = Run(scenario)
+    for index, write in (recorders or {}).items():
+        if not 0 <= index < len(run.network.nodes):
+            raise ScenarioError(f"there is no node {index}", where="recorders")
+        run.network.recorders[index] = write
+    _executed(run, progress)
     measures = measure(run)
     if calm is not None:
         before = measure(calm)
@@ -47,8 +60,7 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Report:
     return make_report(run, measures, wall_s=time.perf_counter() - began)
 
 
-def _executed(scenario: Scenario, progress: Progress | None) -> Run:
-    run = Run(scenario)
+def _executed(run: Run, progress: Progress | None) -> Run:
     run.execute(progress)
     return run
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from luxrelay.errors import GossipArgumentError, ScenarioError
-from luxrelay.gossip import GossipParams
+from luxrelay.gossip import GossipParams, ScoreParams
 from luxrelay.sim.faults import Fault, read_fault
 from luxrelay.sim.links import LinkPlan
 from luxrelay.sim.recovery import SyncPlan
@@ -25,6 +25,8 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 NODES_MAX: Final = 20_000
 """Most nodes of a run; 10,000 take a few gigabytes."""
 NODES_MIN: Final = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,7 @@ class MeasurePlan:
     settle_s: float = setting(
         6.0, "A node that ends sooner after a message is published need not get it", unit="seconds"
     )
-    sample_s: float = setting(
-        0.35, "Time between two looks at the mesh", unit="seconds", low=0.01
-    )
+    sample_s: float = setting(0.35, "Time between two looks at the mesh", unit="seconds", low=0.01)
     check_s: float = setting(5.0, "Time between two checks of all bounds", unit="seconds", low=0.1)
     calm: bool = setting(
         False, "Run it without its faults as well, and measure the ratio of the two (p99_ratio)"
@@ -92,14 +92,16 @@ class Scenario:
     """What it shows."""
     seed: int = 1
     """Where all chance of a run comes from."""
-    network: NetworkPlan = NetworkPlan()
-    links: LinkPlan = LinkPlan()
-    traffic: TrafficPlan = TrafficPlan()
-    validation: ValidationPlan = ValidationPlan()
-    sync: SyncPlan = SyncPlan()
-    measure: MeasurePlan = MeasurePlan()
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    links: LinkPlan = field(default_factory=LinkPlan)
+    traffic: TrafficPlan = field(default_factory=TrafficPlan)
+    validation: ValidationPlan = field(default_factory=ValidationPlan)
+    sync: SyncPlan = field(default_factory=SyncPlan)
+    measure: MeasurePlan = field(default_factory=MeasurePlan)
     gossip: Mapping[str, float] = field(default_factory=dict)
     """Fields of `GossipParams` that differ from their default."""
+    score: Mapping[str, float] = field(default_factory=dict)
+    """Fields of `ScoreParams` that differ from their default."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong."""
     expect: tuple[Expectation, ...] = ()
@@ -113,6 +115,7 @@ class Scenario:
         if hostile >= 1:
             raise ScenarioError("no honest node is left", where="fault")
         self.params()
+        self.scores()
 
     def params(self) -> GossipParams:
         """Return the parameters of every router.
@@ -121,15 +124,16 @@ class Scenario:
             ScenarioError: a name is unknown or the values do not fit together.
 
         """
-        known = {each.name for each in fields(GossipParams)}
-        for name in self.gossip:
-            if name not in known:
-                raise ScenarioError(f"unknown key {name!r}", where="gossip")
-        try:
-            values: dict[str, Any] = dict(self.gossip)
-            return GossipParams(**values)
-        except (GossipArgumentError, TypeError) as error:
-            raise ScenarioError(str(error), where="gossip") from error
+        return _overridden(GossipParams, self.gossip, "gossip")
+
+    def scores(self) -> ScoreParams:
+        """Return what behaviour is worth in every router.
+
+        Raises:
+            ScenarioError: a name is unknown or the values do not fit together.
+
+        """
+        return _overridden(ScoreParams, self.score, "score")
 
     def resized(self, nodes: int) -> Scenario:
         """Return the same with another number of nodes.
@@ -141,6 +145,18 @@ class Scenario:
         return replace(self, network=replace(self.network, nodes=nodes))
 
 
+def _overridden(kind: type[T], table: Mapping[str, float], where: str) -> T:
+    """Return the parameters of a kind with what a table changes."""
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    for name in table:
+        if name not in known:
+            raise ScenarioError(f"unknown key {name!r}", where=where)
+    try:
+        return kind(**table)
+    except (GossipArgumentError, TypeError) as error:
+        raise ScenarioError(str(error), where=where) from error
+
+
 SECTIONS: Final[dict[str, type]] = {
     "network": NetworkPlan,
     "links": LinkPlan,
@@ -149,7 +165,7 @@ SECTIONS: Final[dict[str, type]] = {
     "sync": SyncPlan,
     "measure": MeasurePlan,
 }
-"""The sections of a file besides [gossip], [[fault]] and [[expect]]."""
+"""The sections of a file besides [gossip], [score], [[fault]] and [[expect]]."""
 
 
 def shipped() -> list[str]:
@@ -204,7 +220,7 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
         raise ScenarioError(f"not TOML: {error}", where=source) from error
     except RecursionError as error:
         raise ScenarioError("nested too deeply", where=source) from error
-    known = {"name", "sentence", "seed", "gossip", "fault", "expect", *SECTIONS}
+    known = {"name", "sentence", "seed", "gossip", "score", "fault", "expect", *SECTIONS}
     unknown = [name for name in document if name not in known]
     if unknown:
         raise ScenarioError(f"unknown key {unknown[0]!r}", where=source)
@@ -213,7 +229,8 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
             name=_text(document, "name", Path(source).stem),
             sentence=_text(document, "sentence", ""),
             seed=_seed(document),
-            gossip=_numbers(document.get("gossip", {})),
+            gossip=_numbers(document, "gossip"),
+            score=_numbers(document, "score"),
             faults=tuple(
                 read_fault(table, f"fault {number}")
                 for number, table in enumerate(_list(document, "fault"), 1)
@@ -228,7 +245,9 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
             },
         )
     except ScenarioError as error:
-        raise ScenarioError(error.what, where=f"{source}: {error.where}", hint=error.hint) from error
+        raise ScenarioError(
+            error.what, where=f"{source}: {error.where}", hint=error.hint
+        ) from error
 
 
 def _text(document: Mapping[str, object], name: str, default: str) -> str:
@@ -252,10 +271,11 @@ def _list(document: Mapping[str, object], name: str) -> list[object]:
     return value
 
 
-def _numbers(table: object) -> dict[str, float]:
+def _numbers(document: Mapping[str, object], name: str) -> dict[str, float]:
+    table = document.get(name, {})
     if not isinstance(table, Mapping):
-        raise ScenarioError("expected a table", where="gossip")
-    for name, value in table.items():
+        raise ScenarioError("expected a table", where=name)
+    for key, value in table.items():
         if not isinstance(value, (int, float)):
-            raise ScenarioError("expected a number, true or false", where=f"gossip.{name}")
+            raise ScenarioError("expected a number, true or false", where=f"{name}.{key}")
     return dict(table)

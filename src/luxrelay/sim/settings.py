@@ -1,4 +1,4 @@
-"""Settings as dataclass fields that know their sentence, unit and bounds, and tables read into them.
+"""Settings: dataclass fields that know their sentence, unit and bounds, read from tables.
 
 A scenario's sections and faults are frozen dataclasses; reading, messages and the reference page
 are made from their fields.
