@@ -6,7 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -28,6 +28,9 @@ from luxrelay.node.rates import LAYERS
 from luxrelay.node.settings import KEYS, PROFILES
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.sim.faults import KINDS
+from luxrelay.sim.measures import MEANINGS
+from luxrelay.sim.scenario import SECTIONS, Expectation
 from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.sync.rpc.stats import SyncCounters
 
@@ -258,6 +261,35 @@ def tables_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def scenario_page() -> str:
+    """Return scenario.md: every setting of a simulation, and every measure."""
+    lines = [
+        "# The scenario of a simulation\n",
+        "A TOML file; `luxrelay sim run FILE` says what is wrong and where. At the top stand `name`,",
+        "`sentence` and `seed`. `[gossip]`, `[score]` and `[diversity]` take the fields of",
+        "`GossipParams`, `ScoreParams` and `DiversityParams`.",
+    ]
+    for name, kind in SECTIONS.items():
+        lines += [f"\n## [{name}]\n", *_settings(kind)]
+    lines.append("\nEach `[[fault]]` has a `kind` and its settings.")
+    for name, fault in KINDS.items():
+        lines += [f'\n## [[fault]] kind = "{name}"\n', f"{fault.__doc__}\n", *_settings(fault)]
+    lines += ["\n## [[expect]]\n", *_settings(Expectation)]
+    lines += ["\n## Measures\n", "| measure | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(kind: type) -> list[str]:
+    rows = ["| key | default | unit | meaning |", "|---|---|---|---|"]
+    for each in fields(kind):
+        about = each.metadata
+        rows.append(
+            f"| `{each.name}` | `{_toml(each.default)}` | {about['unit']} | {about['sentence']} |"
+        )
+    return rows if len(rows) > 2 else []
+
+
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -273,6 +305,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "command.md": command_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "scenario.md": scenario_page,
     "luxrelay.1": manual_page,
 }
 

@@ -311,11 +311,14 @@ class Mesh:
     def _enrich(self, topic: str, mesh: MeshPeers, now: float) -> None:
         """Graft a few better peers when half of the mesh is hardly better than strangers (G14).
 
+        Judged without the credit for time in the mesh: with it, mute peers that surround us look
+        good before the first look, and honest ones outside never look better.
+
         Source: gossipsub v1.1, opportunistic grafting.
         """
         if len(mesh) < 2:
             return
-        middle = median(state.score for state in mesh.values())
+        middle = median(self._scores.merit(state.ledger, now) for state in mesh.values())
         if middle < self._scores.params.opportunistic_graft_threshold:
             before = len(mesh)
             self._graft_some(topic, mesh, self._params.opportunistic_graft_peers, now, above=middle)
@@ -368,7 +371,7 @@ class Mesh:
             count: How many are wanted; none when below 1.
             now: Monotonic seconds.
             outbound: Only peers that we dialed.
-            above: Only peers with a score above this.
+            above: Only peers whose merit is above this.
 
         """
         if count <= 0:
@@ -378,7 +381,7 @@ class Mesh:
             for peer, state in self._peers.subscribers(topic).items()
             if peer not in mesh
             and (state.outbound or not outbound)
-            and (above is None or state.score > above)
+            and (above is None or self._scores.merit(state.ledger, now) > above)
             and self._welcome(topic, state)
         ]
         for state in self._sample(candidates, count):

@@ -39,14 +39,26 @@ class Outbox:
         "_iwant",
         "_messages",
         "_params",
+        "_peer",
         "_prunes",
         "_stats",
         "_subscriptions",
+        "_waiting",
     )
 
-    def __init__(self, params: GossipParams, stats: GossipStats) -> None:
+    def __init__(
+        self,
+        params: GossipParams,
+        stats: GossipStats,
+        *,
+        peer: PeerId,
+        waiting: dict[PeerId, None],
+    ) -> None:
         self._params = params
         self._stats = stats
+        self._peer = peer
+        # Shared with the other outboxes: who has something waiting, so that nobody looks at all.
+        self._waiting = waiting
         self._subscriptions: dict[str, bool] = {}
         self._grafts: dict[str, None] = {}
         self._prunes: dict[str, tuple[int, Sequence[tuple[PeerId, bytes]]]] = {}
@@ -64,11 +76,13 @@ class Outbox:
     def subscription(self, topic: str, *, subscribe: bool) -> None:
         """Tell the peer that we subscribe to a topic or no longer do."""
         self._subscriptions[topic] = subscribe
+        self._waiting[self._peer] = None
 
     def graft(self, topic: str) -> None:
         """Tell the peer that it is in our mesh of a topic."""
         self._prunes.pop(topic, None)
         self._grafts[topic] = None
+        self._waiting[self._peer] = None
 
     def prune(
         self, topic: str, backoff_s: float, suggested: Sequence[tuple[PeerId, bytes]] = ()
@@ -84,6 +98,7 @@ class Outbox:
         self._grafts.pop(topic, None)
         # Whole seconds, rounded up: a peer that asks early is refused and blamed.
         self._prunes[topic] = (int(-(-backoff_s // 1)), suggested)
+        self._waiting[self._peer] = None
 
     def message(self, fragment: bytes) -> bool:
         """Queue an encoded message; False, and counted, when there is no room."""
@@ -94,6 +109,7 @@ class Outbox:
                 self._stats.dropped_messages += 1
                 return False
         self._messages.append(fragment)
+        self._waiting[self._peer] = None
         self._bytes += size
         return True
 
@@ -101,6 +117,7 @@ class Outbox:
         """Decline a message, when there is room."""
         if self._bytes + MESSAGE_ID_WIRE_BYTES <= self._params.queue_bytes_max:
             self._idontwant.append(message_id)
+            self._waiting[self._peer] = None
             self._bytes += MESSAGE_ID_WIRE_BYTES
         else:
             self._stats.dropped_gossip += 1
@@ -113,6 +130,7 @@ class Outbox:
         """Ask for ``ids``; the caller has looked at `ids_room`."""
         for body in encode_iwant(ids, self._params.rpc_max):
             self._iwant.append(body)
+            self._waiting[self._peer] = None
             self._bytes += len(body)
 
     def ihave(self, topic: str, ids: Sequence[MessageId]) -> None:
@@ -123,6 +141,7 @@ class Outbox:
             self._stats.dropped_gossip += len(ids)
             return
         self._ihave.append((len(ids), bodies))
+        self._waiting[self._peer] = None
         self._bytes += size
 
     def take_frames(self) -> list[bytes]:

@@ -118,13 +118,14 @@ class PeerTable:
     does the same thing in every process.
     """
 
-    __slots__ = ("_params", "_peers", "_stats", "_subscribers")
+    __slots__ = ("_params", "_peers", "_stats", "_subscribers", "_waiting")
 
     def __init__(self, params: GossipParams, stats: GossipStats) -> None:
         self._params = params
         self._stats = stats
         self._peers: dict[PeerId, PeerState] = {}
         self._subscribers: dict[str, dict[PeerId, PeerState]] = {}
+        self._waiting: dict[PeerId, None] = {}
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -136,13 +137,19 @@ class PeerTable:
         """Return the state of a connected peer."""
         return self._peers.get(peer)
 
+    def take_waiting(self) -> list[PeerState]:
+        """Return the peers in whose outbox something waits, the one that waits longest first."""
+        states = [self._peers[peer] for peer in self._waiting]
+        self._waiting.clear()
+        return states
+
     def full(self) -> bool:
         """Return True when no further peer may connect."""
         return len(self._peers) >= self._params.peers_max
 
     def add(self, peer: PeerId, protocol: str, *, outbound: bool, ledger: PeerLedger) -> PeerState:
         """Remember a connected peer and return its fresh state."""
-        outbox = Outbox(self._params, self._stats)
+        outbox = Outbox(self._params, self._stats, peer=peer, waiting=self._waiting)
         state = PeerState(peer, protocol, outbound=outbound, outbox=outbox, ledger=ledger)
         self._peers[peer] = state
         return state
@@ -150,6 +157,7 @@ class PeerTable:
     def remove(self, peer: PeerId) -> PeerState | None:
         """Forget a peer and its subscriptions; return what was known."""
         state = self._peers.pop(peer, None)
+        self._waiting.pop(peer, None)
         if state is not None:
             for topic in list(state.topics):
                 self._leave(state, topic)

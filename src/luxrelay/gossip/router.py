@@ -358,7 +358,7 @@ class GossipRouter:
         stand last, so that the driver starts validations first.
         """
         actions, self._actions[:] = self._actions[:], []
-        for state in self._peers:
+        for state in self._peers.take_waiting():
             actions += [Send(peer=state.peer, data=frame) for frame in state.outbox.take_frames()]
         return actions
 

@@ -288,6 +288,17 @@ class Scores:
             - self._behaviour(ledger)
         )
 
+    def merit(self, ledger: PeerLedger, now: float) -> float:
+        """Return the score without the credit for time in our meshes (P1).
+
+        A peer has that credit for doing nothing, so it says nothing of whether a mesh is good.
+        """
+        standing = sum(
+            counters.params.weight * counters.time_in_mesh(now)
+            for counters in ledger.topics.values()
+        )
+        return self.score(ledger, now) - standing
+
     def explain(self, ledger: PeerLedger, now: float) -> ScoreTerms:
         """Return the score with each term that it is made of."""
         topics = {

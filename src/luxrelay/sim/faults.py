@@ -43,7 +43,8 @@ class Fault(ABC):
         return 0
 
     def enlist(self, network: Network, hostile: list[SimNode], victims: list[SimNode]) -> None:
-        """Tell hostile nodes what to do, before the network starts."""
+        """Tell hostile nodes what to do, before the network starts; nothing by default."""
+        del network, hostile, victims
 
     @abstractmethod
     def schedule(self, run: Run) -> None:
@@ -132,8 +133,12 @@ class Partition(Fault):
                     network.sever(link)
 
     def _meet(self, run: Run) -> None:
-        run.network.sides_met = [node.side for node in run.network.nodes]
-        for node in run.network.nodes:
+        network = run.network
+        network.sides_met = [node.side for node in network.nodes]
+        links = (link for node in network.nodes for link, _ in node.links.values())
+        if any(link.open and link.source.side != link.target.side for link in links):
+            network.contact_at = network.clock.now
+        for node in network.nodes:
             node.side = 0
         run.parted = False
         run.mark("contact")

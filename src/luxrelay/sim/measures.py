@@ -58,6 +58,7 @@ MEANINGS: Final[dict[str, str]] = {
     "contact_healed_heartbeats": "heartbeats from contact until whatever is published reaches all",
     "victim_delivered_share": "share of the pairs owed to victims that gossip delivered",
     "victim_honest_mesh_min": "fewest honest mesh peers of a victim after the attack began",
+    "victim_honest_mesh_end": "fewest honest mesh peers of a victim at the end",
     "victim_hostile_links_max": "most connections of a victim to attackers",
     "synced": "messages that came by catching up",
     "catch_ups": "catch-ups that ended",
@@ -272,5 +273,6 @@ def _victims(run: Run) -> Measures:
     hostile = [s.victim_hostile_links for s in later if s.victim_hostile_links is not None]
     return {
         "victim_honest_mesh_min": min(honest, default=None),
+        "victim_honest_mesh_end": honest[-1] if honest else None,
         "victim_hostile_links_max": max(hostile, default=None),
     }

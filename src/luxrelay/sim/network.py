@@ -62,7 +62,6 @@ class Network:
     def __init__(self, scenario: Scenario, params: GossipParams) -> None:
         self.scenario = scenario
         self.params = params
-        self.scores = scenario.scores()
         self.rng = random.Random(f"{scenario.seed}/network")
         self.clock = EventQueue(tick_s=scenario.network.tick_ms / 1000)
         self.weather = Weather(scenario.links, random.Random(f"{scenario.seed}/weather"))
@@ -256,9 +255,7 @@ class Network:
         now = self.clock.now
         # A recording is of a node's first life.
         record = self.recorders.pop(node.index, None)
-        router = node.begin(
-            self.params, self.scores, self.scenario.seed, now, fresh=fresh, record=record
-        )
+        router = node.begin(self.scenario, self.params, now, fresh=fresh, record=record)
         self.by_peer[node.peer] = node
         router.subscribe(TOPIC, now)
         self.touch(node)
@@ -299,8 +296,16 @@ class Network:
         now = self.clock.now
         if not self.reachable(node, other) or other.peer in node.links or node.peer in other.links:
             return
-        if other.refused.get(node.peer, 0) > now or node.refused.get(other.peer, 0) > now:
+        assert node.router is not None
+        assert other.router is not None
+        if (
+            other.refused.get(node.peer, 0) > now
+            or node.refused.get(other.peer, 0) > now
+            or other.router.refuses(node.address, outbound=False)
+            or node.router.refuses(other.address, outbound=True)
+        ):
             self.refusals += 1
+            node.refused[other.peer] = now + self.scenario.network.redial_s
             return
         there, back = Link(node, other, latency), Link(other, node, latency)
         there.back, back.back = back, there
@@ -311,7 +316,7 @@ class Network:
             self.contact_at = now
         for own, peer, dialed in ((node, other, True), (other, node, False)):
             assert own.router is not None
-            own.router.peer_connected(peer.peer, PROTOCOLS[0], dialed, now)
+            own.router.peer_connected(peer.peer, PROTOCOLS[0], dialed, now, address=peer.address)
             # Stands for the signed peer record that its hello brings.
             own.router.peer_record(peer.peer, peer.peer)
             self.touch(own)
@@ -346,7 +351,7 @@ class Network:
 
     def _upkeep(self, node: SimNode, life: Life) -> None:
         """Dial the kept peers that are missing, then others while connections are too few."""
-        if node.life is not life or not node.alive:
+        if node.life is not life or node.router is None:
             return
         now = self.clock.now
         absent = [other for other in node.kept if self._may_dial(node, other, now)]
@@ -358,8 +363,10 @@ class Network:
                 if other not in absent and self._may_dial(node, other, now)
             ]
             absent += node.rng.sample(others, min(lacking - len(absent), len(others)))
+        router = node.router
         for other in absent:
-            self.dial(node, other)
+            if not router.refuses(other.address, outbound=True):
+                self.dial(node, other)
         pause = self.scenario.network.redial_s * (0.5 + node.rng.random())
         self.call_at(now + pause, self._upkeep, node, life)
 

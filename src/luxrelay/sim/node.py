@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from luxrelay.gossip import GossipParams, GossipRouter, GossipStats, PeerId, ScoreParams, peer_id_of
+from luxrelay.gossip import GossipParams, GossipRouter, GossipStats, PeerId, peer_id_of
 from luxrelay.sim.record import RecordedRouter
 from luxrelay.sim.recovery import LaneStore
 
 if TYPE_CHECKING:
     from luxrelay.sim.hostile import Conduct
     from luxrelay.sim.links import Link
+    from luxrelay.sim.scenario import Scenario
 
 
 class Role(Enum):
@@ -118,9 +119,8 @@ class SimNode:
 
     def begin(
         self,
+        scenario: Scenario,
         params: GossipParams,
-        scores: ScoreParams,
-        seed: int,
         now: float,
         *,
         fresh: bool = False,
@@ -129,9 +129,8 @@ class SimNode:
         """Start it with a new router.
 
         Args:
+            scenario: Of the run: its seed, its scores, its diversity.
             params: Of the router.
-            scores: Of the router.
-            seed: Of the run.
             now: Virtual seconds.
             fresh: It has a new identity and an empty store.
             record: Takes the lines of a recording of the router.
@@ -139,7 +138,7 @@ class SimNode:
         """
         self.lives += 1
         if fresh and self.lives > 1:
-            self.peer = peer_of(seed, self.index, self.lives)
+            self.peer = peer_of(scenario.seed, self.index, self.lives)
             self.store = LaneStore()
         self.life = Life(self.index, now)
         self.links = {}
@@ -148,13 +147,24 @@ class SimNode:
         self.uplink_free_at = self.cpu_free_at = now
         self.wake_due = None
         self.syncing = False
-        own_seed = f"{seed}/{self.index}/{self.lives}"
+        own_seed = f"{scenario.seed}/{self.index}/{self.lives}"
+        scores, diversity = scenario.scores(), scenario.diversities()
         if record is None:
-            rng = random.Random(own_seed)
-            self.router = GossipRouter(params, rng=rng, own_id=self.peer, scores=scores)
+            self.router = GossipRouter(
+                params,
+                rng=random.Random(own_seed),
+                own_id=self.peer,
+                scores=scores,
+                diversity=diversity,
+            )
         else:
             self.router = RecordedRouter(
-                params, seed=own_seed, own_id=self.peer, scores=scores, write=record
+                params,
+                seed=own_seed,
+                own_id=self.peer,
+                scores=scores,
+                diversity=diversity,
+                write=record,
             )
         return self.router
 

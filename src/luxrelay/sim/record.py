@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import GossipArgumentError, LuxRelayError, RecordingError
-from luxrelay.gossip import Action, GossipParams, GossipRouter, PeerId, ScoreParams
+from luxrelay.gossip import Action, DiversityParams, GossipParams, GossipRouter, PeerId, ScoreParams
 
 FORMAT: Final = 1
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -48,6 +48,7 @@ class RecordedRouter(GossipRouter):
         seed: What its `random.Random` is made from; any text.
         own_id: As of `GossipRouter`.
         scores: As of `GossipRouter`.
+        diversity: As of `GossipRouter`.
         write: Takes one line without its end.
 
     """
@@ -59,9 +60,16 @@ class RecordedRouter(GossipRouter):
         seed: str,
         own_id: PeerId,
         scores: ScoreParams,
+        diversity: DiversityParams,
         write: Callable[[str], None],
     ) -> None:
-        super().__init__(params, rng=random.Random(seed), own_id=own_id, scores=scores)
+        super().__init__(
+            params,
+            rng=random.Random(seed),
+            own_id=own_id,
+            scores=scores,
+            diversity=diversity,
+        )
         self._write = write
         self._note(
             format=FORMAT,
@@ -69,6 +77,7 @@ class RecordedRouter(GossipRouter):
             own_id=own_id.hex(),
             params=asdict(params),
             scores=_changed(scores),
+            diversity=asdict(diversity),
         )
 
     def _note(self, **values: object) -> None:
@@ -194,6 +203,7 @@ def _router(entry: Mapping[str, Any], number: int) -> GossipRouter:
             rng=random.Random(str(entry["seed"])),
             own_id=PeerId(bytes.fromhex(entry["own_id"])),
             scores=ScoreParams(**entry["scores"]),
+            diversity=DiversityParams(**entry["diversity"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordingError(
@@ -203,10 +213,11 @@ def _router(entry: Mapping[str, Any], number: int) -> GossipRouter:
 
 def _feed(router: GossipRouter, entry: Mapping[str, Any], number: int) -> None:
     name, args, named = entry["input"], entry.get("args"), entry.get("named")
-    if name not in _INPUTS or not isinstance(args, list) or not isinstance(named, dict):
+    known = isinstance(name, str) and name in _INPUTS
+    if not known or not isinstance(args, list) or not isinstance(named, dict):
         raise RecordingError("no input of a router", where=f"line {number}")
-    values = [_restored(arg) for arg in args]
     try:
+        values = [_restored(arg) for arg in args]
         if name == "validated":
             values[1] = VerdictKind(int(str(values[1])))
         getattr(router, name)(*values, **named)

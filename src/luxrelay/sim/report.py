@@ -51,7 +51,9 @@ class Report:
     events: int
     """Events dealt with."""
     wall_s: float
-    """How long it took here; the one field that differs from run to run."""
+    """How long it took here; this and the next differ from run to run."""
+    cpu_s: float
+    """Processor time it took here."""
 
     @property
     def passed(self) -> bool:
@@ -105,8 +107,9 @@ class Report:
             "events": self.events,
             "cost": {
                 "wall_s": self.wall_s,
-                "events_per_s": self.events / self.wall_s,
-                "node_seconds_per_s": self.nodes * self.virtual_s / self.wall_s,
+                "cpu_s": self.cpu_s,
+                "events_per_cpu_s": self.events / self.cpu_s,
+                "node_seconds_per_cpu_s": self.nodes * self.virtual_s / self.cpu_s,
             },
         }
 
@@ -123,7 +126,7 @@ class Report:
         return found
 
 
-def make_report(run: Run, measures: Measures, *, wall_s: float) -> Report:
+def make_report(run: Run, measures: Measures, *, wall_s: float, cpu_s: float) -> Report:
     """Return the report of a run that has ended."""
     scenario = run.scenario
     failed = tuple(each for each in scenario.expect if not each.holds(measures.get(each.measure)))
@@ -142,6 +145,7 @@ def make_report(run: Run, measures: Measures, *, wall_s: float) -> Report:
         virtual_s=run.network.clock.now,
         events=run.network.events,
         wall_s=wall_s,
+        cpu_s=cpu_s,
     )
 
 

@@ -40,7 +40,7 @@ def simulate(
         SimulationError: the run needs more than it may take.
 
     """
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     calm = None
     if scenario.measure.calm:
         without = replace(scenario, faults=(), expect=())
@@ -57,7 +57,8 @@ def simulate(
         measures |= {f"calm_{name}": before[name] for name in ("p50_ms", "p99_ms")}
         calm_p99, p99 = before["p99_ms"], measures["p99_ms"]
         measures["p99_ratio"] = p99 / calm_p99 if calm_p99 and p99 is not None else None
-    return make_report(run, measures, wall_s=time.perf_counter() - began)
+    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    return make_report(run, measures, wall_s=wall_s, cpu_s=cpu_s)
 
 
 def _executed(run: Run, progress: Progress | None) -> Run:
@@ -200,25 +201,15 @@ class Run:
     def _populate(self) -> _Choice:
         plan, network, rng = self.scenario, self.network, self._rng
         count = plan.network.nodes
-        extra = sum(fault.extra_hostile for fault in plan.faults)
-        for index in range(count + extra):
-            address = ".".join(str(rng.randint(11, 198)) for _ in range(4))
-            network.nodes.append(
-                SimNode(
-                    index,
-                    plan.seed,
-                    address=address,
-                    role=Role.HONEST if index < count else Role.HOSTILE,
-                    dials=plan.network.dials,
-                )
-            )
-        settled, added = network.nodes[:count], network.nodes[count:]
+        settled = [self._new_node(index, Role.HONEST) for index in range(count)]
         self._give_books(settled)
-        # Who knows nothing of hostile nodes draws the same publishers with and without them.
+        # Nothing of an attack is drawn before, so a run without it has the same publishers.
         order = rng.sample(settled, count)
-        publishers = order[: plan.traffic.publishers]
-        left = order[len(publishers) :]
+        publishers, left = self._take(order, plan.traffic.publishers)
         victims, left = self._take(left, sum(fault.victims for fault in plan.faults))
+        extra = sum(fault.extra_hostile for fault in plan.faults)
+        added = [self._new_node(count + place, Role.HOSTILE) for place in range(extra)]
+        network.nodes += [*settled, *added]
         for fault in plan.faults:
             hostile, left = self._take(left, round(fault.hostile_share * count))
             own = added[: fault.extra_hostile]
@@ -234,6 +225,11 @@ class Run:
         for node in network.nodes[count:]:
             node.kept = list(node.book)
         return _Choice(publishers, victims)
+
+    def _new_node(self, index: int, role: Role) -> SimNode:
+        address = ".".join(str(self._rng.randint(11, 198)) for _ in range(4))
+        dials = self.scenario.network.dials
+        return SimNode(index, self.scenario.seed, address=address, role=role, dials=dials)
 
     def _give_books(self, nodes: list[SimNode]) -> None:
         plan, rng = self.scenario.network, self._rng

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from luxrelay.errors import GossipArgumentError, ScenarioError
-from luxrelay.gossip import GossipParams, ScoreParams
+from luxrelay.gossip import DiversityParams, GossipParams, ScoreParams
 from luxrelay.sim.faults import Fault, read_fault
 from luxrelay.sim.links import LinkPlan
 from luxrelay.sim.recovery import SyncPlan
@@ -50,7 +50,7 @@ class NetworkPlan:
 class MeasurePlan:
     """Which deliveries count and how often the mesh is looked at."""
 
-    duration_s: float = setting(50.0, "How long the run lasts", unit="seconds", low=0.1, high=1e6)
+    duration_s: float = setting(36.0, "How long the run lasts", unit="seconds", low=0.1, high=1e6)
     join_s: float = setting(
         3.0, "A node that runs for less when a message is published need not get it", unit="seconds"
     )
@@ -58,7 +58,7 @@ class MeasurePlan:
         6.0, "A node that ends sooner after a message is published need not get it", unit="seconds"
     )
     sample_s: float = setting(0.35, "Time between two looks at the mesh", unit="seconds", low=0.01)
-    check_s: float = setting(5.0, "Time between two checks of all bounds", unit="seconds", low=0.1)
+    check_s: float = setting(10.0, "Time between two checks of all bounds", unit="seconds", low=0.1)
     calm: bool = setting(
         False, "Run it without its faults as well, and measure the ratio of the two (p99_ratio)"
     )
@@ -102,6 +102,8 @@ class Scenario:
     """Fields of `GossipParams` that differ from their default."""
     score: Mapping[str, float] = field(default_factory=dict)
     """Fields of `ScoreParams` that differ from their default."""
+    diversity: Mapping[str, float] = field(default_factory=dict)
+    """Fields of `DiversityParams` that differ from their default."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong."""
     expect: tuple[Expectation, ...] = ()
@@ -116,6 +118,7 @@ class Scenario:
             raise ScenarioError("no honest node is left", where="fault")
         self.params()
         self.scores()
+        self.diversities()
 
     def params(self) -> GossipParams:
         """Return the parameters of every router.
@@ -135,14 +138,28 @@ class Scenario:
         """
         return _overridden(ScoreParams, self.score, "score")
 
+    def diversities(self) -> DiversityParams:
+        """Return how different the peers of every router have to be.
+
+        Raises:
+            ScenarioError: a name is unknown or the values do not fit together.
+
+        """
+        return _overridden(DiversityParams, self.diversity, "diversity")
+
     def resized(self, nodes: int) -> Scenario:
-        """Return the same with another number of nodes.
+        """Return the same with another number of nodes, at most a fifth of which publish.
 
         Raises:
             ScenarioError: the number is out of bounds.
 
         """
-        return replace(self, network=replace(self.network, nodes=nodes))
+        publishers = max(1, min(self.traffic.publishers, nodes // 5))
+        return replace(
+            self,
+            network=replace(self.network, nodes=nodes),
+            traffic=replace(self.traffic, publishers=publishers),
+        )
 
 
 def _overridden(kind: type[T], table: Mapping[str, float], where: str) -> T:
@@ -165,7 +182,7 @@ SECTIONS: Final[dict[str, type]] = {
     "sync": SyncPlan,
     "measure": MeasurePlan,
 }
-"""The sections of a file besides [gossip], [score], [[fault]] and [[expect]]."""
+"""The sections of a file besides [gossip], [score], [diversity], [[fault]] and [[expect]]."""
 
 
 def shipped() -> list[str]:
@@ -220,7 +237,17 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
         raise ScenarioError(f"not TOML: {error}", where=source) from error
     except RecursionError as error:
         raise ScenarioError("nested too deeply", where=source) from error
-    known = {"name", "sentence", "seed", "gossip", "score", "fault", "expect", *SECTIONS}
+    known = {
+        "name",
+        "sentence",
+        "seed",
+        "gossip",
+        "score",
+        "diversity",
+        "fault",
+        "expect",
+        *SECTIONS,
+    }
     unknown = [name for name in document if name not in known]
     if unknown:
         raise ScenarioError(f"unknown key {unknown[0]!r}", where=source)
@@ -231,6 +258,7 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
             seed=_seed(document),
             gossip=_numbers(document, "gossip"),
             score=_numbers(document, "score"),
+            diversity=_numbers(document, "diversity"),
             faults=tuple(
                 read_fault(table, f"fault {number}")
                 for number, table in enumerate(_list(document, "fault"), 1)

@@ -43,7 +43,7 @@ _TAG: Final = b"luxrelay.sim.signature"
 class TrafficPlan:
     """What is published."""
 
-    start_s: float = setting(15.0, "When the first message is published", unit="seconds")
+    start_s: float = setting(8.0, "When the first message is published", unit="seconds")
     messages: int = setting(100, "How many messages are published", high=1_000_000)
     rate: float = setting(5.0, "Messages a second, all publishers together", low=0.001, high=1e5)
     publishers: int = setting(20, "Honest nodes that publish, in turn", low=1, high=100_000)

@@ -338,6 +338,24 @@ def test_a_poor_mesh_takes_better_peers_in(kit: Kit) -> None:
     assert desk.router.stats().grafts_opportunistic == 2
 
 
+def test_a_mesh_of_mute_peers_is_poor_however_long_it_lasts(kit: Kit) -> None:
+    """The credit for time in the mesh hides no peer that brings nothing, nor keeps others out."""
+    desk = kit.Desk(replace(GossipParams(), opportunistic_graft_heartbeats=600))
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    peers = desk.peers(20, topic, outbound=(0, 1))
+    desk.heartbeat()
+    mesh = desk.router._mesh.topics[topic]
+    before = set(mesh)
+    better = next(peer for peer in peers if peer not in before)
+    desk.router.app_score(better, 0.5, desk.now)
+    for _ in range(600):
+        desk.heartbeat()
+
+    mute = min(state.score for peer, state in mesh.items() if peer in before)
+    assert mute > desk.router._score_params.opportunistic_graft_threshold > 0.5
+    assert set(mesh) - before == {better}
+
+
 def test_a_good_mesh_is_left_alone(kit: Kit) -> None:
     """A median at the threshold needs no better peers."""
     desk = kit.Desk(replace(GossipParams(), opportunistic_graft_heartbeats=1))

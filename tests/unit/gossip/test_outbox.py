@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from luxrelay.bus import MessageId
-from luxrelay.gossip import GossipParams, GossipStats
+from luxrelay.gossip import GossipParams, GossipStats, PeerId
 from luxrelay.gossip.outbox import Outbox
 from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_message
 
 PARAMS = GossipParams(message_max=10_000, queue_bytes_max=12_000, rpc_max=4_096)
 IDS = [MessageId(bytes([n]) * 32) for n in range(100)]
+
+
+def made(stats: GossipStats) -> Outbox:
+    """Return an outbox on its own."""
+    return Outbox(PARAMS, stats, peer=PeerId(b"p"), waiting={})
 
 
 def taken(outbox: Outbox) -> list[Rpc]:
@@ -19,7 +28,7 @@ def taken(outbox: Outbox) -> list[Rpc]:
 
 def test_everything_ready_is_one_frame() -> None:
     """What waits at drain time is coalesced, and then nothing waits (20-58)."""
-    outbox = Outbox(PARAMS, GossipStats())
+    outbox = made(GossipStats())
     outbox.subscription("/a", subscribe=True)
     outbox.graft("/a")
     outbox.message(encode_message("/a", b"x"))
@@ -36,7 +45,7 @@ def test_everything_ready_is_one_frame() -> None:
 
 def test_the_last_word_on_a_topic_holds() -> None:
     """State by topic is replaced, so it never grows beyond the topics."""
-    outbox = Outbox(PARAMS, GossipStats())
+    outbox = made(GossipStats())
     for _ in range(100):
         outbox.subscription("/a", subscribe=True)
         outbox.subscription("/a", subscribe=False)
@@ -55,7 +64,7 @@ def test_the_last_word_on_a_topic_holds() -> None:
 def test_a_full_queue_drops_announcements_before_messages() -> None:
     """queue_bytes_max holds: gossip goes first, then new messages, and both are counted."""
     stats = GossipStats()
-    outbox = Outbox(PARAMS, stats)
+    outbox = made(stats)
     outbox.ihave("/a", IDS)
     fragment = encode_message("/a", bytes(2_900))
 
@@ -70,7 +79,7 @@ def test_a_full_queue_drops_announcements_before_messages() -> None:
 def test_a_full_queue_takes_no_gossip() -> None:
     """Announcements and requests wait for room, messages do not make way for them."""
     stats = GossipStats()
-    outbox = Outbox(PARAMS, stats)
+    outbox = made(stats)
     outbox.message(encode_message("/a", bytes(9_000)))
 
     outbox.ihave("/a", IDS)
@@ -84,7 +93,7 @@ def test_a_full_queue_takes_no_gossip() -> None:
 
 def test_frames_keep_the_order_of_messages() -> None:
     """Frames of at most rpc_max bytes, messages in the order they came."""
-    outbox = Outbox(PARAMS, GossipStats())
+    outbox = made(GossipStats())
     for n in range(10):
         outbox.message(encode_message("/a", bytes([n]) * 1_000))
 
@@ -93,3 +102,27 @@ def test_frames_keep_the_order_of_messages() -> None:
     assert max(map(len, frames)) <= PARAMS.rpc_max
     order = [d[0] for f in frames for _, d in decode_rpc(f, GossipParams()).messages]
     assert order == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda outbox: outbox.subscription("/a", subscribe=True),
+        lambda outbox: outbox.graft("/a"),
+        lambda outbox: outbox.prune("/a", 1.0),
+        lambda outbox: outbox.message(encode_message("/a", b"x")),
+        lambda outbox: outbox.idontwant(IDS[0]),
+        lambda outbox: outbox.iwant(IDS[:1]),
+        lambda outbox: outbox.ihave("/a", IDS[:1]),
+    ],
+    ids=["subscription", "graft", "prune", "message", "idontwant", "iwant", "ihave"],
+)
+def test_whatever_is_put_in_says_that_it_waits(put: Callable[[Outbox], object]) -> None:
+    """The peer is noted among those that have something waiting, by every way in."""
+    waiting: dict[PeerId, None] = {}
+    outbox = Outbox(PARAMS, GossipStats(), peer=PeerId(b"p"), waiting=waiting)
+
+    put(outbox)
+
+    assert list(waiting) == [b"p"]
+    assert outbox.take_frames()
