@@ -265,8 +265,8 @@ def scenario_page() -> str:
     """Return scenario.md: every setting of a simulation, and every measure."""
     lines = [
         "# The scenario of a simulation\n",
-        "A TOML file; `luxrelay sim run FILE` says what is wrong and where. At the top stand `name`,",
-        "`sentence` and `seed`. `[gossip]`, `[score]` and `[diversity]` take the fields of",
+        "A TOML file; `luxrelay sim run FILE` says what is wrong and where. At the top stand",
+        "`name`, `sentence` and `seed`. `[gossip]`, `[score]` and `[diversity]` take the fields of",
         "`GossipParams`, `ScoreParams` and `DiversityParams`.",
     ]
     for name, kind in SECTIONS.items():
