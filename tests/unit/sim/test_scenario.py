@@ -71,13 +71,13 @@ def test_every_shipped_scenario_is_well_formed() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[netwrok]", "unknown key 'netwrok'; f.toml"),
+        ("[nets]", "unknown key 'nets'; f.toml"),
         ("[network]\nnodes = 1", "f.toml: network.nodes"),
         (f"[network]\nnodes = {NODES_MAX + 1}", "network.nodes"),
         ("name = 3", "expected text; f.toml: name"),
         ("seed = 1.5", "whole number; f.toml: seed"),
         ("fault = 3", r"tables \[\[fault\]\]"),
-        ('[[fault]]\nkind = "flud"', "unknown kind of fault; f.toml: fault 1.kind; one of crash"),
+        ('[[fault]]\nkind = "water"', "unknown kind of fault; f.toml: fault 1.kind; one of crash"),
         ('[[fault]]\nkind = "crash"\nshare = 2', r"fault 1\.share"),
         ("fault = [1]", "expected a table; f.toml: fault 1"),
         ("[gossip]\nd = 99", "d_lo ≤ d ≤ d_hi"),
@@ -97,7 +97,7 @@ def test_says_what_is_wrong_and_where(text: str, says: str) -> None:
 def test_a_missing_file_names_the_shipped_ones(tmp_path: Path) -> None:
     """Whoever mistypes a name is shown the right ones."""
     with pytest.raises(ScenarioError, match="propagation"):
-        load_scenario("propagatoin")
+        load_scenario("propagations")
     large = tmp_path / "large.toml"
     large.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
     with pytest.raises(ScenarioError, match="larger than"):
