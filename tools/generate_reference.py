@@ -241,6 +241,7 @@ def _idle_metrics() -> list[Metric]:
         clock_ms=lambda: now_ms,
         catch_up=lambda: dict.fromkeys(CatchUpTotals.__slots__, 0),
         rates=lambda: dict.fromkeys(LAYERS, 0),
+        modules=dict,
     )
     return list(NodeCollector(sources).collect())
 

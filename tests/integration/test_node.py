@@ -96,7 +96,7 @@ def test_pages_tell_the_truth(
     assert 'luxrelay_verdicts_total{code="ok",door="publish",verdict="accept"} 2.0' in metrics
     assert "luxda_peer_count 0.0" in metrics
     assert status["store"]["messages"] == 2
-    assert json.loads(page(runtime.http, "/healthz")) == {"ready": True, "fault": ""}
+    assert json.loads(page(runtime.http, "/healthz")) == {"ready": True, "fault": "", "down": []}
 
 
 def test_runtime_file_goes_with_the_node(new_node: Callable[[str], Any]) -> None:

@@ -12,7 +12,7 @@ from luxrelay.cli import token
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import printable
 from luxrelay.errors import ConfigError, UsageError
-from luxrelay.node.config import load_config, problems_of
+from luxrelay.node.config import NodeConfig, load_config, problems_of
 from luxrelay.node.policies import load_registry
 from luxrelay.node.settings import PROFILES
 from luxrelay.node.template import commented_file
@@ -61,7 +61,10 @@ def register(commands: SubParsers) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from luxrelay.node.node import run_node  # noqa: PLC0415  libp2p takes seconds to import
 
-    return run_node(load_config(arguments.config, os.environ))
+    def read() -> NodeConfig:
+        return load_config(arguments.config, os.environ)
+
+    return run_node(read(), read)
 
 
 def _check(arguments: argparse.Namespace) -> int:

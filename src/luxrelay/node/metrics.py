@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -51,6 +51,7 @@ class Sources:
     clock_ms: Callable[[], int]
     catch_up: Callable[[], dict[str, int]]
     rates: Callable[[], dict[str, int]]
+    modules: Callable[[], dict[str, dict[str, Any]]]
 
 
 class NodeMetrics:
@@ -78,6 +79,7 @@ class NodeCollector(Collector):
         yield _gauge(
             "luxrelay_uptime_seconds", "Since the node was ready.", self._sources.uptime_s()
         )
+        yield from _modules(self._sources.modules())
         yield from _messages(self._sources)
         yield from _network(self._sources.net())
         yield from _store(self._sources.store(), self._sources.clock_ms())
@@ -86,6 +88,20 @@ class NodeCollector(Collector):
     def describe(self) -> Iterable[Metric]:
         """Say nothing beforehand, so that registering does not read the rooms."""
         return ()
+
+
+def _modules(modules: dict[str, dict[str, Any]]) -> Iterable[Metric]:
+    running = GaugeMetricFamily(
+        "luxrelay_module_up", "1 while a module of the node runs.", labels=("module",)
+    )
+    restarts = CounterMetricFamily(
+        "luxrelay_module_restarts", "Times a failed module was started again.", labels=("module",)
+    )
+    for name, module in modules.items():
+        running.add_metric((name,), module["state"] == "running")
+        restarts.add_metric((name,), module["restarts"])
+    yield running
+    yield restarts
 
 
 def _messages(sources: Sources) -> Iterable[Metric]:

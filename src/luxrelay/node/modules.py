@@ -88,14 +88,26 @@ class _Watched:
 class Modules:
     """Runs the modules of one node."""
 
-    def __init__(self, modules: Sequence[Module], config: ModulesConfig | None = None) -> None:
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        config: ModulesConfig | None = None,
+        *,
+        stopping: Callable[[], object] = bool,
+    ) -> None:
         """Order the modules by their needs.
+
+        Args:
+            modules: What to run.
+            config: Bounds.
+            stopping: Called once, when the stop begins.
 
         Raises:
             NodeError: a name stands twice, a need is no module, or needs go round in a circle.
 
         """
         self._config = config or ModulesConfig()
+        self._stopping = stopping
         self._watched = [_Watched(module) for module in in_order(modules)]
 
     def status(self) -> dict[str, dict[str, Any]]:
@@ -120,6 +132,7 @@ class Modules:
                 task_status.started(None)
                 await trio.sleep_forever()
             finally:
+                self._stopping()
                 with trio.CancelScope(shield=True):
                     for watched in reversed(begun):
                         await self._stop(watched)
@@ -142,9 +155,11 @@ class Modules:
                     try:
                         await watched.module.run(reported)
                     except Exception as error:
+                        if not reported.done:  # the node does not start; its caller says why
+                            watched.state, watched.error = ModuleState.FAILED, _words(error)
+                            raise
                         self._failed(watched, error, trio.current_time() - began)
-                        if watched.state is ModuleState.FAILED or not reported.done:
-                            watched.state = ModuleState.FAILED
+                        if watched.state is ModuleState.FAILED:
                             raise
                     else:
                         watched.state = ModuleState.STOPPED
@@ -233,5 +248,5 @@ def _words(error: Exception) -> str:
     return str(found) if isinstance(found, LuxRelayError) else f"{type(found).__name__}: {found}"
 
 
-DOWN: Final = frozenset({ModuleState.FAILED, ModuleState.PAUSING})
+DOWN: Final = frozenset({ModuleState.FAILED.value, ModuleState.PAUSING.value})
 """States in which a module does not do its work."""

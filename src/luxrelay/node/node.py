@@ -1,15 +1,17 @@
-"""One relay from its parts; the only place that knows them all.
+"""One relay and its life; `luxrelay.node.parts` puts it together.
 
 Theory of operation
 -------------------
 *Threads*: libp2p and the gossip router live on one trio loop. RocksDB batches and signatures run
 in worker threads, RelaySync in gRPC's own, the pages for operators in their own; all of them call
 the thread-safe store and the doors, never the router.
-*Start*: data folder, identity, store, RelaySync, pages, libp2p, gossip, catch-up; then
-``runtime.json`` says where everything listens. What fails on the way says so in one line and
-undoes what was started.
-*Stop*: gossip and catch-up end, the pages and RelaySync close, running batches finish, the store
-closes. Nothing that was acknowledged can be lost, because acknowledgements leave after the commit.
+*Start*: data folder, identity, store, then the modules: RelaySync, pages, gossip, catch-up, upkeep,
+gateway; then ``runtime.json`` says where everything listens. What fails on the way says so in one
+line and undoes what was started.
+*Stop*: the modules end in reverse, each awaited, running batches finish, the store closes. Nothing
+that was acknowledged can be lost, because acknowledgements leave after the commit.
+*Reload* (SIGHUP): the file is read again; rates, log levels and policies are taken over, and what
+needs a restart is named in the log and stays as it was.
 
 Source: architecture of the house; LP-6490.
 """
@@ -22,52 +24,42 @@ import random
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, replace
 
 import trio
 
 from luxrelay import __version__
-from luxrelay.bus import PolicyRegistry, SigningKey, VerdictKind
-from luxrelay.errors import LuxRelayError
-from luxrelay.gossip import GossipParams, GossipRouter, PeerId, Validate, topic_for_namespace
-from luxrelay.net import GossipDriver, NetConfig, NetStats, RelayHost
-from luxrelay.net.addresses import peer_text
+from luxrelay.errors import ConfigError, LuxRelayError
+from luxrelay.gossip import topic_for_namespace
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.node.catch_up import CatchUpLoop
-from luxrelay.node.config import NodeConfig, SyncLimits
+from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
-from luxrelay.node.guards import Guards, make_guards
-from luxrelay.node.logs import log, start_logging
-from luxrelay.node.metrics import NodeMetrics, Sources
+from luxrelay.node.logs import log, set_levels, start_logging
+from luxrelay.node.modules import Module, Modules
 from luxrelay.node.observe import Observer, Views
-from luxrelay.node.policies import load_registry
-from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.stages.doors import Doors
-from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
-from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
-from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
-from luxrelay.sync.rpc.service import RelaySyncServer
+from luxrelay.node.parts import Parts, assemble, store_config_of, wall_ms
+from luxrelay.node.policies import CurrentPolicies
+from luxrelay.node.reload import RELOADABLE, changes_between
+from luxrelay.node.views import Readiness, views_of
+from luxrelay.store import RelayStore
 
 
-def wall_ms() -> int:
-    """Return the wall clock, Unix milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
-def run_node(config: NodeConfig) -> int:
+def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None) -> int:
     """Run a relay until SIGTERM or SIGINT; return 0 after an orderly end.
+
+    Args:
+        config: What to run.
+        reread: Reads the configuration again, for SIGHUP.
 
     Raises:
         LuxRelayError: it cannot start or go on; everything that was started has been stopped.
 
     """
-    start_logging(config.name, config.log_level)
-    node = Node(config)
+    start_logging(config.name, config.log_level, levels=config.log_levels)
+    node = Node(config, reread=reread)
     try:
         trio.run(node.run)
     except BaseExceptionGroup as group:
@@ -84,212 +76,167 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What one relay is made of."""
-
-    store: RelayStore
-    guards: Guards
-    doors: Doors
-    host: RelayHost
-    driver: GossipDriver
-    server: RelaySyncServer
-    catch_up: CatchUpLoop
-    feed: Feed
-    registry: PolicyRegistry
-
-
 class Node:
-    """The parts of one relay and their lives."""
+    """One relay, from its start to its end."""
 
-    def __init__(self, config: NodeConfig, *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        rng: random.Random | None = None,
+        reread: Callable[[], NodeConfig] | None = None,
+    ) -> None:
         """Keep the configuration; nothing is opened before `run`."""
         self._config = config
         self._rng = rng or random.SystemRandom()
-        self._policies = {
-            entry.namespace_id: frozenset({entry.policy_hash} if entry.policy_hash else ())
-            for entry in config.namespaces
-        }
-        self._ready_at: float | None = None
-        self._stopping = threading.Event()
+        self._reread = reread
+        self._readiness = Readiness()
+        self._places: dict[str, str] = {}
+        self._gossip: tuple[str, ...] = ()
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
-        registry = load_registry(self._config)
+        policies = CurrentPolicies(self._config)
         folder = DataFolder(self._config.data_dir)
         identity = folder.identity()
         with ExitStack() as stack:
-            store = RelayStore.open(folder.store, self._store_config(), now_ms=wall_ms())
+            store_config = store_config_of(self._config)
+            store = RelayStore.open(folder.store, store_config, now_ms=wall_ms())
             stack.callback(store.close)
-            guards = make_guards(self._config, store)
-            judge = Judge(
-                StoreKnowledge(store),
-                self._policies,
-                JudgeConfig(
-                    ttl_ms=self._config.ttl_ms,
-                    bound_network=self._config.network if self._config.signing == "bound" else "",
-                ),
-                wall_ms,
-                registry=registry,
-                rates=guards.rates,
-                fees=guards.fees,
-                finality=guards.finality,
-            )
-            stack.callback(judge.close)
-            parts = self._assemble(identity, store, judge, registry, guards)
-            await self._serve(folder, parts, task_status)
-
-    def _store_config(self) -> RelayStoreConfig:
-        return RelayStoreConfig(
-            cold_store_ttl_ms=self._config.ttl_ms,
-            max_storage_bytes=self._config.max_storage_bytes,
-            durability=Durability(self._config.durability),
-            when_full=WhenFull(self._config.when_full),
-            namespace_quota_bytes=self._config.namespace_quota_bytes or None,
-        )
-
-    def _assemble(
-        self,
-        identity: SigningKey,
-        store: RelayStore,
-        judge: Judge,
-        registry: PolicyRegistry,
-        guards: Guards,
-    ) -> _Parts:
-        config = self._config
-        net_config = net_config_of(config)
-        host = RelayHost(identity.seed, net_config)
-        params = GossipParams(
-            heartbeat_interval_s=config.heartbeat_ms / 1000,
-            peers_max=config.connections_max,
-            pending_max=config.inbox_max,
-        )
-        router = GossipRouter(params, rng=self._rng, own_id=host.peer_id)
-        spread = _Spread()
-        wanted = WantedBlobs(ttl_ms=config.ttl_ms)
-        feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
-        doors = Doors(
-            store=store,
-            judge=judge,
-            identity=identity,
-            network=config.network,
-            inline_blob_max=config.inline_blob_max,
-            clock_ms=wall_ms,
-            spread=spread,
-            wanted=wanted,
-            fees=guards.fees,
-            deliver=feed.stored,
-        )
-        driver = GossipDriver(
-            router, host, validate=_in_worker(doors), config=net_config, rng=self._rng
-        )
-        spread.driver = driver
-        return _Parts(
-            store=store,
-            guards=guards,
-            doors=doors,
-            host=host,
-            driver=driver,
-            server=self._sync_server(store, doors),
-            catch_up=CatchUpLoop(
+            parts = assemble(
+                self._config,
+                identity,
                 store,
-                doors,
-                parents=tuple(self._policies),
-                peers=config.sync_peers,
-                tls=_client_tls(config.sync_limits),
-                stopping=self._stopping,
-                wanted=wanted,
-                clock_ms=wall_ms,
-            ),
-            feed=feed,
-            registry=registry,
-        )
-
-    def _sync_server(self, store: RelayStore, doors: Doors) -> RelaySyncServer:
-        config = self._config
-        return RelaySyncServer(
-            store,
-            _server_config(config),
-            clock_ms=wall_ms,
-            publisher=doors if config.allow_publish else None,
-            handoff=store if config.allow_handoff else None,
-            subscribed=frozenset(self._policies),
-            tls=_server_tls(config.sync_limits),
-        )
-
-    async def _serve(
-        self, folder: DataFolder, parts: _Parts, task_status: ReadyReport[Runtime]
-    ) -> None:
-        config = self._config
-        with ExitStack() as stack:
-            stack.callback(parts.catch_up.close)
-            port = parts.server.start()
-            stack.callback(parts.server.stop, 1.0)
-            views = self._views(parts)
-            observer = Observer(config.http_listen, views)
-            stack.callback(observer.stop)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._until_signal, nursery.cancel_scope)
-                addresses = await nursery.start(parts.host.run)
-                await nursery.start(parts.driver.run)
-                for entry in config.namespaces:
-                    topic = topic_for_namespace(config.network, entry.namespace_id)
-                    parts.driver.subscribe(topic)
-                nursery.start_soon(self._expire, parts)
-                nursery.start_soon(self._keep_caught_up, parts.catch_up)
-                gateway, admin = await self._open_gateway(nursery, parts, views)
-                runtime = Runtime(
-                    pid=os.getpid(),
-                    peer_id=parts.host.peer_text,
-                    gossip=tuple(addresses),
-                    sync=f"{config.sync_listen.rpartition(':')[0]}:{port}",
-                    http=observer.address,
-                    gateway=gateway,
-                    admin=admin,
-                )
-                folder.announce(runtime)
-                stack.callback(folder.withdraw)
-                self._ready_at = time.monotonic()
-                log(logging.INFO, "ready", version=__version__, **asdict(runtime))
-                task_status.started(runtime)
+                policies,
+                rng=self._rng,
+                stopping=self._readiness.stopping,
+            )
+            stack.callback(parts.judge.close)
+            stack.callback(folder.withdraw)
+            await self._serve(folder, parts, task_status)
         log(logging.INFO, "stopped")
 
-    async def _open_gateway(
-        self, nursery: trio.Nursery, parts: _Parts, views: Views
-    ) -> tuple[str, str]:
-        if not self._config.gateway.listen:
-            return "", ""
-        gateway = gateway_of(
-            NodeParts(
-                config=self._config,
-                store=parts.store,
-                doors=parts.doors,
-                driver=parts.driver,
-                host=parts.host,
-                registry=parts.registry,
-                feed=parts.feed,
-                status=views.status,
-                healthy=views.healthy,
-                clock_ms=wall_ms,
-            )
+    async def _serve(
+        self, folder: DataFolder, parts: Parts, task_status: ReadyReport[Runtime]
+    ) -> None:
+        modules = self._modules(folder, parts)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._heed_signals, nursery.cancel_scope, parts)
+            await nursery.start(self._run_modules, modules)
+            self._readiness.ready()
+            runtime = self._announce(folder, parts)
+            log(logging.INFO, "ready", version=__version__, **asdict(runtime))
+            task_status.started(runtime)
+
+    @staticmethod
+    async def _run_modules(modules: Modules, *, task_status: ReadyReport[None]) -> None:
+        await modules.run(task_status=task_status)
+
+    def _modules(self, folder: DataFolder, parts: Parts) -> Modules:
+        """Return the modules; what one of them is made of is known to it alone."""
+        restart = self._config.restart_modules
+
+        async def gossip(ready: ReadyReport[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                self._gossip = tuple(await nursery.start(parts.host.run))
+                await nursery.start(parts.driver.run)
+                for entry in self._config.namespaces:
+                    parts.driver.subscribe(
+                        topic_for_namespace(self._config.network, entry.namespace_id)
+                    )
+                ready.started(None)
+
+        async def gateway(ready: ReadyReport[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                served = gateway_of(self._gateway_parts(parts, views))
+                self._places["gateway"], self._places["admin"] = await nursery.start(served.run)
+                if self._readiness.serving:  # a restart may have taken other ports
+                    self._announce(folder, parts)
+                ready.started(None)
+
+        wanted = [
+            Module(name="sync", run=lambda ready: self._sync(parts, ready), restart=restart),
+            Module(name="pages", run=lambda ready: self._pages(views, ready), restart=restart),
+            Module(name="gossip", run=gossip),
+            Module(
+                name="catch-up",
+                run=lambda ready: self._keep_caught_up(parts, ready),
+                needs=("gossip",),
+                restart=restart,
+            ),
+            Module(name="upkeep", run=lambda ready: self._upkeep(parts, ready), restart=restart),
+        ]
+        if self._config.gateway.listen:
+            needs = ("gossip",)
+            wanted.append(Module(name="gateway", run=gateway, needs=needs, restart=restart))
+        modules = Modules(wanted, stopping=self._readiness.stopping.set)
+        views = views_of(self._config, parts, modules, self._readiness)
+        return modules
+
+    def _announce(self, folder: DataFolder, parts: Parts) -> Runtime:
+        runtime = Runtime(
+            pid=os.getpid(),
+            peer_id=parts.host.peer_text,
+            gossip=self._gossip,
+            **{name: self._places.get(name, "") for name in ("sync", "http", "gateway", "admin")},
         )
-        addresses: tuple[str, str] = await nursery.start(gateway.run)
-        return addresses
+        folder.announce(runtime)
+        return runtime
 
-    async def _until_signal(self, scope: trio.CancelScope) -> None:
+    def _gateway_parts(self, parts: Parts, views: Views) -> NodeParts:
+        return NodeParts(
+            config=self._config,
+            store=parts.store,
+            doors=parts.doors,
+            driver=parts.driver,
+            host=parts.host,
+            registry=parts.policies,
+            feed=parts.feed,
+            status=views.status,
+            healthy=views.healthy,
+            clock_ms=wall_ms,
+        )
+
+    async def _sync(self, parts: Parts, ready: ReadyReport[None]) -> None:
+        port = parts.server.start()
         try:
-            async with _signals() as signals:
-                async for number in signals:
-                    log(logging.INFO, "stopping", signal=signal.Signals(number).name)
-                    scope.cancel()
+            host = self._config.sync_listen.rpartition(":")[0]
+            self._places["sync"] = f"{host}:{port}"
+            ready.started(None)
+            await trio.sleep_forever()
         finally:
-            self._stopping.set()
+            with trio.CancelScope(shield=True):  # its threads may still ask the loop
+                await trio.to_thread.run_sync(parts.server.stop, 1.0)
 
-    async def _expire(self, parts: _Parts) -> None:
-        store = parts.store
-        pause_ms = self._config.expire_interval_ms
+    async def _pages(self, views: Views, ready: ReadyReport[None]) -> None:
+        observer = Observer(self._config.http_listen, views)
+        try:
+            self._places["http"] = observer.address
+            ready.started(None)
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(observer.stop)
+
+    async def _keep_caught_up(self, parts: Parts, ready: ReadyReport[None]) -> None:
+        ready.started(None)
+        try:
+            while self._config.sync_peers and self._config.namespaces:
+                await trio.to_thread.run_sync(parts.catch_up.once)
+                await trio.sleep(self._config.sync_interval_ms / 1000)
+            await trio.sleep_forever()
+        finally:
+            if self._readiness.stopping.is_set():
+                parts.catch_up.close()
+
+    async def _upkeep(self, parts: Parts, ready: ReadyReport[None]) -> None:
+        """Forget by the clock, in short cycles while there is more to forget than one takes."""
+        ready.started(None)
+        config, store = self._config, parts.store
+        pause_ms = config.expire_interval_ms
         while True:
             await trio.sleep(pause_ms / 1000)
+            pause_ms = config.expire_interval_ms
             try:
                 # Two clocks: a wall clock that jumps against the steady one deletes nothing (P43).
                 stats = await trio.to_thread.run_sync(store.expire, wall_ms(), time.monotonic())
@@ -297,166 +244,53 @@ class Node:
             except LuxRelayError as error:
                 log(logging.ERROR, "expiry failed", error=str(error))
                 continue
-            short = store.config.cycle_interval_ms(hit_limit=True)
-            pause_ms = min(short, self._config.expire_interval_ms)
-            if not stats.hit_limit:
-                pause_ms = self._config.expire_interval_ms
+            if stats.hit_limit:
+                pause_ms = min(store.config.cycle_interval_ms(hit_limit=True), pause_ms)
             if stats.paused:
                 log(logging.ERROR, "expiry is paused: the wall clock has jumped")
             elif stats.removed_count:
                 log(logging.INFO, "expired", messages=stats.removed_count)
 
-    async def _keep_caught_up(self, catch_up: CatchUpLoop) -> None:
-        while self._config.sync_peers and self._policies:
-            await trio.to_thread.run_sync(catch_up.once)
-            await trio.sleep(self._config.sync_interval_ms / 1000)
+    async def _heed_signals(self, scope: trio.CancelScope, parts: Parts) -> None:
+        async with _signals() as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    await trio.to_thread.run_sync(self._reload, parts)
+                else:
+                    log(logging.INFO, "stopping", signal=signal.Signals(number).name)
+                    scope.cancel()
 
-    def _views(self, parts: _Parts) -> Views:
-        read_net = _from_loop(parts.driver.stats)
-
-        def uptime() -> float:
-            return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
-
-        metrics = NodeMetrics(
-            Sources(
-                net=read_net,
-                store=parts.store.stats,
-                sync=parts.server.stats,
-                doors=parts.doors,
-                uptime_s=uptime,
-                clock_ms=wall_ms,
-                catch_up=parts.catch_up.totals,
-                rates=parts.guards.rates.refused,
-            )
-        )
-
-        def status() -> dict[str, Any]:
-            return {
-                "name": self._config.name,
-                "version": __version__,
-                "network": self._config.network,
-                "uptime_s": round(uptime(), 1),
-                "store": _store_view(parts.store),
-                "catch_up": parts.catch_up.view(),
-                **_net_view(read_net()),
-            }
-
-        def healthy() -> tuple[bool, dict[str, Any]]:
-            fault = parts.doors.fault()
-            ready = self._ready_at is not None and not fault and not self._stopping.is_set()
-            return ready, {"ready": ready, "fault": fault}
-
-        return Views(metrics=metrics.exposition, healthy=healthy, status=status)
-
-
-class _Spread:
-    """Hands messages from a publishing thread to the gossip loop."""
-
-    def __init__(self) -> None:
-        self.driver: GossipDriver | None = None
-        self._token = trio.lowlevel.current_trio_token()
-
-    def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
-        if not items or self.driver is None:
-            return [0] * len(items)
+    def _reload(self, parts: Parts) -> None:
+        """Take over what can change; a file that does not fit changes nothing."""
+        if self._reread is None:
+            log(logging.WARNING, "nothing to read again: the configuration was not a file")
+            return
         try:
-            return trio.from_thread.run(self.driver.publish, items, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            # The node is stopping: the messages are stored, and peers will ask for them.
-            return [0] * len(items)
-
-
-def _in_worker(doors: Doors) -> Callable[[list[Validate]], Any]:
-    async def validate(batch: list[Validate]) -> list[VerdictKind]:
-        return await trio.to_thread.run_sync(doors.gossip, batch)
-
-    return validate
-
-
-def _from_loop(read: Callable[[], NetStats]) -> Callable[[], NetStats]:
-    """Return a reader that may be called from any thread: the loop owns what it reads."""
-    token = trio.lowlevel.current_trio_token()
-
-    def call() -> NetStats:
-        return trio.from_thread.run_sync(read, trio_token=token)
-
-    return call
-
-
-def net_config_of(config: NodeConfig) -> NetConfig:
-    """Return the bounds of the network room: about a third of the connections go out (G21).
-
-    Every configured peer gets one of them.
-    """
-    outbound = max(config.connections_max * 16 // 50, len(config.gossip_peers), 1)
-    return NetConfig(
-        listen=config.gossip_listen,
-        peers=config.gossip_peers,
-        outbound_max=outbound,
-        inbound_max=config.connections_max - outbound,
-        inbox_max=config.inbox_max,
-    )
-
-
-def _server_config(config: NodeConfig) -> SyncServerConfig:
-    host, _, port = config.sync_listen.rpartition(":")
-    limits = config.sync_limits
-    return SyncServerConfig(
-        host=host,
-        port=int(port),
-        window_ms=config.ttl_ms,
-        validators=limits.validators,
-        fairness=FairnessConfig(
-            out_bytes_per_s=limits.out_bytes_per_s,
-            in_bytes_per_s=limits.in_bytes_per_s,
-            peer_bytes_per_s=limits.peer_bytes_per_s,
-            peer_requests_per_s=limits.peer_requests_per_s,
-            peer_streams_max=limits.peer_streams_max,
-        ),
-    )
-
-
-def _server_tls(limits: SyncLimits) -> ServerTls | None:
-    if limits.tls_certificate is None or limits.tls_key is None:
-        return None
-    return ServerTls.from_files(limits.tls_certificate, limits.tls_key, limits.tls_client_ca)
-
-
-def _client_tls(limits: SyncLimits) -> ClientTls | None:
-    if limits.tls_peer_ca is None:
-        return None
-    return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
-
-
-def _store_view(store: RelayStore) -> dict[str, Any]:
-    stats = store.stats()
-    return {
-        "messages": stats.messages,
-        "namespaces": stats.namespaces,
-        "size_bytes": stats.size_bytes,
-    }
-
-
-def _net_view(net: NetStats) -> dict[str, Any]:
-    peers = {
-        peer_text(PeerId(peer)): {
-            "received": stats.received,
-            "duplicates": stats.duplicates,
-            "accepted": stats.accepted,
-            "ignored": stats.ignored,
-            "rejected": stats.rejected,
-            "malformed": stats.malformed,
-        }
-        for peer, stats in net.router.peers.items()
-    }
-    return {"peers": peers, "mesh": dict(net.router.mesh)}
+            new = self._reread()
+            changes = changes_between(self._config, new)
+            if "namespaces" not in changes.refused:
+                parts.policies.reload(new)
+        except ConfigError as error:
+            log(logging.ERROR, "the changed file does not fit; nothing changes", error=str(error))
+            return
+        set_levels(new.log_level, new.log_levels)
+        if "limits" in changes.taken:
+            parts.guards.rates.reconfigure(new.limits)
+        taken = {name: getattr(new, name) for name in changes.taken if name in RELOADABLE}
+        if "policies" in changes.taken:
+            taken["namespaces"] = new.namespaces
+        self._config = replace(self._config, **taken)
+        log(logging.INFO, "reloaded", changed=changes.taken)
+        if changes.refused:
+            log(logging.WARNING, "these need a restart", keys=changes.refused)
 
 
 @asynccontextmanager
 async def _signals() -> AsyncIterator[AsyncIterator[int]]:
-    """Receive SIGTERM and SIGINT; outside the main thread, where nobody may, wait for ever."""
+    """Receive SIGTERM, SIGINT and SIGHUP; outside the main thread, where nobody may, wait."""
     if threading.current_thread() is threading.main_thread():
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        heard = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*heard) as received:
             yield received
     else:
         yield _nothing()

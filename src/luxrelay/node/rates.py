@@ -96,6 +96,13 @@ class NodeRates:
             impact = IMPACT_ACCEPTED if good else IMPACT_INVALID
             self._limiter.reputation.record(sender, impact, self._clock())
 
+    def reconfigure(self, config: LimitConfig) -> None:
+        """Go on with other limits: buckets begin full, reputations stay."""
+        with self._lock:
+            reputation = self._limiter.reputation
+            self._limiter = RateLimiter(config)
+            self._limiter.reputation = reputation
+
     def refused(self) -> dict[str, int]:
         """Return how many messages each layer refused."""
         with self._lock:

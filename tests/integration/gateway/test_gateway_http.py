@@ -60,10 +60,10 @@ def test_publish_json_and_binary_and_read_back(stand: Any) -> None:
 
 
 def test_publishing_again_is_safe_and_a_taken_slot_is_a_conflict(stand: Any) -> None:
-    """A repeated message is answered as stored; another one in its slot gets the next sequence."""
+    """A repeated message is answered as stored; another in its slot gets the next sequence (J11)."""
     key = SigningKey.generate()
     both = [LaneSigner(key, PARENT).sign(text, now_ms()) for text in (b"one", b"other")]
-    kept, lost = sorted(both, key=lambda each: MsgHeader.decode(each.header).header_hash)
+    kept, lost = sorted(both, key=lambda each: MsgHeader.decode(each.header).content_id)
     signer = LaneSigner(key, PARENT)
     with stand.client("publish") as client:
         assert client.publish([kept])[0].stored

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from luxrelay.net import NetConfig
 from luxrelay.node.config import parse_config
-from luxrelay.node.node import net_config_of
+from luxrelay.node.parts import net_config_of
 
 PEER = "12D3KooWGGZge4cnNezVKmNfyTU6QKrdSJiTtRqEZwAo5xGfYwa9"
 

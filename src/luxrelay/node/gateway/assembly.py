@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from luxrelay import __version__
-from luxrelay.bus.registry import PolicyRegistry
+from luxrelay.bus.registry import PolicySource
 from luxrelay.errors import AddressError
 from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
@@ -36,7 +36,7 @@ class NodeParts:
     doors: Doors
     driver: GossipDriver
     host: RelayHost
-    registry: PolicyRegistry
+    registry: PolicySource
     feed: Feed
     status: Callable[[], dict[str, Any]]
     healthy: Callable[[], tuple[bool, dict[str, Any]]]

@@ -20,7 +20,7 @@ import trio
 from luxrelay.bus import Code, MessageId, NamespaceId, topic_namespace
 from luxrelay.bus import constants as c
 from luxrelay.bus.policy_json import policy_to_json
-from luxrelay.bus.registry import PolicyRegistry
+from luxrelay.bus.registry import PolicySource
 from luxrelay.errors import GatewayError
 from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
@@ -93,7 +93,7 @@ class GatewayParts:
     status: Callable[[], dict[str, Any]]
     """The state at a glance; called in a worker thread."""
     namespaces: tuple[CarriedNamespace, ...]
-    registry: PolicyRegistry
+    registry: PolicySource
     work: Work
     rates: Rates
     config: GatewayConfig

@@ -8,10 +8,9 @@ Source: LP-6420 §3.1, §7.1; G6, G8, J6, J7 and the verdict table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict
+from luxrelay.bus import Code, MsgHeader, Verdict
 from luxrelay.bus.verdict import ignore, reject
 from luxrelay.errors import EnvelopeError, HeaderError, TopicError
 from luxrelay.gossip import (
@@ -24,9 +23,6 @@ from luxrelay.gossip import (
 from luxrelay.node.stages.candidate import Candidate
 
 _HEADER_TYPES: Final = frozenset({MessageType.HEADER, MessageType.HEADER_WITH_BLOB})
-
-PolicyHashes = Mapping[NamespaceId, frozenset[bytes]]
-"""Parent namespace to the policy hashes in force for it."""
 
 
 def ingest(

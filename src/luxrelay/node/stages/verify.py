@@ -42,7 +42,6 @@ from luxrelay.bus.verdict import ignore, reject
 from luxrelay.node.fees import FeeDesk
 from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.candidate import Candidate
-from luxrelay.node.stages.ingest import PolicyHashes
 from luxrelay.store import RelayStore
 
 _GROUP_MIN: Final = 32
@@ -60,6 +59,13 @@ class KnownMessages(Protocol):
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
         """Return the contiguous head of a namespace."""
+
+
+class PolicyHashes(Protocol):
+    """What judging asks of namespaces of which the hash is all that is known; a mapping will do."""
+
+    def get(self, parent: NamespaceId, default: frozenset[bytes], /) -> frozenset[bytes]:
+        """Return the hashes in force."""
 
 
 class StoreKnowledge:

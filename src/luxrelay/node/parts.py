@@ -1,0 +1,219 @@
+"""What one relay is made of, put together from its configuration."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from luxrelay.bus import SigningKey, VerdictKind
+from luxrelay.gossip import GossipParams, GossipRouter, Validate
+from luxrelay.net import GossipDriver, NetConfig, RelayHost
+from luxrelay.node.catch_up import CatchUpLoop
+from luxrelay.node.config import NodeConfig, SyncLimits
+from luxrelay.node.guards import Guards, make_guards
+from luxrelay.node.policies import CurrentPolicies
+from luxrelay.node.stages.deliver import Feed
+from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.wanted import WantedBlobs
+from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
+from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
+from luxrelay.sync.rpc.service import RelaySyncServer
+
+
+def wall_ms() -> int:
+    """Return the wall clock, Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What one relay is made of."""
+
+    store: RelayStore
+    guards: Guards
+    judge: Judge
+    doors: Doors
+    host: RelayHost
+    driver: GossipDriver
+    server: RelaySyncServer
+    catch_up: CatchUpLoop
+    feed: Feed
+    policies: CurrentPolicies
+
+
+def assemble(
+    config: NodeConfig,
+    identity: SigningKey,
+    store: RelayStore,
+    policies: CurrentPolicies,
+    *,
+    rng: random.Random,
+    stopping: threading.Event,
+) -> Parts:
+    """Return the parts of a relay on an open store; nothing listens yet.
+
+    Called on the trio loop, which gossip and the gateway's feed will run on.
+
+    Raises:
+        LuxRelayError: a file that the configuration names cannot be read.
+
+    """
+    guards = make_guards(config, store)
+    judge = Judge(
+        StoreKnowledge(store),
+        policies,
+        JudgeConfig(
+            ttl_ms=config.ttl_ms,
+            bound_network=config.network if config.signing == "bound" else "",
+        ),
+        wall_ms,
+        registry=policies,
+        rates=guards.rates,
+        fees=guards.fees,
+        finality=guards.finality,
+    )
+    net_config = net_config_of(config)
+    host = RelayHost(identity.seed, net_config)
+    spread = _Spread()
+    wanted = WantedBlobs(ttl_ms=config.ttl_ms)
+    feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
+    doors = Doors(
+        store=store,
+        judge=judge,
+        identity=identity,
+        network=config.network,
+        inline_blob_max=config.inline_blob_max,
+        clock_ms=wall_ms,
+        spread=spread,
+        wanted=wanted,
+        fees=guards.fees,
+        deliver=feed.stored,
+    )
+    router = GossipRouter(_gossip_params(config), rng=rng, own_id=host.peer_id)
+    driver = GossipDriver(router, host, validate=_in_worker(doors), config=net_config, rng=rng)
+    spread.driver = driver
+    parents = tuple(entry.namespace_id for entry in config.namespaces)
+    return Parts(
+        store=store,
+        guards=guards,
+        judge=judge,
+        doors=doors,
+        host=host,
+        driver=driver,
+        server=RelaySyncServer(
+            store,
+            _server_config(config),
+            clock_ms=wall_ms,
+            publisher=doors if config.allow_publish else None,
+            handoff=store if config.allow_handoff else None,
+            subscribed=frozenset(parents),
+            tls=_server_tls(config.sync_limits),
+        ),
+        catch_up=CatchUpLoop(
+            store,
+            doors,
+            parents=parents,
+            peers=config.sync_peers,
+            tls=_client_tls(config.sync_limits),
+            stopping=stopping,
+            wanted=wanted,
+            clock_ms=wall_ms,
+        ),
+        feed=feed,
+        policies=policies,
+    )
+
+
+def store_config_of(config: NodeConfig) -> RelayStoreConfig:
+    """Return the bounds of the store."""
+    return RelayStoreConfig(
+        cold_store_ttl_ms=config.ttl_ms,
+        max_storage_bytes=config.max_storage_bytes,
+        durability=Durability(config.durability),
+        when_full=WhenFull(config.when_full),
+        namespace_quota_bytes=config.namespace_quota_bytes or None,
+    )
+
+
+def _gossip_params(config: NodeConfig) -> GossipParams:
+    return GossipParams(
+        heartbeat_interval_s=config.heartbeat_ms / 1000,
+        peers_max=config.connections_max,
+        pending_max=config.inbox_max,
+    )
+
+
+def net_config_of(config: NodeConfig) -> NetConfig:
+    """Return the bounds of the network room: about a third of the connections go out (G21).
+
+    Every configured peer gets one of them.
+    """
+    outbound = max(config.connections_max * 16 // 50, len(config.gossip_peers), 1)
+    return NetConfig(
+        listen=config.gossip_listen,
+        peers=config.gossip_peers,
+        outbound_max=outbound,
+        inbound_max=config.connections_max - outbound,
+        inbox_max=config.inbox_max,
+    )
+
+
+def _server_config(config: NodeConfig) -> SyncServerConfig:
+    host, _, port = config.sync_listen.rpartition(":")
+    limits = config.sync_limits
+    return SyncServerConfig(
+        host=host,
+        port=int(port),
+        window_ms=config.ttl_ms,
+        validators=limits.validators,
+        fairness=FairnessConfig(
+            out_bytes_per_s=limits.out_bytes_per_s,
+            in_bytes_per_s=limits.in_bytes_per_s,
+            peer_bytes_per_s=limits.peer_bytes_per_s,
+            peer_requests_per_s=limits.peer_requests_per_s,
+            peer_streams_max=limits.peer_streams_max,
+        ),
+    )
+
+
+def _server_tls(limits: SyncLimits) -> ServerTls | None:
+    if limits.tls_certificate is None or limits.tls_key is None:
+        return None
+    return ServerTls.from_files(limits.tls_certificate, limits.tls_key, limits.tls_client_ca)
+
+
+def _client_tls(limits: SyncLimits) -> ClientTls | None:
+    if limits.tls_peer_ca is None:
+        return None
+    return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
+
+
+class _Spread:
+    """Hands messages from a publishing thread to the gossip loop."""
+
+    def __init__(self) -> None:
+        self.driver: GossipDriver | None = None
+        self._token = trio.lowlevel.current_trio_token()
+
+    def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
+        if not items or self.driver is None:
+            return [0] * len(items)
+        try:
+            return trio.from_thread.run(self.driver.publish, items, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):
+            # The node is stopping: the messages are stored, and peers will ask for them.
+            return [0] * len(items)
+
+
+def _in_worker(doors: Doors) -> Callable[[list[Validate]], Any]:
+    async def validate(batch: list[Validate]) -> list[VerdictKind]:
+        return await trio.to_thread.run_sync(doors.gossip, batch)
+
+    return validate

@@ -1,0 +1,116 @@
+"""The node at a glance: what its pages, its metrics and its gateway show of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from luxrelay import __version__
+from luxrelay.gossip import PeerId
+from luxrelay.net import NetStats
+from luxrelay.net.addresses import peer_text
+from luxrelay.node.config import NodeConfig
+from luxrelay.node.metrics import NodeMetrics, Sources
+from luxrelay.node.modules import DOWN, Modules
+from luxrelay.node.observe import Views
+from luxrelay.node.parts import Parts, wall_ms
+from luxrelay.store import RelayStore
+
+
+class Readiness:
+    """Since when the node is ready, and whether it is stopping."""
+
+    def __init__(self) -> None:
+        """Not ready yet."""
+        self._ready_at: float | None = None
+        self.stopping = threading.Event()
+        """Set when the node has begun to stop."""
+
+    def ready(self) -> None:
+        """Say that everything has started."""
+        self._ready_at = time.monotonic()
+
+    @property
+    def serving(self) -> bool:
+        """True between the two."""
+        return self._ready_at is not None and not self.stopping.is_set()
+
+    def uptime_s(self) -> float:
+        """Return the seconds since the node was ready."""
+        return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
+
+
+def views_of(config: NodeConfig, parts: Parts, modules: Modules, readiness: Readiness) -> Views:
+    """Return what the pages show; each is called from their threads."""
+    read_net = _from_loop(parts.driver.stats)
+    metrics = NodeMetrics(
+        Sources(
+            net=read_net,
+            store=parts.store.stats,
+            sync=parts.server.stats,
+            doors=parts.doors,
+            uptime_s=readiness.uptime_s,
+            clock_ms=wall_ms,
+            catch_up=parts.catch_up.totals,
+            rates=parts.guards.rates.refused,
+            modules=modules.status,
+        )
+    )
+
+    def status() -> dict[str, Any]:
+        return {
+            "name": config.name,
+            "version": __version__,
+            "network": config.network,
+            "uptime_s": round(readiness.uptime_s(), 1),
+            "modules": modules.status(),
+            "store": _store_view(parts.store),
+            "catch_up": parts.catch_up.view(),
+            **_net_view(read_net()),
+        }
+
+    def healthy() -> tuple[bool, dict[str, Any]]:
+        fault = parts.doors.fault()
+        down = sorted(name for name, m in modules.status().items() if m["state"] in DOWN)
+        ready = readiness.serving and not fault and not down
+        return ready, {"ready": ready, "fault": fault, "down": down}
+
+    return Views(metrics=metrics.exposition, healthy=healthy, status=status)
+
+
+def _from_loop(read: Callable[[], NetStats]) -> Callable[[], NetStats]:
+    """Return a reader that may be called from any thread: the loop owns what it reads."""
+    token = trio.lowlevel.current_trio_token()
+
+    def call() -> NetStats:
+        return trio.from_thread.run_sync(read, trio_token=token)
+
+    return call
+
+
+def _store_view(store: RelayStore) -> dict[str, Any]:
+    stats = store.stats()
+    return {
+        "messages": stats.messages,
+        "namespaces": stats.namespaces,
+        "size_bytes": stats.size_bytes,
+    }
+
+
+def _net_view(net: NetStats) -> dict[str, Any]:
+    peers = {
+        peer_text(PeerId(peer)): {
+            "received": stats.received,
+            "duplicates": stats.duplicates,
+            "accepted": stats.accepted,
+            "ignored": stats.ignored,
+            "rejected": stats.rejected,
+            "malformed": stats.malformed,
+        }
+        for peer, stats in net.router.peers.items()
+    }
+    return {"peers": peers, "mesh": dict(net.router.mesh)}

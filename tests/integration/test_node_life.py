@@ -1,0 +1,82 @@
+"""A node's life: its modules, SIGHUP, and an end in order."""
+
+import json
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from luxrelay.cli.main import main
+
+pytestmark = pytest.mark.slow
+TOPIC = "/chat/1/room"
+
+
+def page(address: str, path: str) -> bytes:
+    """Return a page of a running node."""
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def told(node: Any) -> list[dict[str, Any]]:
+    """Return what the node's log says."""
+    lines = (node.folder / "log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def test_modules_run_and_end_in_order(new_node: Callable[[str], Any]) -> None:
+    """The status page and the metrics name each; SIGTERM ends them all with 0."""
+    node = new_node("relay-1")
+    runtime = node.start()
+    modules = json.loads(page(runtime.http, "/status"))["modules"]
+    assert list(modules) == ["sync", "pages", "gossip", "catch-up", "upkeep"]
+    assert {module["state"] for module in modules.values()} == {"running"}
+    metrics = page(runtime.http, "/metrics").decode()
+    assert 'luxrelay_module_up{module="gossip"} 1.0' in metrics
+    assert 'luxrelay_module_restarts_total{module="upkeep"} 0.0' in metrics
+    assert node.stop() == 0
+    assert told(node)[-1]["event"] == "stopped"
+    assert not (node.folder / "data" / "runtime.json").exists()
+
+
+def test_sighup_takes_over_what_can_change(
+    new_node: Callable[[str], Any],
+    eventually: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rates and levels at once; what needs a restart is named; a broken file changes nothing."""
+    node = new_node("relay-1")
+    sync = node.start().sync
+    key = str(tmp_path / "alice.pem")
+    main(["keys", "new", key])
+    publish = ["publish", "--relay", sync, "--topic", TOPIC, "--key", key, "--json"]
+    assert main([*publish, *(f"m{n}" for n in range(50))]) == 0
+
+    def heard(event: str) -> list[dict[str, Any]]:
+        return [line for line in told(node) if line["event"] == event]
+
+    node.sections["limits"] = {"sender_messages_per_s": 1, "burst_s": 1}
+    node.sections["node"]["log_levels"] = ["net=debug"]
+    node.sections["store"]["ttl_ms"] = 7_200_000
+    node.write_config()
+    node.process.send_signal(signal.SIGHUP)
+    (line,) = eventually(lambda: heard("reloaded"))
+    assert set(line["changed"]) == {"limits", "log_levels"}
+    (line,) = heard("these need a restart")
+    assert line["keys"] == ["ttl_ms"]
+    capsys.readouterr()
+    assert main([*publish, *(f"n{n}" for n in range(20))]) == 1
+    receipts = json.loads(capsys.readouterr().out)
+    assert [r["code"] for r in receipts].count("RATE_LIMITED") >= 15
+
+    node.config.write_text("[node]\nname = 5\n")
+    node.process.send_signal(signal.SIGHUP)
+    (line,) = eventually(lambda: heard("the changed file does not fit; nothing changes"))
+    assert "relay.toml:2" in line["error"]
+    assert node.process.poll() is None
+    assert node.stop() == 0
