@@ -60,7 +60,7 @@ def test_publish_json_and_binary_and_read_back(stand: Any) -> None:
 
 
 def test_publishing_again_is_safe_and_a_taken_slot_is_a_conflict(stand: Any) -> None:
-    """A repeated message is answered as stored; another in its slot gets the next sequence (J11)."""
+    """A repeated message is answered as stored; a rival of its slot gets the next sequence."""
     key = SigningKey.generate()
     both = [LaneSigner(key, PARENT).sign(text, now_ms()) for text in (b"one", b"other")]
     kept, lost = sorted(both, key=lambda each: MsgHeader.decode(each.header).content_id)
