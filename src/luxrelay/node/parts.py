@@ -66,19 +66,7 @@ def assemble(
 
     """
     guards = make_guards(config, store)
-    judge = Judge(
-        StoreKnowledge(store),
-        policies,
-        JudgeConfig(
-            ttl_ms=config.ttl_ms,
-            bound_network=config.network if config.signing == "bound" else "",
-        ),
-        wall_ms,
-        registry=policies,
-        rates=guards.rates,
-        fees=guards.fees,
-        finality=guards.finality,
-    )
+    judge = _judge(config, store, policies, guards)
     net_config = net_config_of(config)
     host = RelayHost(identity.seed, net_config)
     spread = _Spread()
@@ -128,6 +116,24 @@ def assemble(
         ),
         feed=feed,
         policies=policies,
+    )
+
+
+def _judge(
+    config: NodeConfig, store: RelayStore, policies: CurrentPolicies, guards: Guards
+) -> Judge:
+    return Judge(
+        StoreKnowledge(store),
+        policies,
+        JudgeConfig(
+            ttl_ms=config.ttl_ms,
+            bound_network=config.network if config.signing == "bound" else "",
+        ),
+        wall_ms,
+        registry=policies,
+        rates=guards.rates,
+        fees=guards.fees,
+        finality=guards.finality,
     )
 
 
