@@ -95,6 +95,7 @@ def test_pages_tell_the_truth(
     assert "relay_store_messages 2.0" in metrics
     assert 'luxrelay_verdicts_total{code="ok",door="publish",verdict="accept"} 2.0' in metrics
     assert "luxda_peer_count 0.0" in metrics
+    assert "luxda_headers_processed_total 2.0" in metrics
     assert status["store"]["messages"] == 2
     assert json.loads(page(runtime.http, "/healthz")) == {"ready": True, "fault": "", "down": []}
 

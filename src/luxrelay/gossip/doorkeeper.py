@@ -158,6 +158,7 @@ class Doorkeeper:
             self._mesh.peer_left(peer)
             self._lazy.peer_left(peer)
             self._scores.left(state.ledger, now)
+            self._stats.durations_s.observe(max(0.0, now - state.since))
             if self._diversity is not None:
                 self._diversity.left(peer)
 

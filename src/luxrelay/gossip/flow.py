@@ -75,6 +75,7 @@ class Flow:
         if topic is None or topic not in self._mesh.topics:
             self._stats.unwanted += 1
             return
+        self._stats.of_topic(topic).received += 1
         if len(data) > self._params.message_max:
             self.malformed(state, topic=topic)
             return
@@ -113,7 +114,7 @@ class Flow:
             return []
         if kind is VerdictKind.IGNORE:
             self._memory.failures.add(pending.digest, kind, now + self._params.ignored_ttl_s)
-            self._ignored(self._peers.get(next(iter(pending.senders))))
+            self._ignored(self._peers.get(next(iter(pending.senders))), pending.slot[0])
             return []
         self._memory.failures.add(pending.digest, kind, now + self._params.rejected_ttl_s)
         found = [self._peers.get(peer) for peer in pending.senders]
@@ -122,6 +123,7 @@ class Flow:
             self._rejected(state, pending.slot[0])
         if not culprits:
             self._stats.rejected += 1
+            self._stats.of_topic(pending.slot[0]).rejected += 1
         return culprits
 
     def publish(self, topic: str, data: bytes, now: float) -> int:
@@ -149,6 +151,8 @@ class Flow:
             return 0
         self._memory.delivered.add(slot[1], now)
         self._stats.published += 1
+        self._stats.follow(topic, 2 * self._params.topics_max)
+        self._stats.of_topic(topic).published += 1
         pending = self._memory.pending.by_digest(digest)
         spared = set(pending.senders) if pending is not None else set()
         cached = self._keep(slot, data)
@@ -167,6 +171,8 @@ class Flow:
         """Count frames or messages that could not be read."""
         self._stats.malformed += count
         state.stats.malformed += count
+        if topic != UNREADABLE:
+            self._stats.of_topic(topic).rejected += count
         self._scores.invalid(state.ledger, topic, count)
         state.suspect = True
 
@@ -182,8 +188,7 @@ class Flow:
     ) -> bool:
         """Return False, and count why, when a well-formed message is not worth a validation."""
         if hint is not None and not self._memory.hints.news(slot, hint):
-            self._stats.duplicates += 1
-            state.stats.duplicates += 1
+            self._duplicate(state, slot[0])
             return False
         if self._memory.seen_of(kind).full(slot):
             self._stats.contended += 1
@@ -214,14 +219,18 @@ class Flow:
             if failure is VerdictKind.REJECT:
                 self._rejected(state, topic)
             else:
-                self._ignored(state)
+                self._ignored(state, topic)
                 self._keeps_promise(state, topic, data)
             return True
         else:
             self._scores.duplicate(state.ledger, digest, now)
+        self._duplicate(state, topic)
+        return True
+
+    def _duplicate(self, state: PeerState, topic: str) -> None:
         self._stats.duplicates += 1
         state.stats.duplicates += 1
-        return True
+        self._stats.of_topic(topic).duplicates += 1
 
     def _keeps_promise(self, state: PeerState, topic: str, data: bytes) -> None:
         """Note that a message we asked for came, though we ignored the same bytes lately."""
@@ -260,12 +269,14 @@ class Flow:
             self._stats.contended += 1
             return
         self._stats.accepted += 1
-        self.quota.take(topic, len(pending.data), now)
         self._credit(pending, now)
         cached = self._keep(pending.slot, pending.data)
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
             return
+        self._stats.of_topic(topic).accepted += 1
+        self._stats.forward_ms.observe((now - pending.since) * 1000)
+        self.quota.take(topic, len(pending.data), now)
         self._forward(mesh, pending, cached)
         # A hint that was let through says something new under the same id (G3).
         if self._memory.delivered.add(message_id, now) or pending.hint is not None:
@@ -297,20 +308,25 @@ class Flow:
 
     def _credit(self, pending: Pending, now: float) -> None:
         """Count an accepted message for those that brought it; the first one may be gone."""
-        senders = [self._peers.get(peer) for peer in pending.senders]
-        source = senders[0]
-        if source is not None:
-            source.stats.accepted += 1
-            ledgers = [state.ledger for state in senders if state is not None]
-            self._scores.accepted(ledgers, pending.slot[0], pending.digest, now)
+        source = self._peers.get(next(iter(pending.senders)))
+        if source is None:
+            return
+        source.stats.accepted += 1
+        ledgers = [source.ledger]
+        if len(pending.senders) > 1:
+            found = map(self._peers.get, pending.senders)
+            ledgers += [s.ledger for s in found if s is not None and s is not source]
+        self._scores.accepted(ledgers, pending.slot[0], pending.digest, now)
 
-    def _ignored(self, state: PeerState | None) -> None:
+    def _ignored(self, state: PeerState | None, topic: str) -> None:
         self._stats.ignored += 1
+        self._stats.of_topic(topic).ignored += 1
         if state is not None:
             state.stats.ignored += 1
 
     def _rejected(self, state: PeerState, topic: str) -> None:
         self._stats.rejected += 1
+        self._stats.of_topic(topic).rejected += 1
         state.stats.rejected += 1
         self._scores.invalid(state.ledger, topic)
         state.suspect = True

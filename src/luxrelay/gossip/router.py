@@ -277,6 +277,7 @@ class GossipRouter:
         self._start(now)
         name = parse_topic(topic).name
         if self._mesh.join(name, now):
+            self._stats.follow(name, 2 * self._params.topics_max)
             for state in self._peers:
                 state.outbox.subscription(name, subscribe=True)
 
@@ -287,6 +288,7 @@ class GossipRouter:
         if name is not None and self._mesh.leave(name, now):
             self._lazy.topic_left(name)
             self._flow.quota.forget(name)
+            self._stats.topics.pop(name, None)
             for state in self._peers:
                 state.outbox.subscription(name, subscribe=False)
 
@@ -378,7 +380,13 @@ class GossipRouter:
             cached_bytes=memory.cache.size_bytes,
             wanted=len(self._lazy),
             mesh={topic: len(mesh) for topic, mesh in self._mesh.topics.items()},
-            peers={state.peer: replace(state.stats, score=state.score) for state in self._peers},
+            forward_ms=self._stats.forward_ms.copy(),
+            durations_s=self._stats.durations_s.copy(),
+            topics={topic: replace(found) for topic, found in self._stats.topics.items()},
+            peers={
+                state.peer: replace(state.stats, score=state.score, since=state.since)
+                for state in self._peers
+            },
         )
 
     def explain(self, peer: PeerId, now: float) -> ScoreTerms | None:

@@ -1,13 +1,64 @@
-"""What the router counts. Copies: changing one changes nothing.
+"""What the router counts. What `GossipRouter.stats` returns are copies.
 
 Source: LP-6420 §9; decisions G31.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Final
 
 from luxrelay.gossip.identity import PeerId
+
+FORWARD_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
+"""Upper bounds of the classes of `GossipStats.forward_ms`."""
+DURATION_BOUNDS_S: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+"""Upper bounds of the classes of `GossipStats.durations_s`."""
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Numbers counted by class; the last class is above all bounds."""
+
+    bounds: tuple[float, ...]
+    """Upper bounds, each inclusive."""
+    counts: list[int]
+    """How many fell into each class."""
+    total: float = 0.0
+    """Their sum."""
+
+    @classmethod
+    def of(cls, bounds: tuple[float, ...]) -> Histogram:
+        """Return an empty one."""
+        return cls(bounds, [0] * (len(bounds) + 1))
+
+    def observe(self, value: float) -> None:
+        """Count a number."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def copy(self) -> Histogram:
+        """Return a copy."""
+        return Histogram(self.bounds, list(self.counts), self.total)
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicStats:
+    """Counters of one topic since we follow it or publish to it (LP-6420 §9.1)."""
+
+    received: int = 0
+    """Messages received, whatever became of them."""
+    duplicates: int = 0
+    """Of these, known already."""
+    accepted: int = 0
+    """Messages accepted."""
+    ignored: int = 0
+    """Messages ignored by verdict."""
+    rejected: int = 0
+    """Messages rejected, once for each peer that brought the bytes; malformed ones too."""
+    published: int = 0
+    """Messages we published."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +85,8 @@ class PeerStats:
     """Heartbeats in which it exceeded a cap on control messages."""
     score: float = 0.0
     """Its score as of the last heartbeat or offence."""
+    since: float = 0.0
+    """When it connected, the router's ``now``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +175,23 @@ class GossipStats:
     """Bytes of these."""
     wanted: int = 0
     """Ids asked for and not yet received now."""
+    forward_ms: Histogram = field(default_factory=lambda: Histogram.of(FORWARD_BOUNDS_MS))
+    """From receiving a message to forwarding it, milliseconds of our own clock (G31)."""
+    durations_s: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS_S))
+    """How long the connections lasted that have ended, seconds (LP-6420 §9.2)."""
+    topics: dict[str, TopicStats] = field(default_factory=dict)
+    """Counters of each topic that we follow or publish to; at most twice ``topics_max``."""
     mesh: dict[str, int] = field(default_factory=dict)
     """Mesh peers by topic now."""
     peers: dict[PeerId, PeerStats] = field(default_factory=dict)
     """Counters of each connected peer."""
+
+    def follow(self, topic: str, topics_max: int) -> None:
+        """Begin to count for a topic, when there are fewer than ``topics_max``."""
+        if topic not in self.topics and len(self.topics) < topics_max:
+            self.topics[topic] = TopicStats()
+
+    def of_topic(self, topic: str) -> TopicStats:
+        """Return the counters of a topic; what is counted for another one is lost."""
+        found = self.topics.get(topic)
+        return TopicStats() if found is None else found

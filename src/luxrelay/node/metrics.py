@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
+    GaugeHistogramMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
@@ -23,12 +25,28 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from luxrelay.bus import Code, VerdictKind
+from luxrelay.gossip import GossipStats
+from luxrelay.gossip.stats import Histogram
 from luxrelay.net import NetStats
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import StoreStats
 from luxrelay.store.stats import GcStats
 from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
 
+_SCORE_BOUNDS: Final = (
+    -5000.0,
+    -2500.0,
+    -1000.0,
+    -100.0,
+    -10.0,
+    0.0,
+    1.0,
+    10.0,
+    50.0,
+    100.0,
+    200.0,
+)
+"""Classes of scores: LP-6420's thresholds, and what good peers earn."""
 _CATCH_UP: Final = {
     "runs": "Catch-ups that ran to their end.",
     "received": "Messages that catch-ups received.",
@@ -113,6 +131,12 @@ def _messages(sources: Sources) -> Iterable[Metric]:
     for (door, kind, code), count in sorted(sources.doors.counts.snapshot().items()):
         verdicts.add_metric((door, kind.name.lower(), code.name.lower()), count)
     yield verdicts
+    processed = sources.doors.counts.snapshot().items()
+    yield _counter(
+        "luxda_headers_processed",
+        "Headers accepted at any door (LP-6491).",
+        sum(count for (_, kind, _), count in processed if kind is VerdictKind.ACCEPT),
+    )
     refused = CounterMetricFamily(
         "luxrelay_rate_limited",
         "Live messages that a rate refused, by layer (peer, global, namespace, sender).",
@@ -134,14 +158,49 @@ def _messages(sources: Sources) -> Iterable[Metric]:
 def _network(net: NetStats) -> Iterable[Metric]:
     router = net.router
     for name, help_text, value in (
-        ("relay_messages_received", "Messages received from peers.", router.received),
-        ("relay_messages_published", "Messages this node published.", router.published),
         ("luxrelay_gossip_duplicates", "Messages received again.", router.duplicates),
         ("luxrelay_gossip_rejected", "Messages rejected.", router.rejected),
         ("luxrelay_gossip_ignored", "Messages ignored.", router.ignored),
         ("luxrelay_gossip_malformed", "Frames and messages that cannot be read.", router.malformed),
         ("luxrelay_gossip_busy", "Messages ignored for want of room.", router.busy),
         ("luxrelay_gossip_forwarded", "Messages sent on to mesh peers.", router.forwarded),
+        (
+            "luxrelay_gossip_unwanted",
+            "Messages on topics that nobody follows here.",
+            router.unwanted,
+        ),
+        (
+            "luxrelay_gossip_throttled",
+            "Messages ignored because their topic had taken its bytes.",
+            router.throttled,
+        ),
+        (
+            "luxrelay_gossip_unheard",
+            "Frames not heard because of the sender's score.",
+            router.unheard,
+        ),
+        (
+            "luxrelay_gossip_disconnected",
+            "Peers disconnected for their score.",
+            router.disconnected,
+        ),
+        ("luxrelay_gossip_rotated", "Peers that made room for others.", router.rotated),
+        ("luxrelay_gossip_refused", "Connections refused by the router.", router.refused),
+        (
+            "luxrelay_gossip_promises_broken",
+            "Messages announced to us, asked for and not delivered.",
+            router.promises_broken,
+        ),
+        (
+            "luxrelay_gossip_control_floods",
+            "Times a peer exceeded a cap on control messages.",
+            router.control_floods,
+        ),
+        (
+            "luxrelay_gossip_declined",
+            "Messages not sent because the peer had declined them.",
+            router.idontwant_heeded,
+        ),
         (
             "luxrelay_gossip_dropped",
             "Messages a full queue had no room for.",
@@ -166,24 +225,73 @@ def _network(net: NetStats) -> Iterable[Metric]:
         ),
     ):
         yield _counter(name, help_text, value)
-    judged = router.accepted + router.ignored + router.rejected
-    yield _gauge(
-        "relay_duplicate_ratio",
-        "Duplicates among messages received, 0 to 1.",
-        router.duplicates / router.received if router.received else 0.0,
-    )
-    yield _gauge(
-        "relay_invalid_ratio",
-        "Rejected among messages judged, 0 to 1.",
-        router.rejected / judged if judged else 0.0,
-    )
     for name in ("relay_peer_count", "luxda_peer_count"):
         yield _gauge(name, "Peers connected.", net.host.peers)
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
+    yield from _topics(router)
+    yield from _peers(router)
+
+
+def _topics(router: GossipStats) -> Iterable[Metric]:
+    """Yield the propagation metrics of LP-6420 §9.1, by topic."""
+    received = CounterMetricFamily(
+        "relay_messages_received", "Messages received from peers, by topic.", labels=("topic",)
+    )
+    published = CounterMetricFamily(
+        "relay_messages_published", "Messages this node published, by topic.", labels=("topic",)
+    )
+    duplicate = GaugeMetricFamily(
+        "relay_duplicate_ratio",
+        "Duplicates among messages received, 0 to 1, by topic.",
+        labels=("topic",),
+    )
+    invalid = GaugeMetricFamily(
+        "relay_invalid_ratio",
+        "Rejected among messages judged, 0 to 1, by topic.",
+        labels=("topic",),
+    )
+    for topic, found in sorted(router.topics.items()):
+        judged = found.accepted + found.ignored + found.rejected
+        received.add_metric((topic,), found.received)
+        published.add_metric((topic,), found.published)
+        ratio = found.duplicates / found.received if found.received else 0.0
+        duplicate.add_metric((topic,), ratio)
+        invalid.add_metric((topic,), found.rejected / judged if judged else 0.0)
     mesh = GaugeMetricFamily("relay_mesh_size", "Mesh peers by topic.", labels=("topic",))
     for topic, size in sorted(router.mesh.items()):
         mesh.add_metric((topic,), size)
-    yield mesh
+    yield from (received, published, duplicate, invalid, mesh)
+    yield HistogramMetricFamily(
+        "luxrelay_gossip_forward_ms",
+        "From receiving a message to forwarding it, by this node's clock, milliseconds (G31).",
+        buckets=_buckets(router.forward_ms),
+        sum_value=router.forward_ms.total,
+    )
+
+
+def _peers(router: GossipStats) -> Iterable[Metric]:
+    """Yield the peer metrics of LP-6420 §9.2 that the router knows."""
+    scores = Histogram.of(_SCORE_BOUNDS)
+    for peer in router.peers.values():
+        scores.observe(peer.score)
+    yield GaugeHistogramMetricFamily(
+        "relay_peer_score_distribution",
+        "Scores of the connected peers now.",
+        buckets=_buckets(scores),
+        gsum_value=scores.total,
+    )
+    yield HistogramMetricFamily(
+        "relay_connection_duration",
+        "How long ended connections lasted, seconds.",
+        buckets=_buckets(router.durations_s),
+        sum_value=router.durations_s.total,
+    )
+
+
+def _buckets(found: Histogram) -> list[tuple[str, float]]:
+    """Return cumulative counts by upper bound."""
+    bounds = (*map(str, found.bounds), "+Inf")
+    return list(zip(bounds, accumulate(found.counts), strict=True))
 
 
 def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
