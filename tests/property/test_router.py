@@ -19,13 +19,18 @@ from luxrelay.errors import GossipArgumentError, RpcError
 from luxrelay.gossip import (
     PROTOCOLS,
     Deliver,
+    Dial,
     Disconnect,
+    Discover,
+    DiversityParams,
     GossipParams,
     GossipRouter,
     HeaderAnnouncement,
     MessageType,
+    NodeRole,
     PeerId,
     RelayMessage,
+    ScoreParams,
     Send,
     TopicKind,
     Validate,
@@ -38,11 +43,13 @@ from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
     ControlGraft,
+    ControlIDontWant,
     ControlIHave,
     ControlIWant,
     ControlMessage,
     ControlPrune,
     Message,
+    PeerInfo,
 )
 
 PARAMS = replace(
@@ -69,9 +76,18 @@ PARAMS = replace(
     ihave_messages_max=3,
     message_max=600,
     queue_bytes_max=1_700,
+    peer_exchange=True,
+    px_peers_max=2,
+    px_record_max=20,
+    px_dials_max=2,
+    idontwant_size_min=200,
+    idontwant_ids_max=4,
+    opportunistic_graft_heartbeats=2,
     rpc_max=1_024,
     frame_max=4_096,
 )
+SCORES = replace(ScoreParams.watching_headers(), retained_max=2, window_messages_max=3)
+DIVERSITY = DiversityParams(subnet_max=2, peers_min=1, rotation_interval_s=3.0)
 NODES = range(3)
 NAMES = [PeerId(b"peer-%d" % number) for number in range(6)]
 NAMESPACE = topic_for_namespace("net", NamespaceId(b"\x21" * 20))
@@ -116,8 +132,21 @@ FRAMES = st.builds(
         ihave=st.lists(st.builds(ControlIHave, topicID=ANY_TOPIC, messageIDs=SOME_IDS), max_size=2),
         iwant=st.lists(st.builds(ControlIWant, messageIDs=SOME_IDS), max_size=2),
         graft=st.lists(st.builds(ControlGraft, topicID=ANY_TOPIC), max_size=3),
+        idontwant=st.lists(st.builds(ControlIDontWant, messageIDs=SOME_IDS), max_size=2),
         prune=st.lists(
-            st.builds(ControlPrune, topicID=ANY_TOPIC, backoff=st.integers(0, 2**64 - 1)),
+            st.builds(
+                ControlPrune,
+                topicID=ANY_TOPIC,
+                backoff=st.integers(0, 2**64 - 1),
+                peers=st.lists(
+                    st.builds(
+                        PeerInfo,
+                        peerID=st.sampled_from(NAMES) | st.binary(max_size=3),
+                        signedPeerRecord=st.binary(max_size=25),
+                    ),
+                    max_size=3,
+                ),
+            ),
             max_size=3,
         ),
     ),
@@ -131,7 +160,14 @@ class Routers(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.routers = [
-            GossipRouter(PARAMS, rng=random.Random(node), own_id=NAMES[node]) for node in NODES
+            GossipRouter(
+                PARAMS,
+                rng=random.Random(node),
+                own_id=NAMES[node],
+                scores=SCORES,
+                diversity=DIVERSITY,
+            )
+            for node in NODES
         ]
         self.wire: deque[tuple[int, int, bytes]] = deque()
         self.waiting: list[tuple[int, Validate]] = []
@@ -164,10 +200,48 @@ class Routers(RuleBasedStateMachine):
             self.routers[own].peer_connected(NAMES[other], PROTOCOLS[0], outbound, self.now)
         self.drain()
 
-    @rule(node=st.sampled_from(NODES), peer=st.sampled_from(range(6)), outbound=st.booleans())
-    def meet(self, node: int, peer: int, outbound: bool) -> None:
-        """Let anybody connect, also one too many and the node itself."""
-        self.routers[node].peer_connected(NAMES[peer], PROTOCOLS[1], outbound, self.now)
+    @rule(
+        node=st.sampled_from(NODES),
+        peer=st.sampled_from(range(6)),
+        outbound=st.booleans(),
+        address=st.sampled_from(["", "10.0.0.1", "10.0.0.2", "10.1.0.1"]),
+        protected=st.booleans(),
+    )
+    def meet(
+        self,
+        node: int,
+        peer: int,
+        outbound: bool,
+        address: str = "",
+        protected: bool = False,
+    ) -> None:
+        """Let anybody connect, also one too many and the node itself, from anywhere."""
+        self.routers[node].peer_connected(
+            NAMES[peer],
+            PROTOCOLS[peer % 2],
+            outbound,
+            self.now,
+            address=address,
+            protected=protected,
+        )
+        self.routers[node].peer_record(NAMES[peer], b"record")
+        self.drain()
+
+    @rule(
+        node=st.sampled_from(NODES),
+        peer=st.sampled_from(range(6)),
+        score=st.sampled_from([-6000.0, -2600.0, -1100.0, -1.0, 0.0, 0.0, 5.0]),
+    )
+    def opine(self, node: int, peer: int, score: float) -> None:
+        """Let the application think well or ill of a peer."""
+        self.routers[node].app_score(NAMES[peer], score, self.now)
+        self.drain()
+
+    @rule(node=st.sampled_from(NODES), peer=st.sampled_from([3, 4]), light=st.booleans())
+    def confess(self, node: int, peer: int, light: bool) -> None:
+        """Let a peer say what it is, without a proof."""
+        role = NodeRole.LIGHT if light else NodeRole.VALIDATOR
+        assert not self.routers[node].peer_role(NAMES[peer], role, self.now, proof=b"\x00\x01x")
         self.drain()
 
     @rule(node=st.sampled_from(NODES), peer=st.sampled_from(range(6)))
@@ -277,7 +351,11 @@ class Routers(RuleBasedStateMachine):
             before = router._heartbeat_at
             router.wake(self.now)
             if before is not None and before <= self.now:
-                assert all(len(mesh) <= PARAMS.d_hi for mesh in router._mesh.topics.values())
+                assert all(
+                    len(mesh) <= PARAMS.d_hi
+                    and all(state.score >= 0 and not state.light for state in mesh.values())
+                    for mesh in router._mesh.topics.values()
+                )
         self.drain()
 
     def drain(self) -> None:
@@ -297,6 +375,12 @@ class Routers(RuleBasedStateMachine):
                         self.check_delivery(node, action)
                     case Disconnect():
                         assert action.reason
+                        assert action.refuse_s >= 0
+                    case Dial():
+                        assert action.peer != NAMES[node]
+                        assert 0 < len(action.record) <= PARAMS.px_record_max
+                    case Discover():
+                        assert 0 < action.count <= DIVERSITY.rotation_count
 
     def hand(self, node: int, peer: int, data: bytes) -> None:
         """Give a frame to a router, and note what its sender has shown to have."""
@@ -354,6 +438,16 @@ class Routers(RuleBasedStateMachine):
                 assert len(state.topics) <= PARAMS.topics_max
                 assert 0 <= state.wanted <= PARAMS.wanted_peer_max
                 assert state.outbox.size_bytes <= PARAMS.queue_bytes_max
+                assert len(state.declined) <= PARAMS.idontwant_ids_max * (
+                    PARAMS.idontwant_heartbeats + 1
+                )
+                assert len(state.ledger.topics) <= PARAMS.topics_max + 1
+            scores = router._scores
+            assert len(scores._live) == len(router._peers)
+            assert len(scores._kept) <= SCORES.retained_max
+            assert len(scores._window) <= SCORES.window_messages_max
+            assert len(router._stats.topics) <= 2 * PARAMS.topics_max
+            assert len(router._doorkeeper._diversity) == len(router._peers)
 
     @invariant()
     def meshes_hold_connected_subscribers(self) -> None:
@@ -363,6 +457,19 @@ class Routers(RuleBasedStateMachine):
                 assert set(mesh) <= set(router._peers.subscribers(topic))
                 inbound = [state for state in mesh.values() if not state.outbound]
                 assert len(inbound) <= PARAMS.d_hi
+
+    @invariant()
+    def scores_know_the_meshes(self) -> None:
+        """Time in the mesh runs for those in it and for nobody else; no score is out of range."""
+        for router in self.routers:
+            for state in router._peers:
+                for topic, counters in state.ledger.topics.items():
+                    inside = state.peer in router._mesh.topics.get(topic, ())
+                    assert counters.grafted_at is None or inside
+                    assert min(counters.first, counters.mesh, counters.invalid) >= 0
+                score = router._scores.score(state.ledger, self.now)
+                assert score <= SCORES.topic_credit_cap + 5.0
+                assert state.score >= SCORES.reject_threshold
 
     @invariant()
     def only_accepted_messages_are_known(self) -> None:

@@ -321,7 +321,8 @@ class Mesh:
         middle = median(self._scores.merit(state.ledger, now) for state in mesh.values())
         if middle < self._scores.params.opportunistic_graft_threshold:
             before = len(mesh)
-            self._graft_some(topic, mesh, self._params.opportunistic_graft_peers, now, above=middle)
+            count = min(self._params.opportunistic_graft_peers, self._params.d_hi - before)
+            self._graft_some(topic, mesh, count, now, above=middle)
             self._stats.grafts_opportunistic += len(mesh) - before
 
     def _shrink(self, topic: str, mesh: MeshPeers, now: float) -> None:

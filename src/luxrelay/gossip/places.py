@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, Protocol
 
@@ -17,6 +18,8 @@ ENTRIES_MAX: Final = 1_000_000
 _V4_GROUP: Final = 16
 _V6_GROUP: Final = 32
 _V6_HOST: Final = 64
+_LOCATED_MAX: Final = 4096
+"""Addresses whose meaning is remembered; it depends on the text alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Location:
     """True for an address of this machine."""
 
 
+@lru_cache(maxsize=_LOCATED_MAX)
 def locate(address: str) -> Location | None:
     """Return what an IP address says, None for text that is none.
 

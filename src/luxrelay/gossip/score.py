@@ -224,9 +224,9 @@ class Scores:
     # What peers do.
 
     def grafted(self, ledger: PeerLedger, topic: str, now: float) -> None:
-        """Start the time in the mesh."""
+        """Start the time in the mesh; it earns nothing on a topic beyond the bound."""
         counters = self._counters(ledger, topic)
-        if counters.grafted_at is None:
+        if counters.grafted_at is None and topic in ledger.topics:
             counters.grafted_at = now
 
     def pruned(self, ledger: PeerLedger, topic: str, now: float) -> None:

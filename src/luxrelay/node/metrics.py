@@ -157,6 +157,35 @@ def _messages(sources: Sources) -> Iterable[Metric]:
 
 def _network(net: NetStats) -> Iterable[Metric]:
     router = net.router
+    yield from _gossip(router)
+    for name, help_text, value in (
+        ("luxrelay_net_bytes_in", "Bytes received by libp2p.", net.host.bytes_in),
+        ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
+        (
+            "luxrelay_net_dials_failed",
+            "Configured peers not reached, tries.",
+            net.driver.dials_failed,
+        ),
+        (
+            "luxrelay_net_frame_errors",
+            "Streams reset for bytes that are no frames.",
+            net.driver.frame_errors,
+        ),
+        (
+            "luxrelay_net_stalled_peers",
+            "Peers dropped because they took nothing.",
+            net.driver.dropped_stalled,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    for name in ("relay_peer_count", "luxda_peer_count"):
+        yield _gauge(name, "Peers connected.", net.host.peers)
+    yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
+    yield from _topics(router)
+    yield from _peers(router)
+
+
+def _gossip(router: GossipStats) -> Iterable[Metric]:
     for name, help_text, value in (
         ("luxrelay_gossip_duplicates", "Messages received again.", router.duplicates),
         ("luxrelay_gossip_rejected", "Messages rejected.", router.rejected),
@@ -206,30 +235,8 @@ def _network(net: NetStats) -> Iterable[Metric]:
             "Messages a full queue had no room for.",
             router.dropped_messages,
         ),
-        ("luxrelay_net_bytes_in", "Bytes received by libp2p.", net.host.bytes_in),
-        ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
-        (
-            "luxrelay_net_dials_failed",
-            "Configured peers not reached, tries.",
-            net.driver.dials_failed,
-        ),
-        (
-            "luxrelay_net_frame_errors",
-            "Streams reset for bytes that are no frames.",
-            net.driver.frame_errors,
-        ),
-        (
-            "luxrelay_net_stalled_peers",
-            "Peers dropped because they took nothing.",
-            net.driver.dropped_stalled,
-        ),
     ):
         yield _counter(name, help_text, value)
-    for name in ("relay_peer_count", "luxda_peer_count"):
-        yield _gauge(name, "Peers connected.", net.host.peers)
-    yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
-    yield from _topics(router)
-    yield from _peers(router)
 
 
 def _topics(router: GossipStats) -> Iterable[Metric]:

@@ -321,6 +321,8 @@ def test_the_topics_of_a_ledger_are_bounded() -> None:
 
     assert len(ledger.topics) == 9
     assert ledger.topics[UNREADABLE].invalid == 12
+    scores.grafted(ledger, HEADERS, 0.0)
+    assert ledger.topics[UNREADABLE].grafted_at is None
 
 
 ACTS = st.lists(
