@@ -1,4 +1,4 @@
-"""The four layers at the doors: who is refused, what it costs, what is counted."""
+"""The four layers at the doors: who is refused, what it costs, what is counted (20-46)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_good_sender_earns_twice_the_rate(store: RelayStore, clock: Clock) -> 
 
 
 def test_zero_is_no_limit_and_a_policy_says_its_own(clock: Clock) -> None:
-    """0 in the configuration limits nothing; a policy's numbers are its bucket."""
+    """0 in the configuration limits nothing; a policy's numbers are its bucket (20-45)."""
     rates = NodeRates(GENEROUS, clock)
     header = message(SigningKey.generate(), 1).header
     assert size_of(header) == len(header.encode())

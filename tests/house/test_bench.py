@@ -1,0 +1,59 @@
+"""The benchmarks: every part has its programs, and a report says what machine it was made on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture
+def measure() -> ModuleType:
+    """The program that runs the benchmarks."""
+    spec = importlib.util.spec_from_file_location("measure", BENCH / "measure.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_part_has_its_programs(measure: ModuleType) -> None:
+    """A part that is named is a file, and no program is left out."""
+    named = {program for programs in measure.PARTS.values() for program in programs}
+    assert all((BENCH / f"{program}.py").exists() for program in named)
+    programs = {path.stem for path in BENCH.glob("*.py") if "json.dumps(row)" in path.read_text()}
+    assert programs <= named, sorted(programs - named)
+
+
+def test_a_report_names_machine_and_commit(
+    measure: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Figures are published with the hardware they were made on (21-50)."""
+    row = {
+        "part": "bus",
+        "name": "decode",
+        "value": 5.0,
+        "unit": "headers/s",
+        "against": "a limit",
+        "ratio": 0.5,
+        "aim": 0.4,
+    }
+    monkeypatch.setattr(measure, "FOLDER", tmp_path)
+    monkeypatch.setattr(measure, "PARTS", {"bus": ("bus",)})
+    monkeypatch.setattr("sys.argv", ["measure.py", "bus"])
+    (tmp_path / "bus.py").write_text(f"print({json.dumps(json.dumps(row))})")
+    measure.main()
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert "cores, Python" in report["machine"]
+    assert report["commit"]
+    assert report["results"] == [row]
+    assert "0.50 of" in capsys.readouterr().out
