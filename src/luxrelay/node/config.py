@@ -73,6 +73,7 @@ class NodeConfig:
     log_level: str
     log_levels: Mapping[str, str]
     restart_modules: bool
+    traces: str
     gossip_listen: tuple[str, ...]
     gossip_peers: tuple[str, ...]
     connections_max: int
@@ -195,6 +196,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         log_level=node["log_level"],
         log_levels=dict(entry.split("=") for entry in node["log_levels"]),
         restart_modules=node["restart_modules"],
+        traces=node["traces"],
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),
         connections_max=gossip["connections_max"],

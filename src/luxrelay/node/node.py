@@ -43,6 +43,7 @@ from luxrelay.node.observe import Observer, Views
 from luxrelay.node.parts import Parts, assemble, store_config_of, wall_ms
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.reload import RELOADABLE, changes_between
+from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
 from luxrelay.store import RelayStore
 
@@ -103,6 +104,8 @@ class Node:
             store_config = store_config_of(self._config)
             store = RelayStore.open(folder.store, store_config, now_ms=wall_ms())
             stack.callback(store.close)
+            traces = open_traces(self._config.traces, self._config.name, __version__)
+            stack.callback(traces.close)
             parts = assemble(
                 self._config,
                 identity,
@@ -110,6 +113,7 @@ class Node:
                 policies,
                 rng=self._rng,
                 stopping=self._readiness.stopping,
+                traces=traces,
             )
             stack.callback(parts.judge.close)
             stack.callback(folder.withdraw)

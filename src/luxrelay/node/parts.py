@@ -21,6 +21,7 @@ from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.tracing import Traces
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
@@ -56,6 +57,7 @@ def assemble(
     *,
     rng: random.Random,
     stopping: threading.Event,
+    traces: Traces,
 ) -> Parts:
     """Return the parts of a relay on an open store; nothing listens yet.
 
@@ -82,6 +84,7 @@ def assemble(
         spread=spread,
         wanted=wanted,
         fees=guards.fees,
+        traces=traces,
         deliver=feed.stored,
     )
     router = GossipRouter(_gossip_params(config), rng=rng, own_id=host.peer_id)

@@ -117,6 +117,15 @@ KEYS: Final = (
         "times in a row, the node stops in order and ends with 1.",
     ),
     Key(
+        "node",
+        "traces",
+        "",
+        "url",
+        match(r"|https?://[A-Za-z0-9._:\[\]-]{1,256}(/[A-Za-z0-9._/-]{0,256})?", "an http address"),
+        "OTLP endpoint that gets a span for each batch of messages, such as "
+        "http://127.0.0.1:4318; empty for no traces. Needs luxrelay[traces].",
+    ),
+    Key(
         "gossip",
         "listen",
         ["/ip4/127.0.0.1/tcp/9640"],

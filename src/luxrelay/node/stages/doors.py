@@ -44,6 +44,7 @@ from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.stages.verify import Judge
 from luxrelay.node.stages.write import write
+from luxrelay.node.tracing import Traces
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
@@ -87,6 +88,7 @@ class Doors:
         spread: Spread,
         wanted: WantedBlobs,
         fees: FeeDesk | None = None,
+        traces: Traces | None = None,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
@@ -104,6 +106,7 @@ class Doors:
         self._spread = spread
         self._wanted = wanted
         self._fees = fees
+        self._traces = traces or Traces()
         self.book = ReceiptBook()
         """Receipts given out; `receipts` answers from it."""
         self.receipts = self.book.receipts
@@ -186,8 +189,10 @@ class Doors:
         *,
         live: bool = True,
     ) -> list[Verdict]:
-        verdicts = self._judge.judge(candidates, rules, live=live)
-        written = write(self._store, candidates, verdicts, self._clock_ms())
+        with self._traces.batch(door, [candidate.header for candidate in candidates]) as traced:
+            verdicts = self._judge.judge(candidates, rules, live=live)
+            written = write(self._store, candidates, verdicts, self._clock_ms())
+            traced["accepted"] = sum(verdict.accepted for verdict in written)
         self._settle(candidates, verdicts, written)
         faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
         if faults or any(verdict.accepted for verdict in written):
