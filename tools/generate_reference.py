@@ -240,6 +240,7 @@ def _idle_metrics() -> list[Metric]:
         uptime_s=lambda: 0.0,
         clock_ms=lambda: now_ms,
         catch_up=lambda: dict.fromkeys(CatchUpTotals.__slots__, 0),
+        catch_up_lag=dict,
         rates=lambda: dict.fromkeys(LAYERS, 0),
         modules=dict,
     )

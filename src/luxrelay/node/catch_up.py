@@ -9,26 +9,37 @@ Source: LP-6421 §2.2, §2.3; J7, P24, P25, P26, P39.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind, message_id
 from luxrelay.errors import LuxRelayError
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
+from luxrelay.node.standing import PeerStanding
 from luxrelay.node.wanted import WantedBlob, WantedBlobs
-from luxrelay.store import NamespaceHead, RelayStore
+from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
 from luxrelay.sync import ClientTls, Head, RelaySyncClient, WireMessage
-from luxrelay.sync.report import AcceptResult, CatchUpReport, Outcome
+from luxrelay.sync.report import (
+    AcceptResult,
+    CatchUpProgress,
+    CatchUpReport,
+    Outcome,
+    PeerReport,
+)
 from luxrelay.sync.rpc.catchup_driver import run_catchup
+from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
 
 _HEADS_READ: Final = 1_000
 BLOBS_ROUND_MAX: Final = 256
 """Missing blobs that one round asks each peer for."""
 BLOBS_CALL_MAX: Final = 8
 """Missing blobs in one call: 16 MiB of the largest ones."""
+LOOK_BACK_MAX: Final = 1_000_000
+"""Messages looked at after a start for blobs they lack."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
 
 
@@ -77,6 +88,16 @@ class CatchUpTotals:
     """Calls that failed: a relay was away, busy or too slow."""
     blobs: int = 0
     """Blobs that arrived for headers stored without them."""
+    withheld: int = 0
+    """Messages that a peer claimed to hold and did not deliver."""
+    reconciliations: int = 0
+    """Comparisons of the whole window with a peer."""
+    reconcile_rounds: int = 0
+    """Questions asked in them."""
+    reconcile_bytes: int = 0
+    """Bytes of their questions and answers, fetches apart."""
+    reconcile_stored: int = 0
+    """Messages they found and brought, forks of a slot among them."""
 
 
 class CatchUpLoop:
@@ -93,6 +114,8 @@ class CatchUpLoop:
         wanted: WantedBlobs,
         clock_ms: Callable[[], int],
         tls: ClientTls | None = None,
+        ttl_ms: int = 600_000,
+        rng: random.Random | None = None,
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set."""
         self._store = store
@@ -109,18 +132,28 @@ class CatchUpLoop:
         self._totals = CatchUpTotals()
         self._complete = False
         self._clients: list[RelaySyncClient] = []
+        self._plan = ReconcilePlan(ttl_ms=ttl_ms)
+        self._rng = rng or random.Random()  # noqa: S311 - which peer is compared with is no secret
+        self._standing = PeerStanding()
+        self._lag: dict[NamespaceId, int] = {}
+        self._progress: CatchUpProgress | None = None
+        self._looked_back = False
 
     def once(self) -> None:
         """Bring every namespace level with the peers, as far as they can be reached."""
-        if not self._clients:
-            self._clients = [RelaySyncClient(peer, tls=self._tls) for peer in self._peers]
+        self._open()
+        self._look_back()
         complete = True
         for parent in self._parents:
             if self._stopping.is_set():
                 return
             try:
                 report = run_catchup(
-                    self._clients, self._sink, parent=parent, cancelled=self._stopping
+                    self._best_first(),
+                    self._sink,
+                    parent=parent,
+                    cancelled=self._stopping,
+                    on_progress=self._note_progress,
                 )
             except LuxRelayError as error:
                 log(logging.ERROR, "catch-up failed", namespace=parent.hex(), error=str(error))
@@ -136,6 +169,61 @@ class CatchUpLoop:
             self._totals.runs += 1
             self._complete = complete
 
+    def reconcile(self) -> None:
+        """Compare the window with one peer, chosen by chance, and fetch what is lacking (J5)."""
+        self._open()
+        client = self._rng.choice(self._clients)
+        for parent in self._parents:
+            if self._stopping.is_set():
+                return
+            try:
+                report = reconcile_with(
+                    client,
+                    self._store,
+                    self._sink,
+                    parent=parent,
+                    now_ms=self._clock_ms(),
+                    plan=self._plan,
+                )
+            except LuxRelayError as error:
+                with self._lock:
+                    self._totals.failures += 1
+                log(logging.DEBUG, "cannot reconcile", peer=client.address, error=str(error))
+                return
+            self._note_reconciled(parent, report)
+
+    def lag(self) -> dict[NamespaceId, int]:
+        """Return how many messages each parent and its lanes lacked after the last catch-up."""
+        with self._lock:
+            return dict(self._lag)
+
+    def _open(self) -> None:
+        with self._lock:  # catching up and reconciling have threads of their own
+            if not self._clients:
+                self._clients = [RelaySyncClient(peer, tls=self._tls) for peer in self._peers]
+
+    def _best_first(self) -> list[RelaySyncClient]:
+        clients = {client.address: client for client in self._clients}
+        return [clients[peer] for peer in self._standing.order(list(clients), self._clock_ms())]
+
+    def _look_back(self) -> None:
+        """Ask again, after a restart, for the blobs that stored headers lack."""
+        if self._looked_back:
+            return
+        self._looked_back = True
+        cursor, more, looked = b"", True, 0
+        while more and looked < LOOK_BACK_MAX and not self._stopping.is_set():
+            now_ms = self._clock_ms()
+            page = self._store.query_time(
+                TimeQuery(from_time=max(0, now_ms - self._plan.ttl_ms), cursor=cursor), now_ms
+            )
+            for message in page.messages:
+                if message.header.blob_len and message.blob is None:
+                    parent = self._store.head(message.namespace_id).parent
+                    self._wanted.add(message.header, parent)
+            looked += len(page.messages)
+            more, cursor = page.has_more, page.next_cursor
+
     def close(self) -> None:
         """Close the connections to the peers."""
         for client in self._clients:
@@ -148,9 +236,21 @@ class CatchUpLoop:
 
     def view(self) -> dict[str, Any]:
         """Return the state for the status page."""
+        now_ms = self._clock_ms()
         with self._lock:
-            complete = self._complete
-        return {"complete": complete, **self.totals()}
+            complete, progress = self._complete, self._progress
+            penalties = {
+                peer: penalty
+                for peer in self._peers
+                if (penalty := round(self._standing.penalty(peer, now_ms)))
+            }
+        running = None if progress is None else asdict(progress)
+        return {
+            "complete": complete,
+            "running": running,
+            "penalties": penalties,
+            **self.totals(),
+        }
 
     def _fetch_blobs(self) -> None:
         """Ask the peers in turn for blobs that stored headers still lack."""
@@ -194,7 +294,11 @@ class CatchUpLoop:
 
     def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
         self._note_peers(report)
+        left = report.holes_left
         with self._lock:
+            self._progress = None
+            self._lag[parent] = sum(span.size for _, span in left) + report.holes_unlisted
+            self._totals.withheld += sum(peer.withheld for peer in report.peers)
             self._totals.received += report.received
             self._totals.stored += report.stored
             self._totals.rejected += report.rejected
@@ -211,9 +315,48 @@ class CatchUpLoop:
                 seconds=round(report.seconds, 3),
             )
 
+    def _note_progress(self, progress: CatchUpProgress) -> None:
+        with self._lock:
+            self._progress = progress
+
+    def _note_reconciled(self, parent: NamespaceId, report: ReconcileReport) -> None:
+        with self._lock:
+            self._totals.reconciliations += 1
+            self._totals.reconcile_rounds += report.rounds
+            self._totals.reconcile_bytes += report.bytes_sent + report.bytes_received
+            self._totals.reconcile_stored += report.stored
+            self._totals.rejected += report.rejected
+            self._standing.note(
+                PeerReport(peer=report.peer, rejected=report.rejected, withheld=report.withheld),
+                self._clock_ms(),
+            )
+        if report.stored or report.rejected or report.withheld:
+            log(
+                logging.INFO,
+                "reconciled",
+                namespace=parent.hex(),
+                peer=report.peer,
+                stored=report.stored,
+                rejected=report.rejected,
+                withheld=report.withheld,
+                bytes=report.bytes_sent + report.bytes_received,
+            )
+
     def _note_peers(self, report: CatchUpReport) -> None:
-        """Say once that a peer does not serve us, and once that it does again."""
+        """Name who lied; say once that a peer does not serve us, and once that it does again."""
         for peer in report.peers:
+            with self._lock:
+                added = self._standing.note(peer, self._clock_ms())
+            if added:
+                log(
+                    logging.WARNING,
+                    "a sync peer lies",
+                    peer=peer.peer,
+                    forged=peer.rejected,
+                    withheld=peer.withheld,
+                    unusable=peer.unusable,
+                    penalty=round(self._standing.penalty(peer.peer, self._clock_ms())),
+                )
             if peer.given_up and peer.peer not in self._away:
                 self._away.add(peer.peer)
                 log(

@@ -59,6 +59,7 @@ class SyncLimits:
     peer_bytes_per_s: int
     peer_requests_per_s: int
     peer_streams_max: int
+    reconcile_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +282,7 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         validators=frozenset(sync["validators"]),
         **{name: sync[name] for name in rates},
         peer_streams_max=sync["peer_streams_max"],
+        reconcile_interval_ms=sync["reconcile_interval_ms"],
     )
 
 

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from luxrelay.bus import Code, VerdictKind
+from luxrelay.bus import Code, NamespaceId, VerdictKind
 from luxrelay.gossip import GossipStats
 from luxrelay.gossip.stats import Histogram
 from luxrelay.net import NetStats
@@ -54,6 +54,11 @@ _CATCH_UP: Final = {
     "rejected": "Of those, invalid.",
     "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
     "blobs": "Blobs that arrived for headers stored without them.",
+    "withheld": "Messages that a relay claimed to hold and did not deliver.",
+    "reconciliations": "Comparisons of the whole window with a relay.",
+    "reconcile_rounds": "Questions asked in reconciliations.",
+    "reconcile_bytes": "Bytes of reconciliations, fetches apart.",
+    "reconcile_stored": "Messages that reconciliations found and brought.",
 }
 
 
@@ -68,6 +73,7 @@ class Sources:
     uptime_s: Callable[[], float]
     clock_ms: Callable[[], int]
     catch_up: Callable[[], dict[str, int]]
+    catch_up_lag: Callable[[], dict[NamespaceId, int]]
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
 
@@ -397,6 +403,21 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     totals = sources.catch_up()
     for name, help_text in _CATCH_UP.items():
         yield _counter(f"luxrelay_catch_up_{name}", help_text, totals[name])
+    lag = GaugeMetricFamily(
+        "luxrelay_catch_up_lag_messages",
+        "Messages of a configured namespace and its lanes still lacking after the last catch-up.",
+        labels=("namespace",),
+    )
+    for namespace, messages in sorted(sources.catch_up_lag().items()):
+        lag.add_metric((namespace.hex(),), messages)
+    yield lag
+    yield _gauge("luxrelay_sync_waiting", "Sync calls that wait for their turn.", sync.waiting)
+    yield _gauge(
+        "luxrelay_sync_held_bytes", "Bytes read and not yet taken by readers.", sync.held_bytes
+    )
+    yield _counter(
+        "luxrelay_sync_stalled", "Sync calls ended because their reader took nothing.", sync.stalled
+    )
 
 
 def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:

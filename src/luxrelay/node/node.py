@@ -225,13 +225,22 @@ class Node:
     async def _keep_caught_up(self, parts: Parts, ready: ReadyReport[None]) -> None:
         ready.started(None)
         try:
-            while self._config.sync_peers and self._config.namespaces:
-                await trio.to_thread.run_sync(parts.catch_up.once)
-                await trio.sleep(self._config.sync_interval_ms / 1000)
-            await trio.sleep_forever()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_reconciled, parts)
+                while self._config.sync_peers and self._config.namespaces:
+                    await trio.to_thread.run_sync(parts.catch_up.once)
+                    await trio.sleep(self._config.sync_interval_ms / 1000)
+                await trio.sleep_forever()
         finally:
             if self._readiness.stopping.is_set():
                 parts.catch_up.close()
+
+    async def _keep_reconciled(self, parts: Parts) -> None:
+        pause_s = self._config.sync_limits.reconcile_interval_ms / 1000
+        while pause_s and self._config.sync_peers and self._config.namespaces:
+            # Not all nodes at once: half the time, and up to as much again.
+            await trio.sleep(pause_s * (0.5 + self._rng.random()))
+            await trio.to_thread.run_sync(parts.catch_up.reconcile)
 
     async def _upkeep(self, parts: Parts, ready: ReadyReport[None]) -> None:
         """Forget by the clock, in short cycles while there is more to forget than one takes."""

@@ -113,6 +113,7 @@ def assemble(
             parents=parents,
             peers=config.sync_peers,
             tls=_client_tls(config.sync_limits),
+            ttl_ms=config.ttl_ms,
             stopping=stopping,
             wanted=wanted,
             clock_ms=wall_ms,

@@ -265,6 +265,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "reconcile_interval_ms",
+        _MINUTE_MS,
+        "milliseconds",
+        whole(0, _DAY_MS),
+        "About how often the whole window is compared with one sync peer, which finds forks of a "
+        "slot and what heads do not show; 0 for never.",
+    ),
+    Key(
+        "sync",
         "tls_certificate",
         "",
         "path",

@@ -56,6 +56,7 @@ def views_of(config: NodeConfig, parts: Parts, modules: Modules, readiness: Read
             uptime_s=readiness.uptime_s,
             clock_ms=wall_ms,
             catch_up=parts.catch_up.totals,
+            catch_up_lag=parts.catch_up.lag,
             rates=parts.guards.rates.refused,
             modules=modules.status,
         )

@@ -1,0 +1,50 @@
+"""How far each sync peer can be relied on: what it forged or kept back, slowly forgiven.
+
+A peer that lies is named in the log by whoever keeps this, and asked last; it is asked still,
+because it may hold what nobody else has, and what it sends is verified anyway.
+
+Source: P26; 21-27, 21-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from luxrelay.sync.report import PeerReport
+
+HALF_LIFE_MS: Final = 3_600_000
+"""A penalty is half as much after an hour."""
+FORGED: Final = 10.0
+"""For an invalid message."""
+UNUSABLE: Final = 5.0
+"""For an answer that breaks the protocol."""
+WITHHELD: Final = 1.0
+"""For a sequence that was claimed and not delivered."""
+PENALTY_MAX: Final = 10_000.0
+"""The most a peer can owe, so that it comes back within half a day of good conduct."""
+
+
+class PeerStanding:
+    """Penalties by peer; one for each configured sync peer."""
+
+    def __init__(self) -> None:
+        """Start without a penalty."""
+        self._penalties: dict[str, tuple[float, int]] = {}
+
+    def note(self, report: PeerReport, now_ms: int) -> float:
+        """Take in what a peer did; return what that added."""
+        added = FORGED * report.rejected + UNUSABLE * report.unusable + WITHHELD * report.withheld
+        if added:
+            total = min(PENALTY_MAX, self.penalty(report.peer, now_ms) + added)
+            self._penalties[report.peer] = (total, now_ms)
+        return added
+
+    def penalty(self, peer: str, now_ms: int) -> float:
+        """Return what a peer owes now; 0 for one in good standing."""
+        total, at_ms = self._penalties.get(peer, (0.0, now_ms))
+        return total * float(0.5 ** (max(0, now_ms - at_ms) / HALF_LIFE_MS))
+
+    def order(self, peers: Sequence[str], now_ms: int) -> list[str]:
+        """Return the peers, those in the best standing first, else as they were given."""
+        return sorted(peers, key=lambda peer: round(self.penalty(peer, now_ms)))
