@@ -14,6 +14,7 @@ from typing import Final
 
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import layout
+from luxrelay.store.gate import Gate
 from luxrelay.store.rocks import Database
 
 KEY_BYTES_MAX: Final = 128
@@ -28,9 +29,10 @@ _PREFIX: Final = b"document/"
 class Documents(MutableMapping[bytes, bytes]):
     """Documents by key; any thread may read and write."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, gate: Gate) -> None:
         """Serve the documents of an open database."""
         self._database = database
+        self._gate = gate
         self._lock = threading.Lock()
         self._count = sum(1 for _ in self)
 
@@ -42,7 +44,8 @@ class Documents(MutableMapping[bytes, bytes]):
             StoreError: the disk refused the read.
 
         """
-        value = self._database.get(layout.META, _PREFIX + key)
+        with self._gate.passage():
+            value = self._database.get(layout.META, _PREFIX + key)
         if value is None:
             raise KeyError(key)
         return value
@@ -68,10 +71,11 @@ class Documents(MutableMapping[bytes, bytes]):
                     where="documents",
                     code="store.full",
                 )
-            batch = self._database.batch()
-            batch.put(layout.META, _PREFIX + key, value)
-            self._database.write(batch)
-            self._database.sync()
+            with self._gate.passage():
+                batch = self._database.batch()
+                batch.put(layout.META, _PREFIX + key, value)
+                self._database.write(batch)
+                self._database.sync()
             self._count += new
 
     def __delitem__(self, key: bytes) -> None:
@@ -85,15 +89,18 @@ class Documents(MutableMapping[bytes, bytes]):
         with self._lock:
             if key not in self:
                 raise KeyError(key)
-            batch = self._database.batch()
-            batch.delete(layout.META, _PREFIX + key)
-            self._database.write(batch)
-            self._database.sync()
+            with self._gate.passage():
+                batch = self._database.batch()
+                batch.delete(layout.META, _PREFIX + key)
+                self._database.write(batch)
+                self._database.sync()
             self._count -= 1
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the keys in order."""
-        for key in self._database.keys(layout.META, _PREFIX, layout.after(_PREFIX)):
+        with self._gate.passage():
+            found = list(self._database.keys(layout.META, _PREFIX, layout.after(_PREFIX)))
+        for key in found:
             yield key[len(_PREFIX) :]
 
     def __len__(self) -> int:

@@ -108,6 +108,16 @@ class Durable:
             self._sync()
             self.syncs += 1
 
+    def abandon(self) -> None:
+        """The thread has ended; what was not synced is not, and whoever waits for it is told."""
+        with self._state:
+            self._failed = True
+            self._state.notify_all()
+        self._stop.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join()
+
     def close(self) -> None:
         """The thread has ended and everything written is on the disk, whatever was promised.
 

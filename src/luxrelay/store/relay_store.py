@@ -41,6 +41,7 @@ from luxrelay.store.namespaces import NamespaceHead, check_names
 from luxrelay.store.opening import open_for_reading, open_for_writing
 from luxrelay.store.query import NamespaceQuery, QueryPage, read_messages, read_page
 from luxrelay.store.quota import Lack
+from luxrelay.store.recovery import Recovery
 from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database
 from luxrelay.store.sets import BucketQuery, read_bucket_ids, read_contents
@@ -67,15 +68,32 @@ class RelayStore:
         self._folder = folder
         self._database = database
         self._opened_at = now_ms
-        self._ledger = Ledger.load(database, config, read_only=read_only)
-        self._durable = Durable(database, config.durability, config.group_interval_ms / 1000)
-        self._writer = Writer(database, self._ledger, config, self._durable)
-        self.documents = Documents(database)
-        self._writer.read_only = read_only
-        self._collector = Collector(self._writer, config)
+        self._read_only = read_only
+        self._gate = Gate()
+        self._attach()
+        self.documents = Documents(database, self._gate)
+        self._recovery = Recovery(database, self._gate, release=self._release, attach=self._attach)
         self._rate = HitRate()
         self._rate_lock = threading.Lock()
-        self._gate = Gate()
+
+    def _release(self) -> None:
+        """Nothing works on the database."""
+        self._durable.abandon()
+
+    def _attach(self) -> None:
+        """Everything in memory is what the database holds; the counters go on."""
+        before: Writer | None = getattr(self, "_writer", None)
+        read_only = self._read_only or self._database.failed
+        self._ledger = Ledger.load(self._database, self.config, read_only=read_only)
+        interval_s = self.config.group_interval_ms / 1000
+        self._durable = Durable(self._database, self.config.durability, interval_s)
+        self._writer = Writer(self._database, self._ledger, self.config, self._durable)
+        self._writer.read_only = self._read_only
+        if before is None:
+            self._collector = Collector(self._writer, self.config)
+        else:
+            self._writer.go_on_from(before)
+            self._collector.serve(self._writer)
 
     @classmethod
     def open(cls, path: Path, config: RelayStoreConfig | None = None, *, now_ms: int) -> RelayStore:
@@ -168,6 +186,7 @@ class RelayStore:
 
         """
         require_ms("now_ms", now_ms)
+        self._recovery.try_again()
         with self._gate.passage():
             outcomes = self._writer.put(messages, now_ms)
             self._make_durable()
@@ -182,6 +201,7 @@ class RelayStore:
         Source: P3.
         """
         require_ms("now_ms", now_ms)
+        self._recovery.try_again()
         with self._gate.passage():
             outcomes = self._writer.put(messages, now_ms)
             return PutReceipt(outcomes, self._durable, self._durable.ticket())
@@ -391,6 +411,7 @@ class RelayStore:
         check_names(namespace_id, parent, where="skip_to")
         if not 0 < seq <= c.MAX_U64:
             raise StoreArgumentError("seq must be from 1 to 2^64-1", where="skip_to")
+        self._recovery.try_again()
         with self._gate.passage():
             self._writer.skip_to(namespace_id, parent, seq)
             self._make_durable()
@@ -417,6 +438,7 @@ class RelayStore:
         check_names(namespace_id, parent, where="set_watermark")
         if not 0 <= seq <= c.MAX_U64:
             raise StoreArgumentError("seq must be a u64", where="set_watermark")
+        self._recovery.try_again()
         with self._gate.passage():
             self._writer.hand_off(namespace_id, parent, seq)
             self._make_durable()
@@ -426,6 +448,7 @@ class RelayStore:
 
         Source: J8.
         """
+        self._recovery.try_again()
         with self._gate.passage():
             state = self._ledger.states.get(namespace_id)
             if state is not None and state.watermark is not None:
@@ -453,6 +476,7 @@ class RelayStore:
 
         """
         require_ms("now_ms", now_ms)
+        self._recovery.try_again()
         with self._gate.passage():
             return self._collector.cycle(now_ms, now)
 
@@ -500,6 +524,7 @@ class RelayStore:
             gc=self._collector.stats(),
             batches=counters.batches,
             syncs=self._durable.syncs,
+            recovered=self._recovery.recovered,
         )
 
     def _make_durable(self) -> None:

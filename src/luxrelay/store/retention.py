@@ -75,6 +75,10 @@ class Collector:
         self._durations = [0] * len(DURATION_BOUNDS_S)
         self._duration_sum_s = 0.0
 
+    def serve(self, writer: Writer) -> None:
+        """Work with another writer from now on."""
+        self._writer = writer
+
     def cycle(self, now_ms: int, now: float | None) -> CycleStats:
         """Run one cycle; ``now`` is the monotonic clock in seconds, None to believe ``now_ms``.
 

@@ -9,6 +9,7 @@ Source: architecture, rule 8; decisions P9.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +49,15 @@ class Table:
     def __init__(self, root: Rdict, path: Path, name: str) -> None:
         self.name = name
         self._path = path
-        self._rows: Rdict | None = root.get_column_family(name)
-        self.handle: object = root.get_column_family_handle(name)
+        self._rows: Rdict | None = None
+        self.handle: object = None
         """Names the table in a batch."""
+        self.attach(root)
+
+    def attach(self, root: Rdict) -> None:
+        """Read from ``root``, which has been opened again."""
+        self._rows = root.get_column_family(self.name)
+        self.handle = root.get_column_family_handle(self.name)
 
     @property
     def rows(self) -> Rdict:
@@ -171,21 +178,34 @@ class Batch:
 class Database:
     """An open RocksDB whose keys and values are bytes."""
 
-    __slots__ = ("_cache", "_path", "_root", "_tables", "_write_buffer_bytes")
+    __slots__ = (
+        "_cache",
+        "_families",
+        "_path",
+        "_root",
+        "_tables",
+        "_write_buffer_bytes",
+        "failed",
+    )
 
     def __init__(
         self,
-        root: Rdict,
         path: Path,
-        families: Iterable[str],
-        cache: Cache,
+        families: Sequence[str],
+        *,
         write_buffer_bytes: int,
+        block_cache_bytes: int,
+        read_only: bool,
     ) -> None:
-        self._root = root
+        """Use `open`."""
         self._path = path
-        self._cache = cache
+        self._families = tuple(families)
         self._write_buffer_bytes = write_buffer_bytes
-        self._tables = {name: Table(root, path, name) for name in families}
+        self._cache = Cache(block_cache_bytes)
+        self.failed = False
+        """True once a write was refused: RocksDB refuses every other until `reopen`."""
+        self._tables: dict[str, Table] = {}
+        self._root = self._open(read_only=read_only)
 
     @classmethod
     def open(
@@ -212,21 +232,61 @@ class Database:
             StoreError: ``store.locked``, ``store.corrupt`` or ``store.io``.
 
         """
-        cache = Cache(block_cache_bytes)
+        return cls(
+            path,
+            families,
+            write_buffer_bytes=write_buffer_bytes,
+            block_cache_bytes=block_cache_bytes,
+            read_only=read_only,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The folder of its files."""
+        return self._path
+
+    def _open(self, *, read_only: bool) -> Rdict:
         access = AccessType.read_only() if read_only else AccessType.read_write()
+        size = self._write_buffer_bytes
         try:
-            names = dict.fromkeys(families)
-            if read_only or (path / _CURRENT).exists():
-                names |= dict.fromkeys(Rdict.list_cf(str(path), Options(raw_mode=True)))
+            names = dict.fromkeys(self._families)
+            if read_only or (self._path / _CURRENT).exists():
+                names |= dict.fromkeys(Rdict.list_cf(str(self._path), Options(raw_mode=True)))
             root = Rdict(
-                str(path),
-                _database_options(write_buffer_bytes, read_only=read_only),
-                {name: _family_options(cache, write_buffer_bytes) for name in names},
+                str(self._path),
+                _database_options(size, read_only=read_only),
+                {name: _family_options(self._cache, size) for name in names},
                 access,
             )
-            return cls(root, path, names, cache, write_buffer_bytes)
+            for name, table in self._tables.items():
+                if name in names:
+                    table.attach(root)
+            missing = [name for name in names if name not in self._tables]
+            self._tables |= {name: Table(root, self._path, name) for name in missing}
+            self._tables = {name: self._tables[name] for name in names}
         except Exception as error:
-            raise _ours(error, path) from error
+            raise _ours(error, self._path) from error
+        return root
+
+    def reopen(self) -> None:
+        """The database takes writes again; nobody else uses it meanwhile.
+
+        What it holds may be more or less than before: what became of the last writes is known only
+        now. When it cannot be opened for writing it is open for reading, and ``failed`` stays True.
+
+        Raises:
+            StoreError: ``store.corrupt`` or ``store.io``.
+
+        """
+        for close in [*(table.detach for table in self._tables.values()), self._root.close]:
+            with suppress(Exception):  # it cannot flush; what it had not written is in its log
+                close()
+        try:
+            self._root = self._open(read_only=False)
+        except StoreError:
+            self._root = self._open(read_only=True)
+            raise
+        self.failed = False
 
     @property
     def names(self) -> list[str]:
@@ -254,6 +314,7 @@ class Database:
             ).close()
             table = self._tables[name] = Table(self._root, self._path, name)
         except Exception as error:
+            self.failed = True
             raise _ours(error, self._path) from error
         return table
 
@@ -263,6 +324,7 @@ class Database:
         try:
             self._root.drop_column_family(name)
         except Exception as error:
+            self.failed = True
             raise _ours(error, self._path) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -286,6 +348,7 @@ class Database:
         try:
             self._root.write(batch.native)
         except Exception as error:
+            self.failed = True
             raise _ours(error, self._path) from error
 
     def sync(self) -> None:
@@ -296,6 +359,7 @@ class Database:
         try:
             self._root.flush_wal(sync=True)
         except Exception as error:
+            self.failed = True
             raise _ours(error, self._path) from error
 
     def close(self) -> None:

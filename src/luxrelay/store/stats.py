@@ -83,3 +83,5 @@ class StoreStats:
     """Atomic batches written."""
     syncs: int
     """Times the log was synced to the disk."""
+    recovered: int
+    """Times the database was opened again after its disk had refused a write."""

@@ -91,6 +91,11 @@ class Writer:
         self.trusts_clock = True
         """False while messages must not go for their age (P43)."""
 
+    def go_on_from(self, before: Writer) -> None:
+        """Count on, after the database was opened again."""
+        self.counters, self.evidence = before.counters, before.evidence
+        self.trusts_clock = before.trusts_clock
+
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Every message is decided, what is stored is written; not yet durable."""
         outcomes: list[PutOutcome] = []
