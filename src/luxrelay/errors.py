@@ -126,7 +126,7 @@ _ENTRIES: Final = (
     ErrorEntry(
         "store.corrupt",
         "The database failed its checks.",
-        "Restore the folder or remove it and catch up from peers.",
+        "Run `luxrelay store repair FOLDER --out NEW`, or remove it and catch up from peers.",
     ),
     ErrorEntry(
         "store.io",

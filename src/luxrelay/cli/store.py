@@ -1,4 +1,4 @@
-"""store stats, verify, gc, export: a relay's folder without its node, or beside it."""
+"""store stats, verify, gc, export, repair: a relay's folder without its node, or beside it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from luxrelay.store import (
     StoreStats,
 )
 from luxrelay.store.folder import MARKER
+from luxrelay.store.repair import salvage
 
 _BOUNDLESS: Final = 2**62
 """Bytes for a store whose node's limits this command does not know: nothing is evicted by it."""
@@ -97,6 +98,18 @@ def _register_export(actions: SubParsers) -> None:
         default="export:0",
         metavar="NAME",
         help="what the archive calls the relay in segments (default %(default)s)",
+    )
+
+    repair = add_command(
+        actions,
+        "repair",
+        "salvage what can be read and proves itself into a new folder; the node must be stopped",
+        "luxrelay store repair relay-data --out repaired",
+        _repair,
+    )
+    _add_folder(repair)
+    repair.add_argument(
+        "--out", type=Path, metavar="NEW", required=True, help="folder for the new store"
     )
 
 
@@ -182,10 +195,27 @@ def _verify(arguments: argparse.Namespace) -> int:
     with look(arguments) as store:
         findings = store.verify()
         checked = store.stats().messages
+        lost = [] if store.loss is None else store.loss.lines()
+    findings = [*lost, *findings]
     for finding in findings:
         print(finding)
     print(f"{checked:,} messages checked, {len(findings):,} findings", file=sys.stderr)
     return 1 if findings else 0
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    found = salvage(_store_folder(arguments.folder), arguments.out, RelayStoreConfig())
+    print(
+        f"{found.messages:,} messages salvaged, {max(0, found.expected - found.messages):,} fewer "
+        f"than were counted, {found.blobs_lost:,} without their blob"
+    )
+    if found.damaged or found.refused or found.rebuilt:
+        print(
+            f"damage at {found.damaged:,} places, {found.refused:,} rows refused"
+            + (", the manifest was rebuilt" if found.rebuilt else ""),
+            file=sys.stderr,
+        )
+    return 0
 
 
 def _gc(arguments: argparse.Namespace) -> int:

@@ -83,6 +83,9 @@ class RelayStoreConfig:
     """What a returned `put_many`, or a receipt, promises."""
     group_interval_ms: int = 50
     """Time between two syncs with durability ``group`` (P3)."""
+    mark_interval_ms: int = 1_000
+    """Time between two high-water marks: with durability ``os`` a power cut loses no more than what
+    came in it, and what a mark knew of is named when the store is opened."""
     namespaces_max: int = 100_000
     """Namespaces with a state row, which outlives their messages; a message of one more is
     FULL. Each costs about 500 bytes of memory."""

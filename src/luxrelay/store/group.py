@@ -52,7 +52,8 @@ class Group:
         self._batch = database.batch()
         self._rows = Rows(ledger.slices, self._batch)
         self._states: dict[NamespaceId, NamespaceState] = {}
-        self._changed: set[NamespaceId] = set()
+        self.changed: set[NamespaceId] = set()
+        """Namespaces whose state changes."""
         self._created = 0
         self._touched = TouchedSlots(ledger.slices)
         self._messages = 0
@@ -223,7 +224,7 @@ class Group:
         if content in rows:
             self._erase(state, slot, rows, content)
         state.raise_floor(seq)
-        self._changed.add(namespace)
+        self.changed.add(namespace)
         return namespace
 
     def set_aside(self, where: Slice, key: bytes) -> bool:
@@ -255,6 +256,17 @@ class Group:
             self._change(state)
         return True
 
+    def resume(self, namespace: NamespaceId, old: NamespaceState) -> None:
+        """The head of ``namespace`` is no lower than ``old``, and so are floor and watermark."""
+        state = self._state(namespace, old.parent)
+        state.raise_floor(old.floor)
+        if old.latest > state.latest:
+            state.latest = old.latest
+            state.latest_hash, state.latest_timestamp = old.latest_hash, old.latest_timestamp
+        state.finalized = max(state.finalized, old.finalized)
+        state.watermark = old.watermark
+        self._change(state)
+
     def skip_to(self, namespace: NamespaceId, parent: NamespaceId, seq: int) -> bool:
         """Nothing at or below ``seq`` is expected; False when one namespace more is too many."""
         state = self._state(namespace, parent)
@@ -275,7 +287,7 @@ class Group:
             state.raise_floor(last)
             state.messages -= share.messages
             state.size_bytes -= share.size_bytes
-            self._changed.add(namespace)
+            self.changed.add(namespace)
             if state.earliest <= last:
                 state.earliest = self._earliest_without(gone, state)
         self._batch.delete(layout.META, layout.slice_key(gone.number))
@@ -315,7 +327,7 @@ class Group:
 
         """
         self._rows.finish(self._touched.rows)
-        changed = [self._states[namespace] for namespace in self._changed]
+        changed = [self._states[namespace] for namespace in self.changed]
         for state in changed:
             if self._touched.rows.get(layout.slot_key(state.namespace_id, state.earliest)) == {}:
                 state.earliest = self._next_earliest(state)
@@ -349,10 +361,10 @@ class Group:
             self._states[namespace] = state
         if parent != state.parent and state.parent == namespace:
             # Seen without its parent so far; a lane has only one by construction (J6).
-            if namespace in self._ledger.states or namespace in self._changed:
+            if namespace in self._ledger.states or namespace in self.changed:
                 self._batch.delete(layout.LANES, state.parent + namespace)
                 self._batch.put(layout.LANES, parent + namespace, b"")
-                self._changed.add(namespace)
+                self.changed.add(namespace)
             self._move(state, parent)
         return state
 
@@ -381,8 +393,8 @@ class Group:
 
     def _change(self, state: NamespaceState) -> None:
         namespace = state.namespace_id
-        if namespace not in self._changed:
-            self._changed.add(namespace)
+        if namespace not in self.changed:
+            self.changed.add(namespace)
             if namespace not in self._ledger.states:
                 self._created += 1
                 self._batch.put(layout.LANES, state.parent + namespace, b"")
@@ -402,7 +414,7 @@ class Group:
         return [content for content in (*rows, header.content_id) if content not in kept]
 
     def _is_one_too_many(self, namespace: NamespaceId) -> bool:
-        if namespace in self._ledger.states or namespace in self._changed:
+        if namespace in self._ledger.states or namespace in self.changed:
             return False
         return len(self._ledger.states) + self._created >= self._config.namespaces_max
 
@@ -415,7 +427,7 @@ class Group:
             quotas = self._ledger.quotas
             room = self._quota_room[account] = quotas.quota(account) - quotas.size_bytes(account)
         lack = None
-        if namespace not in self._changed and self._is_one_too_many(namespace):
+        if namespace not in self.changed and self._is_one_too_many(namespace):
             lack = Lack.NAMESPACES
         elif growth > 0:
             if self._growth.get(account, 0) + growth > room:

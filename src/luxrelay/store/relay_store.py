@@ -19,7 +19,7 @@ from typing import Self
 from luxrelay.bus import ContentId, MessageId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
-from luxrelay.store import audit, layout
+from luxrelay.store import audit, layout, marks
 from luxrelay.store.blobs import read_blob
 from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
 from luxrelay.store.documents import Documents
@@ -35,6 +35,7 @@ from luxrelay.store.indexes import (
     read_by_time,
 )
 from luxrelay.store.ledger import Ledger, read_heads
+from luxrelay.store.marks import Loss, Mark, Marker
 from luxrelay.store.merkle import root_of
 from luxrelay.store.messages import IncomingMessage, PutOutcome, StoredMessage
 from luxrelay.store.namespaces import NamespaceHead, check_names
@@ -61,6 +62,7 @@ class RelayStore:
         config: RelayStoreConfig,
         *,
         now_ms: int,
+        mark: Mark | Loss | None = None,
         read_only: bool = False,
     ) -> None:
         """Serve an open database; use `open` or `open_read_only`."""
@@ -73,8 +75,30 @@ class RelayStore:
         self._attach()
         self.documents = Documents(database, self._gate)
         self._recovery = Recovery(database, self._gate, release=self._release, attach=self._attach)
+        self.loss = marks.compare(mark, database.sequence(), self._ledger)
+        """What was there and is not, noticed when the store was opened; None for nothing."""
+        self._marker = None if read_only else self._start_marker()
         self._rate = HitRate()
         self._rate_lock = threading.Lock()
+
+    def _start_marker(self) -> Marker:
+        marker = Marker(self._folder.path, self.config.mark_interval_ms / 1000, self._take_mark)
+        marker.after = self._sync_marked
+        return marker
+
+    def _take_mark(self) -> Mark:
+        with self._gate.passage(), self._writer.lock:
+            return self._writer.recent.mark(self._database.sequence(), self._ledger)
+
+    def _sync_marked(self) -> None:
+        """What a mark promises is on the disk: with ``os`` nobody else sees to it."""
+        if self.config.durability is Durability.OS:
+            with self._gate.passage():
+                self._durable.sync()
+
+    def _touch(self) -> None:
+        if self._marker is not None:
+            self._marker.touch()
 
     def _release(self) -> None:
         """Nothing works on the database."""
@@ -112,8 +136,9 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         config = config or RelayStoreConfig()
+        mark = marks.read(Path(path))
         folder, database = open_for_writing(Path(path), config)
-        return cls._serve(folder, database, config, now_ms)
+        return cls._serve(folder, database, config, now_ms, mark)
 
     @classmethod
     def open_read_only(
@@ -132,8 +157,9 @@ class RelayStore:
         """
         require_ms("now_ms", now_ms)
         config = replace(config or RelayStoreConfig(), durability=Durability.OS)
+        mark = marks.read(Path(path))
         folder, database = open_for_reading(Path(path), config)
-        return cls._serve(folder, database, config, now_ms, read_only=True)
+        return cls._serve(folder, database, config, now_ms, mark, read_only=True)
 
     @classmethod
     def _serve(
@@ -142,11 +168,12 @@ class RelayStore:
         database: Database,
         config: RelayStoreConfig,
         now_ms: int,
+        mark: Mark | Loss | None,
         *,
         read_only: bool = False,
     ) -> Self:
         try:
-            return cls(folder, database, config, now_ms=now_ms, read_only=read_only)
+            return cls(folder, database, config, now_ms=now_ms, mark=mark, read_only=read_only)
         except BaseException:
             database.close()
             folder.release()
@@ -204,6 +231,7 @@ class RelayStore:
         self._recovery.try_again()
         with self._gate.passage():
             outcomes = self._writer.put(messages, now_ms)
+            self._touch()
             return PutReceipt(outcomes, self._durable, self._durable.ticket())
 
     def query(self, query: NamespaceQuery, now_ms: int) -> QueryPage:
@@ -478,6 +506,7 @@ class RelayStore:
         require_ms("now_ms", now_ms)
         self._recovery.try_again()
         with self._gate.passage():
+            self._touch()
             return self._collector.cycle(now_ms, now)
 
     def verify(self) -> list[str]:
@@ -529,6 +558,7 @@ class RelayStore:
 
     def _make_durable(self) -> None:
         """Everything written before the call is as durable as the configuration promises."""
+        self._touch()
         self._durable.wait(self._durable.ticket())
 
     def close(self) -> None:
@@ -536,11 +566,16 @@ class RelayStore:
 
         A second call does nothing.
         """
+        if self._marker is not None:
+            self._marker.close()
         if not self._gate.shut():
             return
         try:
             if not self._writer.read_only:
                 self._durable.close()
+                sequence = self._database.sequence()
+                last = self._writer.recent.mark(sequence, self._ledger, clean=True)
+                marks.write(self._folder.path, last)
         finally:
             try:
                 self._database.close()

@@ -362,6 +362,13 @@ class Database:
             self.failed = True
             raise _ours(error, self._path) from error
 
+    def sequence(self) -> int:
+        """Return RocksDB's number of the last row written."""
+        try:
+            return int(self._root.latest_sequence_number())
+        except Exception as error:
+            raise _ours(error, self._path) from error
+
     def close(self) -> None:
         """The files are free for the next to open them."""
         try:
@@ -372,6 +379,19 @@ class Database:
             raise _ours(error, self._path) from error
         finally:
             self._tables.clear()
+
+
+def rebuild(path: Path) -> None:
+    """The manifest in ``path`` is made anew from the table files and logs that are there.
+
+    Raises:
+        StoreError: ``store.io`` or ``store.corrupt``.
+
+    """
+    try:
+        Rdict.repair(str(path), Options(raw_mode=True))
+    except Exception as error:
+        raise _ours(error, path) from error
 
 
 def _below(bound: bytes) -> ReadOptions:

@@ -31,6 +31,7 @@ from luxrelay.store.durable import Durable
 from luxrelay.store.eviction import Evictor
 from luxrelay.store.group import Group
 from luxrelay.store.ledger import Ledger
+from luxrelay.store.marks import Recent
 from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
@@ -86,6 +87,8 @@ class Writer:
         self._evictor = Evictor(ledger, config)
         self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
         """The newest equivocations (H17)."""
+        self.recent = Recent()
+        """The namespaces written last (`marks`)."""
         self.read_only = False
         """True for a store that shows another process's database."""
         self.trusts_clock = True
@@ -94,6 +97,7 @@ class Writer:
     def go_on_from(self, before: Writer) -> None:
         """Count on, after the database was opened again."""
         self.counters, self.evidence = before.counters, before.evidence
+        self.recent = before.recent
         self.trusts_clock = before.trusts_clock
 
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
@@ -224,6 +228,7 @@ class Writer:
         if group.commit():
             self._durable.wrote()
             self.counters.batches += 1
+            self.recent.wrote(group.changed)
         self.counters.equivocations += group.equivocations
         self.evidence.extend(group.evidence)
 

@@ -1,0 +1,256 @@
+"""High-water marks: what a database must hold, kept outside of it, so that a loss is noticed.
+
+Theory of operation
+-------------------
+*Decides* whether an opened database holds less than was there.
+*Why*: RocksDB opens without an error after its log or manifest was damaged or cut, with the newest
+rows missing. And with durability ``os`` a power cut loses what the system had not written yet.
+*The mark* is a small file beside the database, written anew and synced: the sequence number of the
+last row, the number of messages, and how far the namespaces written last went.
+*Machine*: a thread marks at most every mark_interval_ms while something was written, *first* the
+mark, *then* the log is synced: a mark may promise more than is on the disk, never less. So with
+``os`` a crash loses what came after the last mark, at most an interval, and whatever the mark
+promised is named with its namespaces. Closing marks the end.
+*Threads*: one for each store that writes.
+*Bounds*: HEADS_MAX namespaces a mark; of others only the number is kept. One sync an interval.
+*What else to change when you change this*: docs/explanation/store.md, tests/chaos.
+
+Source: store-notes 4; decisions P3, P43.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from luxrelay.bus import NamespaceId
+from luxrelay.errors import StoreError
+from luxrelay.store.ledger import Ledger
+
+MARK: Final = "luxrelay-mark"
+HEADS_MAX: Final = 1_000
+"""Namespaces named in a mark, those written last."""
+MARK_BYTES_MAX: Final = 256 * 1024
+NAMED_MAX: Final = 20
+"""Namespaces named in a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What was in the database at one moment."""
+
+    sequence: int
+    """RocksDB's number of the last row written."""
+    messages: int
+    """Messages held."""
+    heads: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """Latest sequence of the namespaces written last."""
+    others: int = 0
+    """Namespaces that are not named."""
+    clean: bool = False
+    """True for the mark of a store that was closed."""
+
+    def encode(self) -> bytes:
+        """Return the mark as bytes with a checksum."""
+        text = json.dumps(
+            {
+                "sequence": self.sequence,
+                "messages": self.messages,
+                "heads": {name.hex(): latest for name, latest in self.heads.items()},
+                "others": self.others,
+                "clean": self.clean,
+            }
+        ).encode()
+        return b"luxrelay mark 1 %08x\n" % crc32(text) + text
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        """Return the mark that ``data`` encodes.
+
+        Raises:
+            StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+        """
+        head, _, text = data.partition(b"\n")
+        if head != b"luxrelay mark 1 %08x" % crc32(text):
+            raise StoreError("the mark of what was held cannot be read", code="store.corrupt")
+        try:
+            value = json.loads(text)
+            heads = {NamespaceId(bytes.fromhex(k)): int(v) for k, v in value["heads"].items()}
+            return cls(
+                sequence=int(value["sequence"]),
+                messages=int(value["messages"]),
+                heads=heads,
+                others=int(value["others"]),
+                clean=bool(value["clean"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                "the mark of what was held cannot be read", code="store.corrupt"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a store was found to have lost when it was opened."""
+
+    rows: int
+    """Rows, of whatever kind, that were written and are gone."""
+    messages: int
+    """Messages fewer than there were, as far as is known."""
+    namespaces: Mapping[NamespaceId, tuple[int, int]]
+    """Latest sequence now and as it was, of namespaces that are known to have lost messages."""
+    others: int
+    """Namespaces that may have lost some as well."""
+    unreadable: bool = False
+    """True when the mark itself is damaged: nothing is known."""
+
+    def lines(self) -> list[str]:
+        """Return what an operator has to know."""
+        if self.unreadable:
+            return ["the mark of what the store held is damaged: losses would not be noticed"]
+        first = f"the store has lost {self.rows} rows, at least {self.messages} messages"
+        found = [first + "; catching up brings what peers still have"]
+        for name, (latest, was) in list(self.namespaces.items())[:NAMED_MAX]:
+            found.append(f"namespace {name.hex()} reached sequence {was}, now {latest}")
+        unnamed = self.others + max(0, len(self.namespaces) - NAMED_MAX)
+        if unnamed:
+            found.append(f"{unnamed} more namespaces may have lost messages")
+        return found
+
+
+def read(folder: Path) -> Mark | Loss | None:
+    """Return the mark in ``folder``, None without one; a damaged one is a loss itself.
+
+    Read it before the database is opened: a node may write both meanwhile.
+
+    Raises:
+        StoreError: ``store.io``.
+
+    """
+    try:
+        return Mark.decode((folder / MARK).read_bytes()[: MARK_BYTES_MAX + 1])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refused(error, folder) from error
+    except StoreError:
+        return Loss(rows=0, messages=0, namespaces={}, others=0, unreadable=True)
+
+
+def compare(mark: Mark | Loss | None, sequence: int, ledger: Ledger) -> Loss | None:
+    """Return what is missing by a mark; None when nothing is, or there is no mark."""
+    if not isinstance(mark, Mark):
+        return mark
+    if sequence >= mark.sequence:
+        return None
+    latest = {name: ledger.head(name).latest_seq for name in mark.heads}
+    return Loss(
+        rows=mark.sequence - sequence,
+        messages=max(0, mark.messages - ledger.messages),
+        namespaces={
+            name: (latest[name], was) for name, was in mark.heads.items() if latest[name] < was
+        },
+        others=mark.others,
+    )
+
+
+def write(folder: Path, mark: Mark) -> None:
+    """The mark is on the disk, or the one before still is.
+
+    Raises:
+        StoreError: ``store.io``.
+
+    """
+    fresh = folder / (MARK + ".new")
+    try:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(handle, mark.encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        fresh.replace(folder / MARK)
+    except OSError as error:
+        raise _refused(error, folder) from error
+
+
+class Marker:
+    """Marks at most every interval, while something was written."""
+
+    def __init__(self, folder: Path, interval_s: float, take: Callable[[], Mark]) -> None:
+        """Write what ``take`` gives; it may raise StoreError, which ends nothing."""
+        self._folder = folder
+        self._interval_s = interval_s
+        self._take = take
+        self._work = threading.Event()
+        self._stop = threading.Event()
+        self.after: Callable[[], None] = lambda: None
+        """Called after each mark, in the marker's thread."""
+        self.marks = 0
+        """Marks written."""
+        self._thread = threading.Thread(target=self._run, name="store-mark", daemon=True)
+        self._thread.start()
+
+    def touch(self) -> None:
+        """Something was written."""
+        self._work.set()
+
+    def close(self) -> None:
+        """The thread has ended."""
+        self._stop.set()
+        self._work.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._work.wait()
+            if self._stop.is_set():
+                return
+            self._work.clear()
+            try:
+                write(self._folder, self._take())
+                self.marks += 1
+                self.after()
+            except StoreError:
+                pass  # the next put meets the same disk, and says so
+            self._stop.wait(self._interval_s)
+
+
+class Recent:
+    """The namespaces written last, HEADS_MAX of them; one thread at a time."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[NamespaceId, None] = OrderedDict()
+
+    def wrote(self, names: Iterable[NamespaceId]) -> None:
+        """They have been written just now."""
+        for name in names:
+            self._names[name] = None
+            self._names.move_to_end(name)
+        while len(self._names) > HEADS_MAX:
+            self._names.popitem(last=False)
+
+    def mark(self, sequence: int, ledger: Ledger, *, clean: bool = False) -> Mark:
+        """Return the mark of the present moment."""
+        heads = {name: ledger.head(name).latest_seq for name in self._names}
+        return Mark(
+            sequence=sequence,
+            messages=ledger.messages,
+            heads=heads,
+            others=max(0, len(ledger.states) - len(heads)),
+            clean=clean,
+        )
+
+
+def _refused(error: OSError, folder: Path) -> StoreError:
+    return StoreError(f"the mark cannot be kept: {error.strerror}", where=str(folder / MARK))
