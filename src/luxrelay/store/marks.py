@@ -137,7 +137,7 @@ def read(folder: Path) -> Mark | Loss | None:
     """
     try:
         return Mark.decode((folder / MARK).read_bytes()[: MARK_BYTES_MAX + 1])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise _refused(error, folder) from error

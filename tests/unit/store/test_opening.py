@@ -10,6 +10,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import NamespaceQuery, RelayStore, RelayStoreConfig, layout
 from luxrelay.store.folder import MARKER
+from luxrelay.store.marks import MARK
 from luxrelay.store.opening import LOOKS
 from luxrelay.store.rocks import Database
 
@@ -23,8 +24,9 @@ def look(path: Path, now: int) -> RelayStore:
 
 
 def picture(path: Path) -> dict[str, bytes]:
-    """Return every file with its bytes."""
-    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    """Return every file with its bytes, save the mark, which the writer makes by its clock."""
+    files = [file for file in path.rglob("*") if file.is_file() and MARK not in file.name]
+    return {str(file): file.read_bytes() for file in files}
 
 
 def test_read_while_a_node_writes(

@@ -261,7 +261,7 @@ def test_the_batch_is_on_the_disk_before_the_table_goes(
     forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut can lose the log but not a drop, so the log is synced first (store-notes 4)."""
-    store = open_store()
+    store = open_store(durability="fsync")
     fill(forge, store, now, minutes=1)
     order: list[str] = []
     for name in ("sync", "drop"):
