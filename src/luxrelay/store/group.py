@@ -283,13 +283,13 @@ class Group:
         for namespace, share in gone.shares.items():
             state = self._known(namespace)
             unread += self.unread_in(gone, namespace)
-            last = share.last if share.exact else self._last_of(gone, namespace)
+            last = share.last if share.exact else gone.last_of(namespace)
             state.raise_floor(last)
             state.messages -= share.messages
             state.size_bytes -= share.size_bytes
             self.changed.add(namespace)
             if state.earliest <= last:
-                state.earliest = self._earliest_without(gone, state)
+                state.earliest = self._slices.earliest_without(gone, namespace)
         self._batch.delete(layout.META, layout.slice_key(gone.number))
         self._messages -= gone.messages
         self._size_bytes -= gone.size_bytes
@@ -489,17 +489,3 @@ class Group:
             if self._touched.rows.get(key[: layout.SLOT_BYTES]) != {}:
                 return layout.split_slot(key)[1]
         return 0
-
-    def _last_of(self, chosen: Slice, namespace: NamespaceId) -> int:
-        key = chosen.table.last_key(namespace, layout.after(namespace), layout.HEADERS)
-        return 0 if key is None else layout.split_slot(key)[1]
-
-    def _earliest_without(self, gone: Slice, state: NamespaceState) -> int:
-        namespace, end = state.namespace_id, layout.after(state.namespace_id)
-        sources = (
-            each.table.keys(layout.slot_key(namespace, share.first), end, layout.HEADERS)
-            for each, share in self._slices.share(namespace)
-            if each is not gone
-        )
-        first = [next(keys, b"") for keys in sources]
-        return min((layout.split_slot(key)[1] for key in first if key), default=0)

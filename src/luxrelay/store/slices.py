@@ -108,6 +108,11 @@ class Slice:
         """Return the value of a row, None without one."""
         return self.table.get(kind + key)
 
+    def last_of(self, namespace: NamespaceId) -> int:
+        """Return the highest sequence of a namespace here, 0 without one."""
+        key = self.table.last_key(namespace, layout.after(namespace), layout.HEADERS)
+        return 0 if key is None else layout.split_slot(key)[1]
+
 
 class Slices:
     """All slices of a store, read as if they were one table."""
@@ -240,6 +245,17 @@ class Slices:
         """Return the slices that hold messages of a namespace, with what they hold."""
         found = ((each, each.shares.get(namespace)) for each in self.live)
         return [(each, share) for each, share in found if share is not None]
+
+    def earliest_without(self, gone: Slice, namespace: NamespaceId) -> int:
+        """Return the lowest sequence of a namespace outside of one slice, 0 without one."""
+        end = layout.after(namespace)
+        sources = (
+            each.table.keys(layout.slot_key(namespace, share.first), end, layout.HEADERS)
+            for each, share in self.share(namespace)
+            if each is not gone
+        )
+        first = [next(keys, b"") for keys in sources]
+        return min((layout.split_slot(key)[1] for key in first if key), default=0)
 
     def _sources(self, kind: bytes, start: bytes, stop: bytes) -> list[tuple[bytes, Slice]]:
         """Return the slices that may hold such rows, each with the lowest key it may have."""
