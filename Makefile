@@ -64,7 +64,7 @@ operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtoo
 	cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml
 
 .PHONY: interop
-interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub; MESSAGES=50 for a short run
+interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs $(STAMPS)/interop-sds/peer.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub, one channel with @waku/sds; MESSAGES=50 for a short run
 	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) $(BIN)/pytest tests/interop
 
 .PHONY: browser
@@ -121,6 +121,15 @@ $(STAMPS)/interop-js/node_modules: tests/interop/js/package.json tests/interop/j
 
 $(STAMPS)/interop-js/peer.mjs: $(wildcard tests/interop/js/*.mjs) $(STAMPS)/interop-js/node_modules
 	cp tests/interop/js/*.mjs $(STAMPS)/interop-js && touch $@
+
+$(STAMPS)/interop-sds/node_modules: tests/interop/sds/package.json tests/interop/sds/package-lock.json
+	@command -v npm >/dev/null 2>&1 || { echo "make interop needs Node 20 or later with npm"; exit 1; }
+	@mkdir -p $(STAMPS)/interop-sds
+	cp tests/interop/sds/package*.json $(STAMPS)/interop-sds && cd $(STAMPS)/interop-sds && npm ci --ignore-scripts --loglevel=error --no-audit --no-fund
+	@touch $@
+
+$(STAMPS)/interop-sds/peer.mjs: tests/interop/sds/peer.mjs $(STAMPS)/interop-sds/node_modules
+	cp tests/interop/sds/peer.mjs $(STAMPS)/interop-sds && touch $@
 
 $(STAMPS)/interop-go-peer: $(wildcard tests/interop/go/*)
 	@command -v $(GO) >/dev/null 2>&1 || { echo "make interop needs Go; name it: make GO=/path/to/go interop"; exit 1; }
