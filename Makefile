@@ -52,7 +52,7 @@ integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are kil
 
 ##@ Longer runs
 .PHONY: bench
-bench: setup $(STAMPS)/peers  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
+bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
 	$(BIN)/python bench/measure.py $(PART)
 
 .PHONY: chaos

@@ -24,6 +24,7 @@ PARTS = {
     "sync": ("sync",),
     "net": ("net",),
     "archive": ("archive",),
+    "channel": ("channel",),
 }
 """Each part's programs."""
 TIMEOUT_S = 900

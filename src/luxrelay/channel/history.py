@@ -46,10 +46,18 @@ class LogEntry:
     """The name under which a store has it; empty when unknown."""
     pending: bool = False
     """It is ours and has not gone out yet."""
+    _wire: tuple[bytes, bytes] = (b"?", b"")
+    """The hint it was encoded with, and the bytes."""
 
     def entry(self) -> HistoryEntry:
         """Return the entry that names this message."""
         return HistoryEntry(self.message_id, self.hint or None, self.sender_id)
+
+    def wire(self) -> bytes:
+        """Return the bytes of that entry."""
+        if self._wire[0] != self.hint:
+            self._wire = (self.hint, self.entry().encode())
+        return self._wire[1]
 
 
 class LocalLog:

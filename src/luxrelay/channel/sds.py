@@ -137,11 +137,10 @@ class Sds:
             message_id=name,
             channel_id=self._channel,
             lamport_timestamp=clock,
-            causal_history=tuple(entry.entry() for entry in names),
             bloom_filter=self._filter(),
             repair_request=self._repair.due_requests(now),
             content=content,
-        ).encode()
+        ).encode([entry.wire() for entry in names])
         if self._bloom is not None:
             marks = self._bloom.marks(name)
             self._bloom.add(name)
@@ -471,10 +470,9 @@ class Sds:
             message_id=name,
             channel_id=self._channel,
             lamport_timestamp=self._clock.tick(now_ms),
-            causal_history=tuple(entry.entry() for entry in names),
             bloom_filter=self._filter(),
             repair_request=self._repair.due_requests(now),
-        ).encode()
+        ).encode([entry.wire() for entry in names])
         self.stats.syncs += 1
         self._actions.append(Broadcast(name, data, Purpose.SYNC))
 

@@ -17,6 +17,7 @@ Source: SDS (message format); decision C5.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -59,6 +60,26 @@ class HistoryEntry:
     sender_id: str | None = None
     """Who sent it; repair needs it."""
 
+    def encode(self) -> bytes:
+        """Return the bytes of the entry alone.
+
+        Raises:
+            ChannelArgumentError: an id or the hint is out of its limit.
+
+        """
+        parts: list[bytes] = []
+        _put_text(parts, b"\x0a", self.message_id)
+        if self.retrieval_hint is not None:
+            if len(self.retrieval_hint) > HINT_BYTES_MAX:
+                raise ChannelArgumentError("a retrieval hint is too long", where=_WHERE)
+            _put_bytes(parts, b"\x12", self.retrieval_hint)
+        if self.sender_id is not None:
+            sender = self.sender_id.encode()
+            if len(sender) > ID_BYTES_MAX:
+                raise ChannelArgumentError(f"an id has {len(sender)} bytes", where=_WHERE)
+            _put_bytes(parts, b"\x1a", sender)
+        return b"".join(parts)
+
 
 @dataclass(slots=True, kw_only=True)
 class SdsMessage:
@@ -88,8 +109,12 @@ class SdsMessage:
             return MessageKind.EPHEMERAL
         return MessageKind.CONTENT if self.content else MessageKind.SYNC
 
-    def encode(self) -> bytes:
+    def encode(self, history: Iterable[bytes] | None = None) -> bytes:
         """Return the bytes.
+
+        Args:
+            history: The entries of the causal history as bytes, when somebody has them; they then
+                stand in place of ``causal_history``.
 
         Raises:
             ChannelArgumentError: an id, a hint, the clock or the whole is out of its limit.
@@ -103,18 +128,20 @@ class SdsMessage:
             if not 0 <= self.lamport_timestamp <= LAMPORT_MAX:
                 raise ChannelArgumentError("the clock is no u64", where=_WHERE)
             parts += (b"\x50", varint(self.lamport_timestamp))
-        for entry in self.causal_history:
-            _put_bytes(parts, b"\x5a", _encode_entry(entry))
+        if history is None:
+            history = [entry.encode() for entry in self.causal_history]
+        for data in history:
+            parts += (b"\x5a", varint(len(data)), data)
         if self.bloom_filter is not None:
             _put_bytes(parts, b"\x62", self.bloom_filter)
         for entry in self.repair_request:
-            _put_bytes(parts, b"\x6a", _encode_entry(entry))
+            _put_bytes(parts, b"\x6a", entry.encode())
         if self.content is not None:
             _put_bytes(parts, b"\xa2\x01", self.content)
-        data = b"".join(parts)
-        if len(data) > MESSAGE_BYTES_MAX:
-            raise ChannelArgumentError(f"{len(data)} bytes are too many", where=_WHERE)
-        return data
+        whole = b"".join(parts)
+        if len(whole) > MESSAGE_BYTES_MAX:
+            raise ChannelArgumentError(f"{len(whole)} bytes are too many", where=_WHERE)
+        return whole
 
     @classmethod
     def decode(cls, data: bytes) -> SdsMessage:  # noqa: C901 - one branch a field
@@ -278,22 +305,6 @@ def _put_text(parts: list[bytes], tag: bytes, text: str) -> None:
 def _put_bytes(parts: list[bytes], tag: bytes, data: bytes) -> None:
     """Append a field of bytes."""
     parts += (tag, varint(len(data)), data)
-
-
-def _encode_entry(entry: HistoryEntry) -> bytes:
-    """Return a history entry as bytes."""
-    parts: list[bytes] = []
-    _put_text(parts, b"\x0a", entry.message_id)
-    if entry.retrieval_hint is not None:
-        if len(entry.retrieval_hint) > HINT_BYTES_MAX:
-            raise ChannelArgumentError("a retrieval hint is too long", where=_WHERE)
-        _put_bytes(parts, b"\x12", entry.retrieval_hint)
-    if entry.sender_id is not None:
-        sender = entry.sender_id.encode()
-        if len(sender) > ID_BYTES_MAX:
-            raise ChannelArgumentError(f"an id has {len(sender)} bytes", where=_WHERE)
-        _put_bytes(parts, b"\x1a", sender)
-    return b"".join(parts)
 
 
 def _decode_entry(data: bytes) -> HistoryEntry:
