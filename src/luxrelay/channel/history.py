@@ -231,24 +231,13 @@ class LocalLog:
 
 
 def _pack(entry: LogEntry) -> bytes:
-    """Return the row of an entry: clock, pending, then texts, each behind its length."""
-    texts = [entry.sender_id.encode(), entry.hint, *(name.encode() for name in entry.names)]
+    """Return the row of an entry: clock, pending, then texts with zero characters between them."""
     head = entry.lamport.to_bytes(8, "big") + bytes((entry.pending,))
-    return head + b"".join(len(text).to_bytes(2, "big") + text for text in texts)
+    return head + "\0".join((entry.sender_id, entry.hint.hex(), *entry.names)).encode()
 
 
 def _unpack(message_id: str, value: bytes) -> LogEntry:
     """Return the entry of a row."""
-    texts, position = [], 9
-    while position < len(value):
-        end = position + 2 + int.from_bytes(value[position : position + 2], "big")
-        texts.append(value[position + 2 : end])
-        position = end
-    return LogEntry(
-        message_id,
-        int.from_bytes(value[:8], "big"),
-        texts[0].decode(),
-        tuple(text.decode() for text in texts[2:]),
-        texts[1],
-        value[8] == 1,
-    )
+    sender, hint, *names = value[9:].decode().split("\0")
+    lamport = int.from_bytes(value[:8], "big")
+    return LogEntry(message_id, lamport, sender, tuple(names), bytes.fromhex(hint), value[8] == 1)

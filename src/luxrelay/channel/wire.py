@@ -6,8 +6,8 @@
 
 Written as the public JavaScript implementation writes: fields ascending, empty text omitted, what
 may be absent written also when it is zero or empty. Read as protobuf wants: any order, unknown
-fields skipped, the last of a repeated scalar counts. Stricter than it: text must be UTF-8, and
-every length has a limit.
+fields skipped, the last of a repeated scalar counts. Stricter than it: text must be UTF-8
+without zero characters, and every length has a limit.
 
 What a message is follows from two fields: a clock and content make a *content* message, a clock
 alone a *sync* message, content alone an *ephemeral* one; empty content is none.
@@ -49,9 +49,9 @@ class MessageKind(Enum):
     EPHEMERAL = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HistoryEntry:
-    """A message named by another: a dependency, or one that is asked for."""
+    """A message named by another: a dependency, or one that is asked for. Not changed once made."""
 
     message_id: str
     """Its id."""
@@ -288,17 +288,20 @@ def _text(value: bytes) -> str:
     if len(value) > ID_BYTES_MAX:
         raise ChannelWireError(f"an id has {len(value)} bytes", where=_WHERE)
     try:
-        return value.decode()
+        text = value.decode()
     except UnicodeDecodeError:
         raise ChannelWireError("an id is not UTF-8", where=_WHERE) from None
+    if "\0" in text:
+        raise ChannelWireError("an id with a zero character", where=_WHERE)
+    return text
 
 
 def _put_text(parts: list[bytes], tag: bytes, text: str) -> None:
     """Append a text field unless it is empty."""
     if text:
         data = text.encode()
-        if len(data) > ID_BYTES_MAX:
-            raise ChannelArgumentError(f"an id has {len(data)} bytes", where=_WHERE)
+        if len(data) > ID_BYTES_MAX or 0 in data:
+            raise ChannelArgumentError(f"an id of {len(data)} bytes", where=_WHERE)
         parts += (tag, varint(len(data)), data)
 
 
@@ -309,6 +312,9 @@ def _put_bytes(parts: list[bytes], tag: bytes, data: bytes) -> None:
 
 def _decode_entry(data: bytes) -> HistoryEntry:
     """Return a history entry, checked."""
+    quick = _quick_entry(data)
+    if quick is not None:
+        return quick
     message = ""
     hint: bytes | None = None
     sender: str | None = None
@@ -325,3 +331,26 @@ def _decode_entry(data: bytes) -> HistoryEntry:
     if hint is not None and len(hint) > HINT_BYTES_MAX:
         raise ChannelWireError("a retrieval hint is too long", where=_WHERE)
     return HistoryEntry(message, hint, sender)
+
+
+def _quick_entry(data: bytes) -> HistoryEntry | None:
+    """Return an entry as everybody writes it, checked; None sends anything else the long way."""
+    end = len(data)
+    if end < 3 or data[0] != 0x0A or not 0 < data[1] < 128:
+        return None
+    position = 2 + data[1]
+    message, hint, sender = data[2:position], None, None
+    if position + 1 < end and data[position] == 0x12 and data[position + 1] <= HINT_BYTES_MAX:
+        start = position + 2
+        position = start + data[position + 1]
+        hint = data[start:position]
+    if position + 1 < end and data[position] == 0x1A and data[position + 1] < 128:
+        start = position + 2
+        position = start + data[position + 1]
+        sender = data[start:position]
+    if position != end or 0 in message or (sender is not None and 0 in sender):
+        return None
+    try:
+        return HistoryEntry(message.decode(), hint, None if sender is None else sender.decode())
+    except UnicodeDecodeError:
+        return None

@@ -97,13 +97,14 @@ def content(**changes: Any) -> SdsMessage:
     "bad",
     [
         content(sender_id="a" * (ID_BYTES_MAX + 1)),
+        content(message_id="a\0b"),
         content(lamport_timestamp=1 << 64),
         content(lamport_timestamp=-1),
         content(content=bytes(MESSAGE_BYTES_MAX)),
         content(causal_history=(HistoryEntry("m", bytes(65)),)),
         content(causal_history=(HistoryEntry("m", None, "s" * 257),)),
     ],
-    ids=["id", "clock-high", "clock-low", "long", "hint", "history-sender"],
+    ids=["id", "zero", "clock-high", "clock-low", "long", "hint", "history-sender"],
 )
 def test_encode_refuses_what_decode_would(bad: SdsMessage) -> None:
     """A value beyond a limit is the caller's fault and is said before anything is sent."""
@@ -121,6 +122,10 @@ LONG_ID = b"\x0a" + varint(257) + b"a" * 257
         b"\x50\x01\x0a",
         b"\x50\x01\x0a\x05abc",
         b"\x50\x01" + LONG_ID,
+        b"\x50\x01\x0a\x03a\x00b",
+        b"\x50\x01\x5a\x05\x0a\x03a\x00b",
+        b"\x50\x01\x5a\x04\x0a\x02\xc3\x28",
+        b"\x50\x01\x5a\x05\x0a\x01m\x12\x05",
         b"\x50" + b"\xff" * 10 + b"\x01",
         b"\x50\x01\x08\x01",
         b"\x52\x01\x00",
@@ -135,7 +140,8 @@ LONG_ID = b"\x0a" + varint(257) + b"a" * 257
         b"\x50\x01\x5a" + varint(3 + 67) + b"\x0a\x01m" + b"\x12" + varint(65) + bytes(65),
     ],
     ids=[
-        "too-long", "no-length", "cut", "id-too-long", "varint-too-long", "wrong-type",
+        "too-long", "no-length", "cut", "id-too-long", "zero", "entry-zero", "entry-utf8",
+        "entry-cut", "varint-too-long", "wrong-type",
         "clock-bytes",
         "field-0", "group", "fixed64-cut", "fixed32-cut", "history", "requests", "entry-empty",
         "entry-id", "entry-hint",
@@ -166,3 +172,23 @@ def test_kind_follows_from_clock_and_content() -> None:
 def test_varint_round_trip(value: int) -> None:
     """A number comes back as it was, whatever its length."""
     assert fields_of(b"\x08" + varint(value), {1: 0}, "test") == [(1, value)]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        HistoryEntry("m"),
+        HistoryEntry("m" * 200, b"", ""),
+        HistoryEntry("m", bytes(64), "s" * 256),
+        HistoryEntry("ü", None, "s"),
+        HistoryEntry("m", b"h"),
+    ],
+)
+def test_entry_round_trip(entry: HistoryEntry) -> None:
+    """Entries of every shape come back, also those that are not written the usual way."""
+    data = content(causal_history=(entry,)).encode()
+
+    assert SdsMessage.decode(data).causal_history == (entry,)
+    extra = entry.encode() + b"\x20\x01"
+    odd = b"\x50\x01\xa2\x01\x01x\x5a" + varint(len(extra)) + extra
+    assert SdsMessage.decode(odd).causal_history == (entry,)

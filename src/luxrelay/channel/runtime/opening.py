@@ -26,6 +26,7 @@ from luxrelay.channel.runtime.messaging import Messaging
 from luxrelay.channel.runtime.persistence import MemoryPersistence
 from luxrelay.channel.session import ChannelSession
 from luxrelay.channel.state import Persistence, Row, RowStore, Scope
+from luxrelay.channel.wire import ID_BYTES_MAX
 from luxrelay.errors import ChannelArgumentError
 
 
@@ -137,10 +138,12 @@ def _check(  # noqa: PLR0917 - the arguments of its only caller
     segmentation: SegmentationConfig,
 ) -> None:
     """Raise what is wrong with the arguments of `create_reliable_channel`."""
-    if not scope.channel_id or not scope.sender_id or not content_topic:
+    names = (scope.channel_id, scope.sender_id, content_topic)
+    if not all(names) or any("\0" in name or len(name.encode()) > ID_BYTES_MAX for name in names):
         raise ChannelArgumentError(
-            "channel id, sender id and content topic must not be empty",
+            "a channel id, sender id or content topic is empty, too long, or has a zero character",
             where="create_reliable_channel",
+            hint=f"use 1 to {ID_BYTES_MAX} bytes of text",
         )
     if segmentation.persistence not in (None, sds.persistence):
         raise ChannelArgumentError(

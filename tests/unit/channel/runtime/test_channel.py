@@ -527,6 +527,9 @@ def test_configuration_that_does_not_fit_is_refused(backend: str) -> None:
             with pytest.raises(ChannelArgumentError, match="empty"):
                 async with opened(wire, ""):
                     pass
+            with pytest.raises(ChannelArgumentError, match="zero character"):
+                async with opened(wire, "a\0b"):
+                    pass
             elsewhere = SegmentationConfig(persistence=MemoryPersistence())
             with pytest.raises(ChannelArgumentError, match="one place"):
                 async with opened(wire, "a", segmentation_config=elsewhere):
