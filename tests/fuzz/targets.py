@@ -13,7 +13,18 @@ from luxrelay.bus.fee import FeeProof
 from luxrelay.bus.policy_json import policy_from_json, policy_to_json
 from luxrelay.bus.sidecar import TFHESidecar
 from luxrelay.bus.structure import Spans, check_structure
-from luxrelay.errors import EnvelopeError, FeeError, HeaderError, PolicyError, SidecarError
+from luxrelay.channel.params import SegmentationConfig, SegmentRevision
+from luxrelay.channel.segments import Segment
+from luxrelay.channel.wire import SdsMessage
+from luxrelay.errors import (
+    ChannelWireError,
+    EnvelopeError,
+    FeeError,
+    HeaderError,
+    PolicyError,
+    SegmentError,
+    SidecarError,
+)
 from luxrelay.gossip import (
     BlobAvailabilityHint,
     BlockAnnouncement,
@@ -21,6 +32,8 @@ from luxrelay.gossip import (
     RelayMessage,
     relay_message_id,
 )
+
+SEGMENTATIONS = [SegmentationConfig(revision=revision) for revision in SegmentRevision]
 
 
 def header(data: bytes) -> bool:
@@ -86,11 +99,36 @@ def envelope(data: bytes) -> bool:
     return True
 
 
+def sds(data: bytes) -> bool:
+    """A channel's message comes back from its own encoding."""
+    try:
+        decoded = SdsMessage.decode(data)
+    except ChannelWireError:
+        return False
+    assert SdsMessage.decode(decoded.encode()) == decoded
+    return True
+
+
+def segment(data: bytes) -> bool:
+    """A segment comes back from its own encoding, in the revision it was read in."""
+    read = False
+    for config in SEGMENTATIONS:
+        try:
+            decoded = Segment.decode(data, config)
+        except SegmentError:
+            continue
+        assert Segment.decode(decoded.encode(config.revision), config) == decoded
+        read = True
+    return read
+
+
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     "envelope": envelope,
     "fee": fee,
     "header": header,
     "policy": policy,
+    "sds": sds,
+    "segment": segment,
     "sidecar": sidecar,
 }
 """By name; ``corpus/`` has a folder of each name."""

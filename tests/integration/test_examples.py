@@ -50,3 +50,15 @@ def test_every_example_is_run() -> None:
     """No example stands here that no test runs."""
     text = Path(__file__).read_text()
     assert all(path.name in text for path in EXAMPLES.glob("*.py"))
+
+
+def test_chat() -> None:
+    """Two hear every line of each other over a bad network, and know that theirs arrived."""
+    said = run("chat.py")
+    assert said.count(" hears ") == 4
+    assert said.count(" has arrived") == 4
+
+
+def test_encrypted_state() -> None:
+    """A message goes over, and the disk does not tell it."""
+    assert run("encrypted_state.py") == "alice: a very secret line\nthe disk keeps the secret\n"

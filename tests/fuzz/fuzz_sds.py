@@ -1,0 +1,6 @@
+"""The decoder of channel messages under atheris: `python tests/fuzz/fuzz_sds.py -runs=20000`."""
+
+from coverage_guided import fuzz
+
+if __name__ == "__main__":
+    fuzz("sds")
