@@ -22,6 +22,7 @@ from luxrelay.errors import (
     FeeError,
     HeaderError,
     PolicyError,
+    ReconcileError,
     SegmentError,
     SidecarError,
 )
@@ -32,6 +33,8 @@ from luxrelay.gossip import (
     RelayMessage,
     relay_message_id,
 )
+from luxrelay.sync.idset import SortedIds
+from luxrelay.sync.negentropy import Initiator, Responder
 
 SEGMENTATIONS = [SegmentationConfig(revision=revision) for revision in SegmentRevision]
 
@@ -80,6 +83,16 @@ def sidecar(data: bytes) -> bool:
         return False
     assert decoded.encode() == data
     return True
+
+
+def negentropy(data: bytes) -> bool:
+    """A reconciliation message is answered by either side, or is the one error."""
+    held = SortedIds.of([(stamp, bytes([stamp]) * 32) for stamp in range(40)])
+    try:
+        Initiator(held).receive(data)
+        return Responder(held).receive(data)[:1] == b"\x61"
+    except ReconcileError:
+        return False
 
 
 def envelope(data: bytes) -> bool:

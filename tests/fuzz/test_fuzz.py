@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-TARGETS = ("envelope", "fee", "header", "policy", "sds", "segment", "sidecar")
+TARGETS = (
+    "envelope",
+    "fee",
+    "header",
+    "negentropy",
+    "policy",
+    "sds",
+    "segment",
+    "sidecar",
+)
 
 
 def run(script: str, *arguments: str) -> str:
