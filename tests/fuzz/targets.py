@@ -139,6 +139,7 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
     "envelope": envelope,
     "fee": fee,
     "header": header,
+    "negentropy": negentropy,
     "policy": policy,
     "sds": sds,
     "segment": segment,
