@@ -55,6 +55,10 @@ integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are kil
 bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
 	$(BIN)/python bench/measure.py $(PART)
 
+.PHONY: sim
+sim: setup  ## simulate every scenario that ships at full size; takes an hour of one core
+	LUXRELAY_SIM_NODES=1000 $(BIN)/pytest tests/integration/test_simulations.py
+
 .PHONY: chaos
 chaos: setup  ## kill processes many times over
 	LUXRELAY_CHAOS_ROUNDS=40 LUXRELAY_CHANNEL_KILLS=50 $(BIN)/pytest tests/chaos

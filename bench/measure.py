@@ -23,6 +23,7 @@ PARTS = {
     "store": ("store", "store_brokers"),
     "sync": ("sync",),
     "net": ("net",),
+    "sim": ("sim",),
     "archive": ("archive",),
     "channel": ("channel",),
 }

@@ -33,7 +33,10 @@ PROMISED = {
         "LaneSigner", "PublishStream", "Message", "Gap", "Live", "Receipt", "Query", "Checks",
     },
     "luxrelay.node": {"NodeConfig", "load_config"},
-    "luxrelay.sim": {"ChatMessage", "generate_chat", "read_chat"},
+    "luxrelay.sim": {
+        "ChatMessage", "generate_chat", "read_chat", "Scenario", "Report", "load_scenario",
+        "shipped", "simulate",
+    },
     "luxrelay.testing": {"message_line", "signing_key", "breakages"},
 }  # fmt: skip
 

@@ -62,3 +62,12 @@ def test_chat() -> None:
 def test_encrypted_state() -> None:
     """A message goes over, and the disk does not tell it."""
     assert run("encrypted_state.py") == "alice: a very secret line\nthe disk keeps the secret\n"
+
+
+def test_simulate() -> None:
+    """More mesh peers cost more copies, and each line says how fast it is."""
+    lines = run("simulate.py").splitlines()
+
+    assert [line.split(":")[0] for line in lines] == ["d_lo = 2", "d_lo = 4", "d_lo = 6"]
+    duplicates = [float(line.split(", ")[1].split()[0]) for line in lines]
+    assert duplicates == sorted(set(duplicates))

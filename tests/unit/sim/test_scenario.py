@@ -1,5 +1,6 @@
 """Scenarios: files, names, and what is wrong with them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_every_shipped_scenario_is_well_formed() -> None:
         assert scenario.sentence
         assert scenario.expect
         assert scenario.network.nodes == 1000
+
+
+def test_the_how_to_shows_a_scenario_that_works() -> None:
+    """The example of the documentation is well-formed."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "simulate.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+
+    scenario = parse_scenario(text, source="simulate.md")
+
+    assert (scenario.name, scenario.network.nodes, len(scenario.faults)) == (
+        "slow-and-lossy",
+        500,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
