@@ -7,7 +7,7 @@ over all owed pairs; one that never arrived is later than all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -200,9 +200,12 @@ def _stored(run: Run) -> float | None:
     return held / wanted if wanted else None
 
 
+_TOTALS: Final = ("duplicates", "rejected", "iwant_served", "promises_broken")
+"""Counters of `GossipStats` that are summed over the honest nodes."""
+
+
 def _totals(stats: list[GossipStats]) -> dict[str, int]:
-    names = [each.name for each in fields(GossipStats) if each.name not in ("mesh", "peers")]
-    return {name: sum(getattr(each, name) for each in stats) for name in names}
+    return {name: sum(getattr(each, name) for each in stats) for name in _TOTALS}
 
 
 def _percentile(latencies: np.ndarray, part: float) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from luxrelay.errors import ScenarioError
 from luxrelay.sim.checks import MeshState, check_node, look_at_mesh
-from luxrelay.sim.measures import Mark, Published, Sample, measure
+from luxrelay.sim.measures import Mark, Measures, Published, Sample, measure
 from luxrelay.sim.network import Network
 from luxrelay.sim.node import Role, SimNode
 from luxrelay.sim.report import Report, make_report
@@ -41,10 +41,10 @@ def simulate(
 
     """
     began, began_cpu = time.perf_counter(), time.process_time()
-    calm = None
+    before: Measures = {}
     if scenario.measure.calm:
-        without = replace(scenario, faults=(), expect=())
-        calm = _executed(Run(without), progress)
+        # Measured and let go before the next one needs the memory.
+        before = measure(_executed(Run(replace(scenario, faults=(), expect=())), progress))
     run = Run(scenario)
     for index, write in (recorders or {}).items():
         if not 0 <= index < len(run.network.nodes):
@@ -52,8 +52,7 @@ def simulate(
         run.network.recorders[index] = write
     _executed(run, progress)
     measures = measure(run)
-    if calm is not None:
-        before = measure(calm)
+    if before:
         measures |= {f"calm_{name}": before[name] for name in ("p50_ms", "p99_ms")}
         calm_p99, p99 = before["p99_ms"], measures["p99_ms"]
         measures["p99_ratio"] = p99 / calm_p99 if calm_p99 and p99 is not None else None
