@@ -229,6 +229,21 @@ _ENTRIES: Final = (
         "The stream is reset; nothing needs to be done.",
     ),
     ErrorEntry(
+        "net.hello",
+        "A peer's hello cannot be read.",
+        "The peer is disconnected; update the older of the two nodes.",
+    ),
+    ErrorEntry(
+        "net.record",
+        "The bytes are not a peer record signed by the peer that it is about.",
+        "The record is dropped; nothing needs to be done.",
+    ),
+    ErrorEntry(
+        "net.bans",
+        "The file of banned peers cannot be read or written.",
+        "Check the rights of the data folder and its disk; the bans in memory stay in force.",
+    ),
+    ErrorEntry(
         "net.dial",
         "A peer cannot be reached.",
         "Check its address; the node tries again by itself.",
@@ -651,6 +666,18 @@ class FrameError(RemoteError):
     """A frame that is broken or too large."""
 
     default_code = "net.frame"
+
+
+class HelloError(RemoteError):
+    """Bytes that are no hello."""
+
+    default_code = "net.hello"
+
+
+class RecordError(RemoteError):
+    """Bytes that are no signed peer record, or one about somebody else."""
+
+    default_code = "net.record"
 
 
 class ConfigError(LocalError):

@@ -321,11 +321,12 @@ class Lab:
 
     async def own(self, nursery: trio.Nursery, **params: Any) -> OwnPeer:
         """A running peer of ours that has subscribed to the topic."""
-        config = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",))
+        config = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), loopback_exempt=True)
         host = RelayHost(self._seed(), config)
         await nursery.start(host.run)
         params = {
             "heartbeat_interval_s": HEARTBEAT_S,
+            "exempt_loopback": True,
             "history_length": 20,  # as many seconds as with the default heartbeat
             "history_gossip": 10,
             "unsubscribe_backoff_s": 1.0,

@@ -30,6 +30,56 @@ class NetConfig:
     peers_max: int = 256
     """Addresses `peers` may hold."""
 
+    network: str = "devnet"
+    """Name of the network; a peer that says another in its hello is let go (G32)."""
+    roles: tuple[str, ...] = ("relay",)
+    """What we say we are: validator, relay, light, da-operator (LP-6420 §1.1)."""
+    validator_proof: bytes = b""
+    """What proves that a validator vouches for us, told in hello (G24)."""
+    agent: str = "luxrelay"
+    """What we call ourselves in hello, for people."""
+    inline_blob_max: int = 48 * 1024
+    """Limit that hello tells, bytes (J7)."""
+    announce: tuple[str, ...] = ()
+    """Multiaddresses at which others can dial us, without peer id; empty: those we listen on,
+    as far as they are no ``0.0.0.0``."""
+    require_hello: bool = False
+    """Whether a peer without hello is let go; plain libp2p peers have none (G32)."""
+    hello_timeout_s: float = 5.0
+    """Seconds for one hello and its answer."""
+
+    bootstrap: tuple[str, ...] = ()
+    """Multiaddresses of peers to begin with; unlike `peers` they are not kept connected once there
+    are others."""
+    peers_min: int = 10
+    """Peers below which more are dialled than `outbound_target` (G21)."""
+    outbound_target: int = 16
+    """Outbound connections that we keep dialling for, within `outbound_max`; 0: none (G21)."""
+    dials_max: int = 4
+    """Dials under way at one time for `outbound_target`."""
+    dial_failures_max: int = 4
+    """Failed dials after which a peer that others named is forgotten."""
+    upkeep_interval_s: float = 1.0
+    """Seconds between two looks at the number of peers."""
+    book_max: int = 1024
+    """Peers remembered to be dialled."""
+    exchange: bool = True
+    """Whether signed peer records are given to others and taken from them (G21)."""
+    exchange_interval_s: float = 10.0
+    """Seconds before the same peer is asked, or answered, again."""
+    exchange_records_max: int = 16
+    """Records in one answer."""
+    address_connections_max: int = 8
+    """Connections with one IPv4 address or IPv6 /64 (LP-6422 §6)."""
+    subnet_connections_max: int = 16
+    """Connections with one IPv4 /24 or IPv6 /56 (G23)."""
+    loopback_exempt: bool = False
+    """Whether this machine's own addresses count for neither; for development networks (G23)."""
+    bans_max: int = 4096
+    """Bans remembered; beyond it the one that ends first goes."""
+    bans_save_s: float = 1.0
+    """Seconds between two writes of the list of bans."""
+
     inbound_max: int = 34
     """Inbound connections at one time, those still in the handshake included (G21)."""
     outbound_max: int = 16
@@ -94,7 +144,9 @@ class NetConfig:
         """Hold only bounds that make sense together."""
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            may_be_zero = name in ("inline_blob_max", "outbound_target", "peers_min")
+            low = isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
+            if low and not (may_be_zero and value == 0):
                 raise ConfigError(
                     f"{name} must be above zero", where="NetConfig", hint="see its docstring"
                 )

@@ -3,9 +3,10 @@
 Theory of operation
   Decides: nothing about gossip. It opens one stream to each peer, reads the peer's streams, keeps
     the time, and does what the router asks, by one table from action to effect (`_effects`).
-  Tasks: one per peer (`_serve_link`: our stream out), one per stream of a peer (`_serve_inbound`),
-    one for the router's timer, one for verdicts, one per configured peer (`redial`), one that
-    watches connections. All touch the router on one thread, and never from inside an action.
+  Tasks: one per peer (`_serve_link`: hello, then our stream out), one per stream of a peer
+    (`_serve_inbound`), one for the router's timer, one for verdicts, one per configured peer
+    (`redial`), one for the others (`connector`), one that watches connections, one that saves bans.
+    All touch the router on one thread, and never from inside an action.
   The driver's contract with a core: feed inputs; after each, `drain()` and do the actions in
     order; sleep until `wake_at()`; `wake(now)`; never call a core from inside one of its own
     actions. Here the frames of one read, and the verdicts of one batch, are fed before one
@@ -19,6 +20,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,7 +33,9 @@ from luxrelay.errors import FrameError, NetError
 from luxrelay.gossip import (
     Action,
     Deliver,
+    Dial,
     Disconnect,
+    Discover,
     GossipRouter,
     PeerId,
     ScoreTerms,
@@ -39,14 +43,20 @@ from luxrelay.gossip import (
     Validate,
 )
 from luxrelay.net.addresses import parse_peer_address
+from luxrelay.net.book import Source
 from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.connector import Connector
+from luxrelay.net.exchange import PEERS, PeerExchange
+from luxrelay.net.greeting import Greeted, Greeter
+from luxrelay.net.hello import HELLO
+from luxrelay.net.host import RelayHost, RelayStream, StreamHandler
 from luxrelay.net.inbox import Validator, VerdictInbox, slices
 from luxrelay.net.links import DriverCounters, Link, NetStats
 from luxrelay.net.redial import Redialler
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd
 
+_LOGGER: Final = logging.getLogger("luxrelay.net")
 _RETRY_S: Final = 0.05
 """Seconds before the gossip stream is tried again on a connection, doubled each time."""
 _ROOM_POLL_S: Final = 0.05
@@ -94,6 +104,18 @@ class GossipDriver:
         peers = [(text, parse_peer_address(text)[1]) for text in config.peers]
         self._kept = [(text, peer) for text, peer in peers if peer != host.peer_id]
         self._links: dict[PeerId, Link] = {}
+        self._greeter = Greeter(host, config)
+        self._exchange = PeerExchange(host, config, rng)
+        self._connector = Connector(
+            host,
+            config,
+            self._exchange,
+            rng=rng,
+            counters=self.counters,
+            kept={peer for _, peer in self._kept},
+            refuses=lambda address: self._router.refuses(address, outbound=True),
+            greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
+        )
         self._inbox = VerdictInbox(validate, config, self.counters)
         self._busy_tokens: list[int] = []
         self._progress = trio.Event()
@@ -105,23 +127,31 @@ class GossipDriver:
             Validate: self._do_validate,
             Deliver: self._do_deliver,
             Disconnect: self._do_disconnect,
+            Dial: self._do_dial,
+            Discover: self._do_discover,
         }
+        self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
+        self._served[HELLO] = self._greeter.answer
+        if config.exchange:
+            self._served[PEERS] = self._exchange.serve
 
     async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Gossips until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                for protocol in MESHSUB:
-                    self._host.handle(protocol, self._serve_inbound)
+                for protocol, handler in self._served.items():
+                    self._host.handle(protocol, handler)
                 nursery.start_soon(self._keep_time)
                 nursery.start_soon(self._judge)
                 nursery.start_soon(self._watch_connections)
+                nursery.start_soon(self._connector.run)
+                nursery.start_soon(self._save_bans)
                 for address, peer in self._kept:
                     nursery.start_soon(self._redialler.keep, address, peer)
                 task_status.started(None)
         finally:
-            for protocol in MESHSUB:
+            for protocol in self._served:
                 self._host.unhandle(protocol)
             self._nursery = None
             for link in self._links.values():
@@ -175,12 +205,24 @@ class GossipDriver:
             await self._wait_for_room()
         return sent
 
+    async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
+        """The peer is disconnected and not let in for so long, restarts included."""
+        await self._host.ban(peer, seconds, reason)
+
+    def lift_ban(self, peer: PeerId) -> bool:
+        """The peer may come back; False when it was not banned."""
+        return self._host.bans.lift(peer)
+
     def stats(self) -> NetStats:
         """Numbers of the host, the router, the driver and each peer."""
         return NetStats(
             host=self._host.stats(),
             router=self._router.stats(),
             driver=self.counters,
+            greeting=self._greeter.counters,
+            exchange=self._exchange.counters,
+            known_peers=len(self._connector.book),
+            bans=self._host.banned(),
             peers={peer: link.snapshot() for peer, link in self._links.items()},
         )
 
@@ -225,8 +267,20 @@ class GossipDriver:
 
     def _do_disconnect(self, action: Disconnect) -> None:
         self.counters.disconnects += 1
-        if self._nursery is not None:
+        self._connector.let_go(action.peer)
+        if self._nursery is None:
+            return
+        if action.refuse_s > 0:
+            self._nursery.start_soon(self._host.ban, action.peer, action.refuse_s, action.reason)
+        else:
             self._nursery.start_soon(self._host.disconnect, action.peer)
+
+    def _do_dial(self, action: Dial) -> None:
+        if self._config.exchange:
+            self._connector.suggest(action.peer, action.record)
+
+    def _do_discover(self, action: Discover) -> None:
+        self._connector.discover(action.count)
 
     # Time and verdicts.
 
@@ -270,6 +324,19 @@ class GossipDriver:
         self._progress.set()
         self._progress = trio.Event()
 
+    async def _save_bans(self) -> None:
+        bans = self._host.bans
+        while True:
+            await trio.sleep(self._config.bans_save_s)
+            if bans.unsaved:
+                snapshot = bans.snapshot()
+                try:
+                    await trio.to_thread.run_sync(bans.write, snapshot)
+                except NetError as error:
+                    _LOGGER.error("bans not saved", extra={"fields": {"error": str(error)}})
+                else:
+                    bans.written(snapshot)
+
     # Peers.
 
     async def _watch_connections(self) -> None:
@@ -299,6 +366,9 @@ class GossipDriver:
         """Our stream to the peer is kept open until the peer is gone, dropped or unwilling."""
         failures = 0
         try:
+            greeted, link.hello = await self._greeter.greet(link.peer)
+            if greeted is Greeted.GONE:
+                return
             while failures < self._config.stream_attempts_max:
                 if not self._host.is_connected(link.peer):
                     return
@@ -317,6 +387,7 @@ class GossipDriver:
                 failures = 0 if steady else failures + 1
         finally:
             link.close()
+            self._exchange.gone(link.peer)
             self._router.peer_disconnected(link.peer, self._clock())
             self._act()
 
@@ -332,8 +403,7 @@ class GossipDriver:
         try:
             async with trio.open_nursery() as nursery:
                 link.attach(stream, writer, nursery.cancel_scope)
-                dialled = self._host.dialled(link.peer)
-                self._router.peer_connected(link.peer, stream.protocol, dialled, self._clock())
+                self._introduce(link, stream.protocol)
                 self._act()
                 nursery.start_soon(_until_over, stream, nursery.cancel_scope)
                 end = await writer.run()
@@ -342,6 +412,31 @@ class GossipDriver:
             link.detach()
             await stream.reset()
         return end
+
+    def _introduce(self, link: Link, protocol: str) -> None:
+        """The router knows the peer, and what it said of itself."""
+        peer, now = link.peer, self._clock()
+        self._router.peer_connected(
+            peer,
+            protocol,
+            self._host.dialled(peer),
+            now,
+            address=self._host.remote_host(peer),
+            protected=any(peer == kept for _, kept in self._kept),
+        )
+        if link.hello is None:
+            return
+        if link.hello.role is not None:
+            self._router.peer_role(peer, link.hello.role, now, proof=link.hello.proof)
+        if self._config.exchange and link.hello.record and self._nursery is not None:
+            self._nursery.start_soon(self._vouch, link, link.hello.record)
+
+    async def _vouch(self, link: Link, record: bytes) -> None:
+        """A peer that answers where its record says is remembered, and suggested to others."""
+        checked = await self._exchange.vouch(link.peer, record)
+        if checked is not None and not link.closed:
+            self._connector.learn(checked, Source.HELLO)
+            self._router.peer_record(link.peer, record)
 
     async def _drop(self, link: Link, end: WriterEnd) -> None:
         if end is WriterEnd.STALLED:

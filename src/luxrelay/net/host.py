@@ -7,14 +7,15 @@ Theory of operation
   beside this one: `yamux` (window, dead peers), `swarm` (slots, exceptions, own will),
   `negotiation` (Noise and Yamux alone, bounded lines), `transport` (busy ports), `quiet` (logs).
   Bounds: every number in `NetConfig` down to `close_timeout_s`.
-  Deviations: hello (G32) and the address book come later; keepalive is Yamux's own ping, which
-  every libp2p answers, instead of the ping protocol, which is answered too.
+  Deviations: keepalive is Yamux's own ping, which every libp2p answers, instead of the ping
+  protocol, which is answered too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +29,7 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import StreamFailure
 from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
@@ -37,15 +39,18 @@ from libp2p.tools.anyio_service import TrioManager
 from luxrelay.errors import AddressError, ConfigError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import (
+    parse_address,
     parse_listen_address,
     parse_peer_address,
     peer_text,
 )
+from luxrelay.net.bans import Ban, BanList
 from luxrelay.net.config import NetConfig
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
 from luxrelay.net.quiet import quiet_libp2p
+from luxrelay.net.records import is_everywhere, seal
 from luxrelay.net.scopes import ReadyReport, shielded
-from luxrelay.net.swarm import RelaySwarm, SwarmCounters, went_out
+from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
 from luxrelay.net.yamux import GuardedYamux, MuxCounters
 
@@ -89,6 +94,19 @@ class RelayStream:
         """The stream is over at both ends; what was under way is lost."""
         with shielded(_FAREWELL_S):
             await self._stream.reset()
+
+    async def send_eof(self) -> None:
+        """The peer knows that we send nothing more; what it still sends can be read.
+
+        Raises:
+            trio.BrokenResourceError: The stream or its connection is gone.
+
+        """
+        try:
+            assert isinstance(self._stream, NetStream)
+            await self._stream.close_write()
+        except (BaseLibp2pError, KeyError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
 
     async def aclose(self) -> None:
         """We send nothing more; the stream is over once the peer has finished too."""
@@ -174,6 +192,8 @@ class RelayHost:
     Args:
         seed: 32 bytes of Ed25519 seed; the peer id follows from it (G7).
         config: Bounds and listen addresses.
+        bans: Who is not let in; an empty list in memory when None.
+        clock_ms: The wall clock, for bans.
 
     Raises:
         ConfigError: The seed has another length.
@@ -181,7 +201,14 @@ class RelayHost:
 
     """
 
-    def __init__(self, seed: bytes, config: NetConfig) -> None:
+    def __init__(
+        self,
+        seed: bytes,
+        config: NetConfig,
+        *,
+        bans: BanList | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         if len(seed) != _SEED_BYTES:
             raise ConfigError(
                 f"An identity seed has {_SEED_BYTES} bytes, not {len(seed)}",
@@ -190,6 +217,9 @@ class RelayHost:
             )
         quiet_libp2p()
         self.config = config
+        self.bans = bans if bans is not None else BanList(config.bans_max)
+        self._clock_ms = clock_ms
+        self._seed = seed
         self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
         keys = create_new_key_pair(seed)
         own_id = ID.from_pubkey(keys.public_key)
@@ -206,6 +236,7 @@ class RelayHost:
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
         self._swarm.on_change = self._note_change
+        self._swarm.refuses = lambda peer: self.bans.banned(peer, clock_ms()) is not None
         self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
         self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))
         self._changed = trio.Event()
@@ -289,12 +320,18 @@ class RelayHost:
         """Streams of ``protocol`` are refused; those under way go on."""
         self._host.multiselect.handlers.pop(TProtocol(protocol), None)
 
-    async def dial(self, address: str) -> PeerId:
+    async def dial(self, address: str, *, chosen: bool = True) -> PeerId:
         """There is a connection with the peer at the address; its id is returned.
+
+        Args:
+            address: Multiaddress with the peer's id.
+            chosen: False for a peer that nobody here named: it counts against the limits of its
+                address and subnet.
 
         Raises:
             AddressError: The address cannot be dialled, or is our own.
-            NetError: The peer cannot be reached, is somebody else, or we have enough connections.
+            NetError: The peer cannot be reached, is somebody else, is banned, or we have enough
+                connections.
 
         """
         parsed, peer = parse_peer_address(address)
@@ -305,6 +342,9 @@ class RelayHost:
             await under_way.wait()
         if self.is_connected(peer):
             return peer
+        refusal = self._refusal(parsed.host, peer, chosen=chosen)
+        if refusal:
+            raise NetError(f"The peer is not dialled: {refusal}", where=address)
         if self._swarm.count(outbound=True) + len(self._dialling) >= self.config.outbound_max:
             raise NetError(
                 "All outbound connections are taken",
@@ -320,6 +360,32 @@ class RelayHost:
         finally:
             self._dialling.pop(peer).set()
         return peer
+
+    def _refusal(self, host: str, peer: PeerId, *, chosen: bool) -> str:
+        ban = self.bans.banned(peer, self._clock_ms())
+        if ban is not None:
+            return f"it is banned ({ban.reason})"
+        return "" if chosen else self._swarm.limits.refusal(host)
+
+    async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
+        """The peer is disconnected and not let in for so long."""
+        self.bans.ban(peer, self._clock_ms() + int(seconds * 1000), reason)
+        await self.disconnect(peer)
+
+    def banned(self) -> dict[PeerId, Ban]:
+        """Who is not let in now."""
+        return self.bans.all(self._clock_ms())
+
+    def remote_host(self, peer: PeerId) -> str:
+        """The IP address of a connected peer; empty when there is none."""
+        live = [conn for conn in self._swarm.get_connections(ID(peer)) if _is_live(conn)]
+        return host_of(live[-1]) if live else ""
+
+    def own_record(self) -> bytes:
+        """Our signed peer record; empty when nobody could dial us by it."""
+        texts = self.config.announce or tuple(a.partition("/p2p/")[0] for a in self.addresses)
+        addresses = [text for text in texts if not is_everywhere(parse_address(text).host)]
+        return seal(self._seed, addresses, self._clock_ms()) if addresses else b""
 
     async def open_stream(self, peer: PeerId, *protocols: str) -> RelayStream:
         """A stream to a connected peer, of the first of ``protocols`` that it speaks.
@@ -357,6 +423,10 @@ class RelayHost:
             for peer, conns in self._swarm.connections.items()
             if any(_is_live(conn) for conn in conns)
         )
+
+    def outbound_count(self) -> int:
+        """Open connections that we dialled."""
+        return self._swarm.count(outbound=True)
 
     def dialled(self, peer: PeerId) -> bool:
         """Whether we opened a connection with the peer ourselves."""

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 import trio
 
 from luxrelay.gossip import GossipStats, PeerId
+from luxrelay.net.bans import Ban
+from luxrelay.net.exchange import ExchangeCounters
+from luxrelay.net.greeting import GreetingCounters
+from luxrelay.net.hello import Hello
 from luxrelay.net.host import HostStats, RelayStream
 from luxrelay.net.streams import PeerWriter
 
@@ -58,9 +62,9 @@ class DriverCounters:
     delivered: int = 0
     """Accepted messages handed to `deliver`."""
     dials: int = 0
-    """Configured peers reached."""
+    """Peers reached."""
     dials_failed: int = 0
-    """Configured peers not reached, tries."""
+    """Peers not reached, tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,14 @@ class NetStats:
     """Connections and bytes on the wire."""
     router: GossipStats
     """The router's own counters."""
+    greeting: GreetingCounters = field(default_factory=GreetingCounters)
+    """What came of hello."""
+    exchange: ExchangeCounters = field(default_factory=ExchangeCounters)
+    """Peer records given and taken."""
+    known_peers: int = 0
+    """Peers in the address book now."""
+    bans: dict[PeerId, Ban] = field(default_factory=dict)
+    """Who is not let in now."""
     driver: DriverCounters
     """The driver's counters."""
     peers: dict[PeerId, LinkCounters]
@@ -85,6 +97,8 @@ class Link:
     """Its id."""
     counters: LinkCounters = field(default_factory=LinkCounters)
     """What it cost and brought."""
+    hello: Hello | None = None
+    """What it said of itself; None for a peer without hello."""
     writer: PeerWriter | None = None
     """The queue of our gossip stream to it, while there is one."""
     stream: RelayStream | None = None

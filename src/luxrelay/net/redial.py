@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from typing import Final
 
 import trio
 
@@ -11,6 +13,10 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
 from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters
+
+_LOGGER: Final = logging.getLogger("luxrelay.net")
+_LOUD_AT: Final = 10
+"""The failure that is said aloud once more; the others are logged at debug."""
 
 
 class Redialler:
@@ -35,14 +41,22 @@ class Redialler:
     async def keep(self, address: str, peer: PeerId) -> None:
         """The peer is connected, or dialled again after a while that grows."""
         delay = self._config.redial_min_s
+        failures = 0
         while True:
             if not self._host.is_connected(peer):
                 try:
                     await self._host.dial(address)
-                except NetError:
+                except NetError as error:
                     self._counters.dials_failed += 1
+                    failures += 1
+                    _LOGGER.log(
+                        logging.WARNING if failures in (1, _LOUD_AT) else logging.DEBUG,
+                        "peer cannot be reached",
+                        extra={"fields": {"failures": failures, "reason": str(error)}},
+                    )
                 else:
                     self._counters.dials += 1
+                    failures = 0
             began = trio.current_time()
             while self._host.is_connected(peer):
                 await self._host.wait_changed()

@@ -131,6 +131,23 @@ class FrameReader:
             self._decoder.feed(data)
 
 
+async def read_frame(stream: ByteStream, frame_max: int) -> bytes:
+    """The one frame that is expected; what stands after it is thrown away.
+
+    Raises:
+        FrameError: There is none, or it is too long.
+
+    """
+    decoder = FrameDecoder(frame_max)
+    while True:
+        data = await stream.receive_some(frame_max)
+        if not data:
+            raise FrameError("The stream ended before its frame")
+        decoder.feed(data)
+        for frame in decoder.take(1):
+            return frame
+
+
 class WriterEnd(Enum):
     """Why a `PeerWriter` stopped."""
 

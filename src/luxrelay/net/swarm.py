@@ -27,7 +27,9 @@ from libp2p.peer.peerstore import PeerStore
 from libp2p.rcmgr import Direction
 from multiaddr import Multiaddr
 
+from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
+from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.transport import RelayTcp
 
@@ -40,6 +42,10 @@ class SwarmCounters:
     """Inbound connections that finished the handshake."""
     inbound_refused: int = 0
     """Inbound connections turned away because all slots were taken."""
+    address_refused: int = 0
+    """Inbound connections turned away because their address or subnet has enough."""
+    banned_refused: int = 0
+    """Connections closed because the peer is not let in at present."""
     handshakes_failed: int = 0
     """Inbound connections that were no libp2p peer, or not in time."""
     duplicates_refused: int = 0
@@ -48,8 +54,8 @@ class SwarmCounters:
     """Stream handlers that ended in an exception; the stream is reset, nothing else happens."""
 
 
-class _OneTooManyError(SwarmException):
-    """The peer has its fill of connections, or is ourselves."""
+class _UnwantedError(SwarmException):
+    """The peer has its fill of connections, is banned, or is ourselves."""
 
 
 class _IdleConnector(AutoConnector):
@@ -79,6 +85,10 @@ class RelaySwarm(Swarm):
         self.config = config
         self.counters = SwarmCounters()
         self.on_change: Callable[[], None] = lambda: None
+        self.refuses: Callable[[PeerId], bool] = lambda _peer: False
+        """Whether a peer is not let in, whichever side dialled."""
+        self.limits = ConnectionLimits(config)
+        self._dialled_hosts: dict[INetConn, str] = {}
         total = config.inbound_max + config.outbound_max
         super().__init__(
             peer_id,
@@ -105,9 +115,17 @@ class RelaySwarm(Swarm):
     async def _handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
+        host = remote_host(read_write_closer)
+        if self.limits.refusal(host):
+            self.counters.address_refused += 1
+            return  # the listener cuts the connection
         if self._inbound_limiter.available_tokens <= 0:
             self.counters.inbound_refused += 1
-        await super()._handle_inbound_connection(read_write_closer, maddr)
+        self.limits.opened(host)
+        try:
+            await super()._handle_inbound_connection(read_write_closer, maddr)
+        finally:
+            self.limits.closed(host)
 
     async def _do_handle_inbound_connection(
         self,
@@ -119,7 +137,7 @@ class RelaySwarm(Swarm):
         raw = RawConnection(read_write_closer, initiator=False)
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
-        except _OneTooManyError:
+        except _UnwantedError:
             return
         except Exception:  # noqa: BLE001 - whatever a stranger on the port provoked
             self.counters.handshakes_failed += 1
@@ -132,18 +150,25 @@ class RelaySwarm(Swarm):
         """The connection is registered and its streams are served.
 
         Raises:
-            SwarmException: It is one too many for this peer, or leads to ourselves.
+            SwarmException: It is one too many for this peer, the peer is banned, or it is us.
 
         """
+        if self.refuses(PeerId(muxed_conn.peer_id.to_bytes())):
+            self.counters.banned_refused += 1
+            await muxed_conn.close()
+            raise _UnwantedError(f"{muxed_conn.peer_id} is not let in")
         if muxed_conn.peer_id == self.self_id or self._full(muxed_conn.peer_id, 1):
             self.counters.duplicates_refused += 1
             await muxed_conn.close()
-            raise _OneTooManyError(f"no further connection with {muxed_conn.peer_id}")
+            raise _UnwantedError(f"no further connection with {muxed_conn.peer_id}")
         conn = await super().add_conn(muxed_conn, direction)
+        if went_out(conn):
+            self._dialled_hosts[conn] = host_of(conn)
+            self.limits.opened(self._dialled_hosts[conn])
         if self._full(muxed_conn.peer_id, 0):  # another one was registered while this one started
             self.counters.duplicates_refused += 1
             await conn.close()
-            raise _OneTooManyError(f"no further connection with {muxed_conn.peer_id}")
+            raise _UnwantedError(f"no further connection with {muxed_conn.peer_id}")
         return conn
 
     def _full(self, peer_id: ID, more: int) -> bool:
@@ -153,6 +178,9 @@ class RelaySwarm(Swarm):
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """The connection is forgotten, and all data of peers that have none left."""
         super().remove_conn(swarm_conn)
+        dialled = self._dialled_hosts.pop(swarm_conn, None)
+        if dialled is not None:
+            self.limits.closed(dialled)
         for peer_id in self.peerstore.peer_ids():
             if peer_id not in self.connections and peer_id != self.self_id:
                 self.peerstore.clear_peerdata(peer_id)
@@ -187,3 +215,15 @@ class RelaySwarm(Swarm):
 def went_out(conn: INetConn) -> bool:
     """Whether we dialled the connection."""
     return isinstance(conn, SwarmConn) and conn.direction == Direction.OUTBOUND
+
+
+def remote_host(connection: object) -> str:
+    """The IP address of the other end, empty when it cannot be told."""
+    ask = getattr(connection, "get_remote_address", None)
+    remote = ask() if ask is not None else None
+    return str(remote[0]) if remote else ""
+
+
+def host_of(conn: INetConn) -> str:
+    """The IP address of the other end of an established connection."""
+    return remote_host(getattr(conn.muxed_conn, "secured_conn", None))

@@ -19,6 +19,7 @@ from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError, KeyFormatError
 from luxrelay.node.document import Document
 from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.peering import Peering, peering_of
 from luxrelay.node.rates import rate_of
 
 NAMESPACES_MAX: Final = 1024
@@ -81,6 +82,7 @@ class NodeConfig:
     inline_blob_max: int
     inbox_max: int
     heartbeat_ms: int
+    peering: Peering
     ttl_ms: int
     max_storage_bytes: int
     durability: str
@@ -204,6 +206,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         inline_blob_max=gossip["inline_blob_max"],
         inbox_max=gossip["inbox_max"],
         heartbeat_ms=gossip["heartbeat_ms"],
+        peering=peering_of(gossip),
         ttl_ms=store["ttl_ms"],
         max_storage_bytes=store["max_storage_bytes"],
         durability=store["durability"],

@@ -169,7 +169,7 @@ def _network(net: NetStats) -> Iterable[Metric]:
         ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
         (
             "luxrelay_net_dials_failed",
-            "Configured peers not reached, tries.",
+            "Peers not reached, tries.",
             net.driver.dials_failed,
         ),
         (
@@ -187,8 +187,61 @@ def _network(net: NetStats) -> Iterable[Metric]:
     for name in ("relay_peer_count", "luxda_peer_count"):
         yield _gauge(name, "Peers connected.", net.host.peers)
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
+    yield from _admission(net)
     yield from _topics(router)
     yield from _peers(router)
+
+
+def _admission(net: NetStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        ("luxrelay_net_dials", "Peers reached.", net.driver.dials),
+        (
+            "luxrelay_net_address_refused",
+            "Inbound connections refused because their address or subnet has enough.",
+            net.host.swarm.address_refused,
+        ),
+        (
+            "luxrelay_net_inbound_refused",
+            "Inbound connections refused because all places were taken.",
+            net.host.swarm.inbound_refused,
+        ),
+        (
+            "luxrelay_net_banned_refused",
+            "Connections closed because the peer is banned.",
+            net.host.swarm.banned_refused,
+        ),
+        (
+            "luxrelay_net_foreign_peers",
+            "Peers let go because they are of another network or version.",
+            net.greeting.foreign,
+        ),
+        (
+            "luxrelay_net_hello_errors",
+            "Peers let go because their hello cannot be read or did not come in time.",
+            net.greeting.errors,
+        ),
+        (
+            "luxrelay_net_overflowed_peers",
+            "Peers dropped because too much waited for them.",
+            net.driver.dropped_overflow,
+        ),
+        ("luxrelay_net_records_given", "Peer records given to others.", net.exchange.given),
+        ("luxrelay_net_records_taken", "Peer records of others taken.", net.exchange.taken),
+        (
+            "luxrelay_net_records_refused",
+            "Peer records that were not in order, and askers who came too often.",
+            net.exchange.refused,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    yield _gauge("luxrelay_net_known_peers", "Peers that could be dialled.", net.known_peers)
+    yield _gauge("luxrelay_net_bans", "Peers banned now.", len(net.bans))
+    connections = GaugeMetricFamily(
+        "luxrelay_net_connections", "Open connections by direction.", labels=("direction",)
+    )
+    connections.add_metric(("in",), net.host.inbound)
+    connections.add_metric(("out",), net.host.outbound)
+    yield connections
 
 
 def _gossip(router: GossipStats) -> Iterable[Metric]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from luxrelay.bus import SigningKey, VerdictKind
-from luxrelay.gossip import GossipParams, GossipRouter, Validate
+from luxrelay.gossip import GossipRouter, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
+from luxrelay.net.bans import BanList
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
 from luxrelay.node.guards import Guards, make_guards
+from luxrelay.node.logs import log
+from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
@@ -26,6 +30,9 @@ from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
 from luxrelay.sync.rpc.service import RelaySyncServer
+
+BANS_FILE: Final = "bans.json"
+"""Where the data folder keeps who is not let in."""
 
 
 def wall_ms() -> int:
@@ -70,7 +77,8 @@ def assemble(
     guards = make_guards(config, store)
     judge = _judge(config, store, policies, guards)
     net_config = net_config_of(config)
-    host = RelayHost(identity.seed, net_config)
+    bans = _bans(config, net_config)
+    host = RelayHost(identity.seed, net_config, bans=bans, clock_ms=wall_ms)
     spread = _Spread()
     wanted = WantedBlobs(ttl_ms=config.ttl_ms)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
@@ -87,7 +95,13 @@ def assemble(
         traces=traces,
         deliver=feed.stored,
     )
-    router = GossipRouter(_gossip_params(config), rng=rng, own_id=host.peer_id)
+    router = GossipRouter(
+        gossip_params_of(config),
+        rng=rng,
+        own_id=host.peer_id,
+        diversity=diversity_of(config),
+        validators=config.peering.validators,
+    )
     driver = GossipDriver(router, host, validate=_in_worker(doors), config=net_config, rng=rng)
     spread.driver = driver
     parents = tuple(entry.namespace_id for entry in config.namespaces)
@@ -152,27 +166,13 @@ def store_config_of(config: NodeConfig) -> RelayStoreConfig:
     )
 
 
-def _gossip_params(config: NodeConfig) -> GossipParams:
-    return GossipParams(
-        heartbeat_interval_s=config.heartbeat_ms / 1000,
-        peers_max=config.connections_max,
-        pending_max=config.inbox_max,
-    )
-
-
-def net_config_of(config: NodeConfig) -> NetConfig:
-    """Return the bounds of the network room: about a third of the connections go out (G21).
-
-    Every configured peer gets one of them.
-    """
-    outbound = max(config.connections_max * 16 // 50, len(config.gossip_peers), 1)
-    return NetConfig(
-        listen=config.gossip_listen,
-        peers=config.gossip_peers,
-        outbound_max=outbound,
-        inbound_max=config.connections_max - outbound,
-        inbox_max=config.inbox_max,
-    )
+def _bans(config: NodeConfig, net_config: NetConfig) -> BanList:
+    """Return the list of bans that the data folder holds."""
+    bans = BanList(net_config.bans_max, config.data_dir / BANS_FILE)
+    bans.load(wall_ms())
+    if bans.set_aside is not None:
+        log(logging.WARNING, "bans unreadable, begun anew", kept_as=str(bans.set_aside))
+    return bans
 
 
 def _server_config(config: NodeConfig) -> SyncServerConfig:

@@ -23,18 +23,13 @@ from luxrelay.node.checks import (
 )
 from luxrelay.node.gateway.config import GATEWAY_KEYS
 from luxrelay.node.guard_keys import GUARD_KEYS
+from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
 
 _ANY_PORT: Final = range(65_536)
 _LISTEN_ADDRESS: Final = multiaddress(
     r"/(?P<kind>ip4|ip6)/(?P<host>[^/]+)/tcp/(?P<port>[0-9]{1,5})",
     _ANY_PORT,
     "a multiaddress such as /ip4/127.0.0.1/tcp/9640",
-)
-_PEER_ADDRESS: Final = multiaddress(
-    r"/(?P<kind>ip4|ip6|dns4|dns6)/(?P<host>[^/]+)/tcp/(?P<port>[0-9]{1,5})"
-    r"/p2p/[1-9A-HJ-NP-Za-km-z]{16,128}",
-    _ANY_PORT[1:],
-    "a multiaddress with the peer's id, such as /ip4/127.0.0.1/tcp/9640/p2p/12D3KooW…",
 )
 SYNC_PEERS_MAX: Final = 32
 """Most relays one catch-up may ask; each is a bit in the history of a hole."""
@@ -138,7 +133,7 @@ KEYS: Final = (
         "peers",
         [],
         "multiaddress",
-        list_of(_PEER_ADDRESS, 64),
+        list_of(PEER_ADDRESS, 64),
         "Peers kept connected; each address ends in /p2p/ and the peer id.",
     ),
     Key(
@@ -173,6 +168,7 @@ KEYS: Final = (
         whole(50, 60_000),
         "Period of mesh upkeep (LP-6420 §4.1).",
     ),
+    *PEER_KEYS,
     Key(
         "store",
         "ttl_ms",

@@ -6,6 +6,7 @@ import inspect
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from luxrelay.gossip import (
     Validate,
     topic_for_namespace,
 )
-from luxrelay.net import GossipDriver, NetConfig, RelayHost, Validator
+from luxrelay.net import GossipDriver, NetConfig, RelayHost, Validator, raw_pubsub_peer
+from luxrelay.net.bans import BanList
 
 DEADLINE_S = 30.0
 """Seconds a test may take before it has failed."""
@@ -69,7 +71,11 @@ class Relay:
         self.host = host
         self.delivered: list[bytes] = []
         self.judged = 0
-        self.router = GossipRouter(GossipParams.small(), rng=random.Random(7), own_id=host.peer_id)
+        self.router = GossipRouter(
+            replace(GossipParams.small(), exempt_loopback=True),
+            rng=random.Random(7),
+            own_id=host.peer_id,
+        )
         self.driver = GossipDriver(
             self.router,
             host,
@@ -99,15 +105,23 @@ class World:
 
     until = staticmethod(until)
     topic = TOPIC
+    raw_peer = staticmethod(raw_pubsub_peer)
 
     @staticmethod
     def config(**bounds: Any) -> NetConfig:
         """Loopback, with small waits."""
-        return replace(NetConfig(listen=LOOPBACK, close_timeout_s=2.0), **bounds)
+        return replace(
+            NetConfig(listen=LOOPBACK, close_timeout_s=2.0, loopback_exempt=True), **bounds
+        )
 
-    async def host(self, nursery: trio.Nursery, name: str, **bounds: Any) -> RelayHost:
+    async def host(
+        self, nursery: trio.Nursery, name: str, *, bans_path: Path | None = None, **bounds: Any
+    ) -> RelayHost:
         """A running host whose identity follows from its name."""
-        host = RelayHost(seed(name), self.config(**bounds))
+        config = self.config(**bounds)
+        bans = BanList(config.bans_max, bans_path)
+        bans.load(0)
+        host = RelayHost(seed(name), config, bans=bans)
         await nursery.start(host.run)
         return host
 

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -189,13 +190,26 @@ func runPeer(config Config) error {
 	return lines.Err()
 }
 
-func main() {
-	var config Config
-	err := json.Unmarshal([]byte(os.Args[1]), &config)
-	if err == nil {
-		err = runPeer(config)
+func run(arguments []string) error {
+	if len(arguments) == 2 && arguments[0] == "bench" {
+		var bench Bench
+		if err := json.Unmarshal([]byte(arguments[1]), &bench); err != nil {
+			return err
+		}
+		return runBench(bench)
 	}
-	if err != nil {
+	if len(arguments) != 1 {
+		return errors.New("usage: peer CONFIG | peer bench CONFIG")
+	}
+	var config Config
+	if err := json.Unmarshal([]byte(arguments[0]), &config); err != nil {
+		return err
+	}
+	return runPeer(config)
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -10,6 +10,9 @@ import pytest
 from luxrelay.errors import ConfigError
 from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
 
+MAY_BE_ZERO = {"inline_blob_max", "outbound_target", "peers_min"}
+NUMBERS = [f.name for f in fields(NetConfig) if f.type in ("int", "float")]
+
 
 def test_default_port_and_protocol() -> None:
     """The gossip host has a port and a protocol of its own (20-56)."""
@@ -24,10 +27,10 @@ def test_default_connection_numbers() -> None:
     assert (config.outbound_max, config.inbound_max) == (16, 34)
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(NetConfig) if f.type in ("int", "float")])
+@pytest.mark.parametrize("name", NUMBERS)
 def test_refuse_bound_of_zero(name: str) -> None:
-    """Every number is above zero, and the error names the one that is not."""
-    values: dict[str, Any] = {name: 0}
+    """Every number is above zero, a few may be zero, and the error names the one that is not."""
+    values: dict[str, Any] = {name: -1 if name in MAY_BE_ZERO else 0}
 
     with pytest.raises(ConfigError, match=name):
         NetConfig(**values)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from luxrelay.net import NetConfig
 from luxrelay.node.config import parse_config
-from luxrelay.node.parts import net_config_of
+from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
 
 PEER = "12D3KooWGGZge4cnNezVKmNfyTU6QKrdSJiTtRqEZwAo5xGfYwa9"
 
@@ -28,6 +28,45 @@ def test_bounds_of_the_file_reach_the_network() -> None:
     config = net_config("connections_max = 2\ninbox_max = 17")
 
     assert (config.outbound_max, config.inbound_max, config.inbox_max) == (1, 1, 17)
+
+
+def test_peers_keys_reach_network_and_router() -> None:
+    """What the file says about peers is what the network room and the router are given."""
+    text = """
+    [node]
+    data_dir = "data"
+    network = "testnet"
+    [gossip]
+    role = "light"
+    bootstrap = ["/dns4/relay.example/tcp/9640/p2p/PEER"]
+    announce = ["/dns4/here.example/tcp/9640"]
+    exchange = false
+    outbound_target = 3
+    peers_min = 5
+    rotation_interval_ms = 7000
+    rotation_count = 1
+    group_peers_max = 6
+    address_connections_max = 7
+    subnet_connections_max = 8
+    exempt_loopback = true
+    require_hello = true
+    validator_proof = "0x0102"
+    validators = ["0xabcd"]
+    """.replace("PEER", PEER)
+    config = parse_config(text, source="relay.toml", base=Path("/etc"))
+
+    net, params, diversity = net_config_of(config), gossip_params_of(config), diversity_of(config)
+
+    assert (net.network, net.roles, net.validator_proof) == ("testnet", ("light",), b"\x01\x02")
+    assert net.bootstrap == (f"/dns4/relay.example/tcp/9640/p2p/{PEER}",)
+    assert net.announce == ("/dns4/here.example/tcp/9640",)
+    assert (net.exchange, net.outbound_target, net.peers_min) == (False, 3, 5)
+    assert (net.address_connections_max, net.subnet_connections_max) == (7, 8)
+    assert (net.loopback_exempt, net.require_hello) == (True, True)
+    assert (params.peer_exchange, params.exempt_loopback) == (False, True)
+    assert (diversity.subnet_max, diversity.peers_min) == (6, 5)
+    assert (diversity.rotation_interval_s, diversity.rotation_count) == (7.0, 1)
+    assert config.peering.validators == {b"\xab\xcd"}
 
 
 def test_every_configured_peer_gets_a_connection() -> None:

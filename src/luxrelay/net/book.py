@@ -1,0 +1,142 @@
+"""Peers that could be dialled: where they are, who named them, and when to try again. Pure.
+
+Source: LP-6420 §1.2; decisions G21, G22; requirements 20-02, 20-03, 20-05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from luxrelay.gossip import PeerId
+from luxrelay.net.config import NetConfig
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Source(IntEnum):
+    """Who named a peer; the higher, the more it is worth keeping."""
+
+    EXCHANGE = 1
+    """Another peer, by a signed record."""
+    HELLO = 2
+    """The peer itself, while it was connected."""
+    BOOTSTRAP = 3
+    """The operator."""
+
+
+@dataclass(slots=True)
+class BookEntry:
+    """One peer that could be dialled."""
+
+    addresses: tuple[str, ...]
+    """Multiaddresses with its peer id, tried in this order."""
+    source: Source
+    """The best word for it so far."""
+    seq: int = 0
+    """Number of the signed record that the addresses are from."""
+    failures: int = 0
+    """Dials that failed since one succeeded."""
+    retry_at: float = 0.0
+    """Monotonic seconds before which it is not dialled."""
+
+
+class AddressBook:
+    """At most ``book_max`` peers, each dialled again after a while that doubles.
+
+    Beyond the bound the least worth goes: named by others first, and of these whoever failed most.
+    A peer that others named is forgotten after ``dial_failures_max`` failures; the operator's stay.
+
+    Args:
+        config: `book_max`, `redial_min_s`, `redial_max_s`, `dial_failures_max`.
+        rng: Order of candidates and jitter of re-dials.
+
+    """
+
+    def __init__(self, config: NetConfig, rng: Random) -> None:
+        self._config = config
+        self._rng = rng
+        self._entries: dict[PeerId, BookEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._entries
+
+    def learn(
+        self, peer: PeerId, addresses: Sequence[str], source: Source, *, seq: int = 0
+    ) -> None:
+        """The peer can be tried at these addresses; an older record changes nothing."""
+        if not addresses:
+            return
+        entry = self._entries.get(peer)
+        if entry is None:
+            self._entries[peer] = BookEntry(tuple(addresses), source, seq)
+            self._keep_bound(peer)
+        elif seq > entry.seq or (seq == entry.seq and source > entry.source):
+            if entry.source is not Source.BOOTSTRAP or source is Source.BOOTSTRAP:
+                entry.addresses, entry.seq = tuple(addresses), seq
+            entry.source = max(entry.source, source)
+
+    def _keep_bound(self, new: PeerId) -> None:
+        if len(self._entries) > self._config.book_max:
+            others = (peer for peer in self._entries if peer != new)
+            del self._entries[max(others, key=lambda peer: _worthless(self._entries[peer]))]
+
+    def candidates(self, count: int, without: Collection[PeerId], now: float) -> list[PeerId]:
+        """Up to so many peers to dial now, the operator's first, the rest by chance."""
+        ready = [
+            peer
+            for peer, entry in self._entries.items()
+            if entry.retry_at <= now and peer not in without
+        ]
+        self._rng.shuffle(ready)
+        ready.sort(key=lambda peer: self._entries[peer].source is not Source.BOOTSTRAP)
+        return ready[: max(0, count)]
+
+    def addresses(self, peer: PeerId) -> tuple[str, ...]:
+        """Where to try it."""
+        entry = self._entries.get(peer)
+        return entry.addresses if entry is not None else ()
+
+    def reached(self, peer: PeerId) -> None:
+        """A dial succeeded."""
+        entry = self._entries.get(peer)
+        if entry is not None:
+            entry.failures, entry.retry_at = 0, 0.0
+
+    def postpone(self, peer: PeerId, now: float) -> None:
+        """A peer that we have just let go is not dialled at once."""
+        entry = self._entries.get(peer)
+        if entry is not None:
+            entry.retry_at = max(entry.retry_at, now + self._config.redial_max_s)
+
+    def failed(self, peer: PeerId, now: float) -> int:
+        """A dial failed; how often it has by now."""
+        entry = self._entries.get(peer)
+        if entry is None:
+            return 0
+        entry.failures += 1
+        if entry.source is not Source.BOOTSTRAP and (
+            entry.failures >= self._config.dial_failures_max
+        ):
+            del self._entries[peer]
+            return entry.failures
+        doubled = self._config.redial_min_s * 2 ** min(entry.failures - 1, 20)
+        delay = min(doubled, self._config.redial_max_s)
+        entry.retry_at = now + delay * (0.5 + self._rng.random() / 2)
+        return entry.failures
+
+    def forget(self, peer: PeerId) -> None:
+        """The peer is not dialled any more unless somebody names it again."""
+        entry = self._entries.get(peer)
+        if entry is not None and entry.source is not Source.BOOTSTRAP:
+            del self._entries[peer]
+
+
+def _worthless(entry: BookEntry) -> tuple[int, int]:
+    return -int(entry.source), entry.failures

@@ -1,0 +1,133 @@
+"""Says hello to each new peer and answers theirs; a peer of another network is let go.
+
+Source: decisions G32; requirements 20-03, 20-55.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import trio
+
+from luxrelay.errors import FrameError, HelloError, NetError
+from luxrelay.gossip import PeerId
+from luxrelay.net.addresses import peer_text
+from luxrelay.net.config import NetConfig
+from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
+from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.streams import encode_frame, read_frame
+
+_LOGGER: Final = logging.getLogger("luxrelay.net")
+_REFUSE_S: Final = 60.0
+"""Seconds for which a peer of another network is not let in again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GreetingCounters:
+    """What came of hello."""
+
+    accepted: int = 0
+    """Peers of our network and version."""
+    foreign: int = 0
+    """Peers let go because they are of another network or version."""
+    silent: int = 0
+    """Peers without hello."""
+    errors: int = 0
+    """Peers let go because their hello cannot be read or did not come in time."""
+
+
+class Greeted(Enum):
+    """What a peer turned out to be."""
+
+    OURS = "ours"
+    """It is of our network."""
+    PLAIN = "plain"
+    """It does not speak hello and may stay all the same."""
+    GONE = "gone"
+    """It has to go, or is gone."""
+
+
+class Greeter:
+    """Both halves of hello.
+
+    Args:
+        host: Whose peers are greeted.
+        config: What we say, `require_hello` and `hello_timeout_s`.
+
+    """
+
+    def __init__(self, host: RelayHost, config: NetConfig) -> None:
+        self._host = host
+        self._config = config
+        self.counters = GreetingCounters()
+
+    def own(self) -> Hello:
+        """What we say."""
+        config = self._config
+        return Hello(
+            network=config.network,
+            roles=config.roles,
+            proof=config.validator_proof,
+            agent=config.agent,
+            frame_max=config.frame_max,
+            inline_blob_max=config.inline_blob_max,
+            record=self._host.own_record(),
+        )
+
+    async def greet(self, peer: PeerId) -> tuple[Greeted, Hello | None]:
+        """What the peer is, and what it said; one that may not stay is disconnected."""
+        try:
+            stream = await self._host.open_stream(peer, HELLO)
+        except NetError:
+            return await self._silent(peer)
+        try:
+            with trio.fail_after(self._config.hello_timeout_s):
+                await stream.send_all(encode_frame(self.own().encode()))
+                theirs = Hello.decode(await read_frame(stream, HELLO_MAX))
+        except (trio.TooSlowError, trio.BrokenResourceError):
+            if self._host.is_connected(peer):
+                self.counters.errors += 1
+                await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
+            return Greeted.GONE, None
+        except (FrameError, HelloError) as error:
+            if not self._host.is_connected(peer):
+                return Greeted.GONE, None
+            self.counters.errors += 1
+            return await self._let_go(peer, f"its hello cannot be read: {error}")
+        finally:
+            await stream.reset()
+        objection = self.own().objection(theirs)
+        if objection:
+            self.counters.foreign += 1
+            return await self._let_go(peer, objection)
+        self.counters.accepted += 1
+        return Greeted.OURS, theirs
+
+    async def answer(self, stream: RelayStream) -> None:
+        """The peer's own hello is answered; what it says is taken from the one it answers us."""
+        try:
+            with trio.fail_after(self._config.hello_timeout_s):
+                Hello.decode(await read_frame(stream, HELLO_MAX))
+                await stream.send_all(encode_frame(self.own().encode()))
+                await stream.send_eof()
+                while await stream.receive_some(HELLO_MAX):
+                    pass  # until the peer has taken it; the stream is reset when we return
+        except (trio.TooSlowError, trio.BrokenResourceError, FrameError, HelloError):
+            return
+
+    async def _silent(self, peer: PeerId) -> tuple[Greeted, Hello | None]:
+        if not self._host.is_connected(peer):
+            return Greeted.GONE, None
+        self.counters.silent += 1
+        if self._config.require_hello:
+            return await self._let_go(peer, "it does not say hello")
+        return Greeted.PLAIN, None
+
+    async def _let_go(self, peer: PeerId, reason: str) -> tuple[Greeted, Hello | None]:
+        fields = {"peer": peer_text(peer), "reason": reason}
+        _LOGGER.warning("peer refused", extra={"fields": fields})
+        await self._host.ban(peer, _REFUSE_S, reason)
+        return Greeted.GONE, None

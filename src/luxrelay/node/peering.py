@@ -1,0 +1,122 @@
+"""What a node's file says about peers, as the parameters of the network room and the router.
+
+Source: LP-6420 §1, §6; decisions G21, G22, G23, G24, G32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from luxrelay import __version__
+from luxrelay.gossip import DiversityParams, GossipParams
+from luxrelay.net import NetConfig
+
+if TYPE_CHECKING:
+    from luxrelay.node.config import NodeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peering:
+    """Who the peers are and how many; ``PEER_KEYS`` documents each value."""
+
+    bootstrap: tuple[str, ...]
+    announce: tuple[str, ...]
+    exchange: bool
+    outbound_target: int
+    peers_min: int
+    rotation_interval_ms: int
+    rotation_count: int
+    group_peers_max: int
+    address_connections_max: int
+    subnet_connections_max: int
+    exempt_loopback: bool
+    role: str
+    validator_proof: bytes
+    validators: frozenset[bytes]
+    require_hello: bool
+
+
+def peering_of(gossip: Mapping[str, Any]) -> Peering:
+    """Return the values of the section ``gossip`` that are about peers."""
+    plain = (
+        "exchange",
+        "outbound_target",
+        "peers_min",
+        "rotation_interval_ms",
+        "rotation_count",
+        "group_peers_max",
+        "address_connections_max",
+        "subnet_connections_max",
+        "exempt_loopback",
+        "role",
+        "require_hello",
+    )
+    return Peering(
+        bootstrap=tuple(gossip["bootstrap"]),
+        announce=tuple(gossip["announce"]),
+        validator_proof=bytes.fromhex(gossip["validator_proof"].removeprefix("0x")),
+        validators=frozenset(
+            bytes.fromhex(text.removeprefix("0x")) for text in gossip["validators"]
+        ),
+        **{name: gossip[name] for name in plain},
+    )
+
+
+def outbound_max(config: NodeConfig) -> int:
+    """Return the places for outbound connections: about a third of all (G21).
+
+    Every configured peer gets one of them.
+    """
+    return max(config.connections_max * 16 // 50, len(config.gossip_peers), 1)
+
+
+def net_config_of(config: NodeConfig) -> NetConfig:
+    """Return the bounds of the network room."""
+    outbound, peering = outbound_max(config), config.peering
+    return NetConfig(
+        listen=config.gossip_listen,
+        peers=config.gossip_peers,
+        outbound_max=outbound,
+        inbound_max=config.connections_max - outbound,
+        inbox_max=config.inbox_max,
+        network=config.network,
+        roles=(peering.role,),
+        validator_proof=peering.validator_proof,
+        agent=f"luxrelay/{__version__}",
+        inline_blob_max=config.inline_blob_max,
+        announce=peering.announce,
+        require_hello=peering.require_hello,
+        bootstrap=peering.bootstrap,
+        peers_min=peering.peers_min,
+        outbound_target=peering.outbound_target,
+        exchange=peering.exchange,
+        address_connections_max=peering.address_connections_max,
+        subnet_connections_max=peering.subnet_connections_max,
+        loopback_exempt=peering.exempt_loopback,
+    )
+
+
+def gossip_params_of(config: NodeConfig) -> GossipParams:
+    """Return the parameters of the router."""
+    return GossipParams(
+        heartbeat_interval_s=config.heartbeat_ms / 1000,
+        peers_max=config.connections_max,
+        pending_max=config.inbox_max,
+        peer_exchange=config.peering.exchange,
+        exempt_loopback=config.peering.exempt_loopback,
+    )
+
+
+def diversity_of(config: NodeConfig) -> DiversityParams:
+    """Return how different peers have to be, and how often they change."""
+    outbound, peering = outbound_max(config), config.peering
+    return DiversityParams(
+        subnet_max=peering.group_peers_max,
+        outbound_distinct_min=min(4, outbound),
+        outbound_max=outbound,
+        peers_min=peering.peers_min,
+        rotation_interval_s=peering.rotation_interval_ms / 1000,
+        rotation_count=peering.rotation_count,
+    )

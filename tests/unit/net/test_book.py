@@ -1,0 +1,107 @@
+"""The address book: what is worth keeping, and when to try again."""
+
+from __future__ import annotations
+
+import random
+
+from luxrelay.gossip import PeerId
+from luxrelay.net.book import AddressBook, Source
+from luxrelay.net.config import NetConfig
+
+CONFIG = NetConfig(book_max=4, redial_min_s=1.0, redial_max_s=8.0, dial_failures_max=3)
+
+
+def peer(number: int) -> PeerId:
+    """Any peer id."""
+    return PeerId(b"p%d" % number)
+
+
+def book() -> AddressBook:
+    """An empty book of four peers at most."""
+    return AddressBook(CONFIG, random.Random(1))
+
+
+def test_operators_peers_come_first() -> None:
+    """Candidates are the operator's, then others by chance, never those who are excluded."""
+    ours = book()
+    for number in range(3):
+        ours.learn(peer(number), ["a"], Source.EXCHANGE)
+    ours.learn(peer(9), ["b"], Source.BOOTSTRAP)
+
+    assert ours.candidates(1, (), 0.0) == [peer(9)]
+    assert set(ours.candidates(9, {peer(9), peer(0)}, 0.0)) == {peer(1), peer(2)}
+    assert ours.candidates(-1, (), 0.0) == []
+
+
+def test_wait_doubles_up_to_a_bound() -> None:
+    """Between two tries of a bootstrap peer pass half to all of 1, 2, 4, 8, 8 seconds."""
+    ours = book()
+    ours.learn(peer(1), ["a"], Source.BOOTSTRAP)
+
+    for longest in (1.0, 2.0, 4.0, 8.0, 8.0):
+        ours.failed(peer(1), 0.0)
+        assert not ours.candidates(1, (), longest * 0.49)
+        assert ours.candidates(1, (), longest) == [peer(1)]
+
+    ours.reached(peer(1))
+    assert ours.candidates(1, (), 0.0) == [peer(1)]
+
+
+def test_forget_peer_that_others_named() -> None:
+    """Three failures and a peer that others named is gone; the operator's peers stay."""
+    ours = book()
+    ours.learn(peer(1), ["a"], Source.EXCHANGE)
+    ours.learn(peer(2), ["b"], Source.BOOTSTRAP)
+
+    for _ in range(3):
+        ours.failed(peer(1), 0.0)
+        ours.failed(peer(2), 0.0)
+    ours.forget(peer(2))
+
+    assert peer(1) not in ours
+    assert peer(2) in ours
+    assert ours.failed(peer(1), 0.0) == 0
+
+
+def test_book_is_bounded() -> None:
+    """Beyond `book_max` goes what others named, whoever failed most first; never the newest."""
+    ours = book()
+    ours.learn(peer(1), ["a"], Source.BOOTSTRAP)
+    ours.learn(peer(2), ["a"], Source.HELLO)
+    ours.learn(peer(3), ["a"], Source.EXCHANGE)
+    ours.learn(peer(4), ["a"], Source.EXCHANGE)
+    ours.failed(peer(4), 0.0)
+
+    ours.learn(peer(5), ["a"], Source.EXCHANGE)
+    assert peer(4) not in ours
+    ours.learn(peer(6), ["a"], Source.EXCHANGE)
+    ours.learn(peer(7), ["a"], Source.EXCHANGE)
+
+    assert len(ours) == 4
+    assert all(peer(number) in ours for number in (1, 2, 7))
+
+
+def test_newer_record_replaces_addresses() -> None:
+    """A later record moves a peer, an older one does not, and nobody moves the operator's."""
+    ours = book()
+    ours.learn(peer(1), ["old"], Source.EXCHANGE, seq=2)
+    ours.learn(peer(1), ["older"], Source.EXCHANGE, seq=1)
+    assert ours.addresses(peer(1)) == ("old",)
+    ours.learn(peer(1), ["new"], Source.HELLO, seq=3)
+    assert ours.addresses(peer(1)) == ("new",)
+
+    ours.learn(peer(2), ["given"], Source.BOOTSTRAP)
+    ours.learn(peer(2), ["claimed"], Source.EXCHANGE, seq=9)
+    assert ours.addresses(peer(2)) == ("given",)
+    ours.learn(peer(3), [], Source.EXCHANGE)
+    assert peer(3) not in ours
+
+
+def test_let_go_waits() -> None:
+    """A peer that was let go on purpose is tried again after `redial_max_s`, not at once."""
+    ours = book()
+    ours.learn(peer(1), ["a"], Source.HELLO)
+    ours.postpone(peer(1), 0.0)
+
+    assert not ours.candidates(1, (), 7.9)
+    assert ours.candidates(1, (), 8.0) == [peer(1)]
