@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from luxrelay.bus import SigningKey, VerdictKind
-from luxrelay.gossip import GossipRouter, Validate
+from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.bans import BanList
 from luxrelay.node.catch_up import CatchUpLoop
@@ -95,13 +95,7 @@ def assemble(
         traces=traces,
         deliver=feed.stored,
     )
-    router = GossipRouter(
-        gossip_params_of(config),
-        rng=rng,
-        own_id=host.peer_id,
-        diversity=diversity_of(config),
-        validators=config.peering.validators,
-    )
+    router = _router(config, rng, host.peer_id)
     driver = GossipDriver(router, host, validate=_in_worker(doors), config=net_config, rng=rng)
     spread.driver = driver
     parents = tuple(entry.namespace_id for entry in config.namespaces)
@@ -163,6 +157,16 @@ def store_config_of(config: NodeConfig) -> RelayStoreConfig:
         durability=Durability(config.durability),
         when_full=WhenFull(config.when_full),
         namespace_quota_bytes=config.namespace_quota_bytes or None,
+    )
+
+
+def _router(config: NodeConfig, rng: random.Random, own_id: PeerId) -> GossipRouter:
+    return GossipRouter(
+        gossip_params_of(config),
+        rng=rng,
+        own_id=own_id,
+        diversity=diversity_of(config),
+        validators=config.peering.validators,
     )
 
 
