@@ -1,0 +1,160 @@
+"""A node's own catch-up over real doors and real relays: forks, liars, blobs after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment, topic_namespace
+from luxrelay.bus.policy import default_policy
+from luxrelay.node.catch_up import CatchUpLoop
+from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.wanted import WantedBlobs
+from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
+
+if TYPE_CHECKING:
+    from tests.integration.sync.conftest import Harbour
+
+NOW = 1_800_000_030_000
+PARENT = topic_namespace("/chat/1/room")
+POLICY = default_policy(PARENT).policy_hash
+
+
+class Sender:
+    """Signs messages that the default policy allows."""
+
+    def __init__(self) -> None:
+        self.key = SigningKey.generate()
+        self.lane: NamespaceId = lane(PARENT, self.key.public_field)
+
+    def message(self, seq: int, blob: bytes = b"hello") -> IncomingMessage:
+        """Return a valid message."""
+        header = MsgHeader(
+            namespace_id=self.lane,
+            seq=seq,
+            timestamp=NOW - 20_000 + seq,
+            blob_commitment=sha3_commitment(blob),
+            blob_len=len(blob),
+            policy_hash=POLICY,
+        )
+        signed = self.key.sign_header(header)
+        return IncomingMessage(header=signed, blob=blob, parent=PARENT, received_at=NOW - 10_000)
+
+
+class OwnNode:
+    """Store, doors and catch-up of one node, without a network of its own."""
+
+    def __init__(self, path: Path, peers: Sequence[str]) -> None:
+        self.store = RelayStore.open(path, RelayStoreConfig.small(), now_ms=NOW)
+        policies = {PARENT: frozenset({POLICY})}
+        knowledge = StoreKnowledge(self.store)
+        self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: NOW)
+        self.wanted = WantedBlobs(ttl_ms=600_000)
+        doors = Doors(
+            store=self.store,
+            judge=self.judge,
+            identity=SigningKey.generate(),
+            network="test",
+            inline_blob_max=1024,
+            clock_ms=lambda: NOW,
+            spread=lambda items: [0] * len(items),
+            wanted=self.wanted,
+        )
+        self.loop = CatchUpLoop(
+            self.store,
+            doors,
+            parents=[PARENT],
+            peers=peers,
+            stopping=threading.Event(),
+            wanted=self.wanted,
+            clock_ms=lambda: NOW,
+        )
+
+    def close(self) -> None:
+        """End everything."""
+        self.loop.close()
+        self.judge.close()
+        self.store.close()
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[OwnNode]]:
+    """Nodes that are closed afterwards, before their relays."""
+    opened: list[OwnNode] = []
+    yield opened
+    for node in opened:
+        node.close()
+
+
+def test_a_fork_comes_by_reconciliation(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """J5, J11: what heads do not show is found by comparing the window."""
+    sender = Sender()
+    messages = [sender.message(seq) for seq in range(1, 31)]
+    other = sender.message(10, b"another")
+    kept = min((messages[9], other), key=lambda m: m.header.header_hash)
+    lost = other if kept is messages[9] else messages[9]
+    theirs = harbour.store([*messages[:9], kept, *messages[10:]])
+    node = OwnNode(tmp_path / "own", [harbour.serve(theirs, now_ms=NOW)])
+    nodes.append(node)
+    node.store.put_many([*messages[:9], lost, *messages[10:]], NOW)
+
+    node.loop.once()
+    assert node.store.tree_root() != theirs.tree_root()  # heads are equal, contents are not
+    node.loop.reconcile()
+
+    assert node.store.tree_root() == theirs.tree_root()
+    totals = node.loop.totals()
+    assert (totals["reconciliations"], totals["reconcile_stored"]) == (1, 1)
+    assert totals["reconcile_bytes"] > 0
+
+
+def test_a_liar_is_named_and_asked_last(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """21-27, 21-28: who forges stands in the log and in the status with a penalty."""
+    sender = Sender()
+    messages = [sender.message(seq) for seq in range(1, 21)]
+    forged = replace(messages[4], header=replace(messages[4].header, signature=bytes(64)))
+    liar = harbour.serve(harbour.store([*messages[:4], forged, *messages[5:]]), now_ms=NOW)
+    good = harbour.serve(harbour.store(messages), now_ms=NOW)
+    node = OwnNode(tmp_path / "own", [liar, good])
+    nodes.append(node)
+
+    with caplog.at_level("WARNING"):
+        node.loop.once()
+
+    assert "a sync peer lies" in caplog.text
+    view = node.loop.view()
+    assert list(view["penalties"]) == [liar]
+    assert view["complete"]
+    assert node.store.head(sender.lane).contiguous_seq == 20
+    assert node.loop.lag() == {PARENT: 0}
+    assert [client.address for client in node.loop._best_first()] == [good, liar]
+
+
+def test_a_missing_blob_is_asked_for_after_a_restart(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """J7: a header that was stored without its blob before a restart gets it afterwards."""
+    sender = Sender()
+    message = sender.message(1, b"a large payload")
+    address = harbour.serve(harbour.store([message]), now_ms=NOW)
+    before = RelayStore.open(tmp_path / "own", RelayStoreConfig.small(), now_ms=NOW)
+    before.put_many([replace(message, blob=None)], NOW)
+    before.close()
+    node = OwnNode(tmp_path / "own", [address])
+    nodes.append(node)
+    assert len(node.wanted) == 0
+
+    node.loop.once()
+
+    assert node.store.get_blob(message.header.blob_commitment) == b"a large payload"
+    assert node.loop.totals()["blobs"] == 1
