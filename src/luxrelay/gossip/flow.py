@@ -75,7 +75,7 @@ class Flow:
         if topic is None or topic not in self._mesh.topics:
             self._stats.unwanted += 1
             return
-        self._stats.of_topic(topic).received += 1
+        self._stats.topics[topic].received += 1
         if len(data) > self._params.message_max:
             self.malformed(state, topic=topic)
             return
@@ -87,7 +87,7 @@ class Flow:
             return
         try:
             slot = (topic, relay_message_id(message))
-            hint = _hint_of(message)
+            hint = None if message.type is not MessageType.BLOB_HINT else _hint_of(message)
         except EnvelopeError:
             self.malformed(state, topic=topic)
             return
@@ -151,7 +151,7 @@ class Flow:
             return 0
         self._memory.delivered.add(slot[1], now)
         self._stats.published += 1
-        self._stats.follow(topic, 2 * self._params.topics_max)
+        self._stats.follow(topic, self._params.topics_max)
         self._stats.of_topic(topic).published += 1
         pending = self._memory.pending.by_digest(digest)
         spared = set(pending.senders) if pending is not None else set()
@@ -230,7 +230,7 @@ class Flow:
     def _duplicate(self, state: PeerState, topic: str) -> None:
         self._stats.duplicates += 1
         state.stats.duplicates += 1
-        self._stats.of_topic(topic).duplicates += 1
+        self._stats.topics[topic].duplicates += 1
 
     def _keeps_promise(self, state: PeerState, topic: str, data: bytes) -> None:
         """Note that a message we asked for came, though we ignored the same bytes lately."""
@@ -274,7 +274,7 @@ class Flow:
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
             return
-        self._stats.of_topic(topic).accepted += 1
+        self._stats.topics[topic].accepted += 1
         self._stats.forward_ms.observe((now - pending.since) * 1000)
         self.quota.take(topic, len(pending.data), now)
         self._forward(mesh, pending, cached)

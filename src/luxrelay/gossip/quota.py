@@ -34,7 +34,10 @@ class TopicQuota:
     def take(self, topic: str, size: int, now: float) -> None:
         """Pay for an accepted message; the last one may overdraw."""
         if self._rate:
-            self._buckets[topic] = (self._left(topic, now) - size, now)
+            bucket = self._buckets.get(topic)
+            # Messages of one instant find nothing to add.
+            left = bucket[0] if bucket is not None and bucket[1] == now else self._left(topic, now)
+            self._buckets[topic] = (left - size, now)
 
     def forget(self, topic: str) -> None:
         """Forget a topic that we left."""

@@ -180,7 +180,8 @@ class GossipStats:
     durations_s: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS_S))
     """How long the connections lasted that have ended, seconds (LP-6420 §9.2)."""
     topics: dict[str, TopicStats] = field(default_factory=dict)
-    """Counters of each topic that we follow or publish to; at most twice ``topics_max``."""
+    """Counters of each topic that we follow, and of those we only publish to while there are
+    fewer than ``topics_max``; so at most twice as many."""
     mesh: dict[str, int] = field(default_factory=dict)
     """Mesh peers by topic now."""
     peers: dict[PeerId, PeerStats] = field(default_factory=dict)

@@ -46,14 +46,19 @@ def test_topics_are_counted_while_they_are_followed(kit: Kit) -> None:
 
 
 def test_topics_we_only_publish_to_are_counted_up_to_a_bound(kit: Kit) -> None:
-    """At most twice topics_max topics are counted (20-42, 20-58)."""
+    """Up to topics_max of them, and always those that we follow (20-42, 20-58)."""
     desk = kit.Desk(replace(GossipParams(), topics_max=2))
     for number in range(10):
         topic = kit.topic_of(number)
         desk.router.publish(topic, kit.envelope(topic, number), desk.now)
 
-    stats = desk.router.stats()
-    assert (len(stats.topics), stats.published) == (4, 10)
+    assert (len(desk.router.stats().topics), desk.router.stats().published) == (2, 10)
+    for number in (11, 12):
+        desk.router.subscribe(kit.topic_of(number), desk.now)
+    assert len(desk.router.stats().topics) == 4
+    (peer,) = desk.peers(1, topic := kit.topic_of(12))
+    desk.accept(peer, topic, kit.envelope(topic, 99))
+    assert desk.router.stats().topics[topic].accepted == 1
 
 
 def test_a_histogram_counts_by_class() -> None:
