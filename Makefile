@@ -76,6 +76,11 @@ interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-p
 browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; SHOTS=docs/how-to/images makes the pictures
 	LUXRELAY_SCREENSHOTS=$(SHOTS) $(BIN)/pytest tests/browser
 
+.PHONY: api
+api: $(STAMPS)/packages  ## schemathesis in every phase against both OpenAPI documents, and 10,000 hostile requests to each listener
+	LUXRELAY_API_EXAMPLES=30 LUXRELAY_API_PHASES=examples,coverage,fuzzing LUXRELAY_HOSTILE_REQUESTS=10000 \
+	  $(BIN)/pytest tests/integration/gateway/test_openapi.py tests/integration/gateway/test_gateway_bounds.py
+
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
 	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done

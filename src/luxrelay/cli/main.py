@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from luxrelay import __version__
 from luxrelay.cli import (
     archive,
+    channel,
     completion,
     demo,
     doctor,
@@ -24,6 +25,7 @@ from luxrelay.cli import (
     query,
     sim,
     store,
+    subscribe,
     vectors,
 )
 from luxrelay.cli.output import printable
@@ -36,7 +38,9 @@ _COMMANDS = (
     header,
     policy,
     publish,
+    subscribe,
     query,
+    channel,
     store,
     archive,
     sim,

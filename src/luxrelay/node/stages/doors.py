@@ -259,7 +259,10 @@ class Doors:
             verdict=verdict.kind,
             code=verdict.code,
             reason=verdict.reason,
-            stored=verdict.accepted or verdict.code is Code.DUPLICATE,
+            stored=verdict.accepted
+            or verdict.code is Code.DUPLICATE
+            # Publishing again after a long time meets another rule first, and is still safe.
+            or self._store.has(header.content_id),
             peers_sent=peers_sent,
             message_id=message_id(header.namespace_id, header.seq),
             expected_seq=expected,

@@ -354,3 +354,15 @@ def test_a_full_store_is_no_fault(bench: Any, monkeypatch: pytest.MonkeyPatch) -
 
     assert code_of(bench) is Code.STORE_FULL
     assert bench.doors.fault() == ""
+
+
+def test_publishing_again_after_a_long_time_is_answered_as_stored(bench: Any) -> None:
+    """A stored message whose timestamp is old by now is not taken for one that is missing."""
+    first, other = item(bench, 1), item(bench, 2)
+    bench.doors.publish([first])
+    bench.now += 60_000
+
+    again, missing = bench.doors.publish([first, other])
+
+    assert (again.verdict, again.stored) == (IGNORE, True)
+    assert (missing.verdict, missing.stored) == (IGNORE, False)

@@ -1,0 +1,49 @@
+"""Arguments of commands that speak to a node's gateway."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from luxrelay.errors import InputError
+
+DEFAULT_GATEWAY: Final = "127.0.0.1:9643"
+"""Where docs and examples let a gateway listen."""
+TOKEN_VARIABLE: Final = "LUXRELAY_TOKEN"  # noqa: S105  the name of a variable
+_TOKEN_BYTES_MAX: Final = 4096
+
+
+def add_gateway(parser: argparse.ArgumentParser) -> None:
+    """Add --gateway and --token-file."""
+    parser.add_argument(
+        "--gateway",
+        default=DEFAULT_GATEWAY,
+        metavar="ADDRESS",
+        help="gateway of a node: host:port or a URL (default %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file that holds the token (default: the variable {TOKEN_VARIABLE}; never an "
+        "argument, which others can read)",
+    )
+
+
+def chosen_token(arguments: argparse.Namespace) -> str:
+    """Return the token to send; empty without one.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    if arguments.token_file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip()
+    try:
+        with arguments.token_file.open("rb") as file:
+            token: str = file.read(_TOKEN_BYTES_MAX).decode("ascii").strip()
+            return token
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("the token cannot be read", where=str(arguments.token_file)) from error

@@ -1,0 +1,164 @@
+"""subscribe: follow a namespace and its lanes through a node's gateway, replay first, then live."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from base64 import b64encode
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from luxrelay.bus import NamespaceId
+from luxrelay.cli.arguments import (
+    SubParsers,
+    add_command,
+    add_namespace,
+    chosen_namespace,
+    whole_number,
+)
+from luxrelay.cli.gateway import add_gateway, chosen_token
+from luxrelay.cli.output import printable
+from luxrelay.client import (
+    LATEST,
+    Checks,
+    Dropped,
+    Event,
+    Gap,
+    Live,
+    Message,
+    Place,
+    Reconnected,
+    RelayClient,
+    Subscribe,
+    subscribe,
+)
+from luxrelay.errors import InputError
+
+_U64: Final = 2**64 - 1
+_PLACE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+def register(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "subscribe",
+        "follow a namespace live, from any sequence on",
+        "luxrelay subscribe --topic /chat/1/room --after latest",
+        _run,
+    )
+    add_gateway(parser)
+    add_namespace(parser)
+    parser.add_argument(
+        "--after",
+        type=_sequence,
+        default=0,
+        metavar="N",
+        help='begin behind this sequence in every lane, or "latest" (default: everything held)',
+    )
+    parser.add_argument("--no-lanes", action="store_true", help="the namespace without its lanes")
+    parser.add_argument(
+        "--count", type=whole_number(1, _U64), default=0, metavar="N", help="end after N messages"
+    )
+    parser.add_argument(
+        "--place",
+        type=Path,
+        metavar="FILE",
+        help="keep the positions in FILE and go on from there the next time",
+    )
+    parser.add_argument(
+        "--bound",
+        metavar="NETWORK",
+        help='check signatures of a network with signing = "bound", by its name',
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    wanted = Subscribe(
+        namespaces=[chosen_namespace(arguments)],
+        after=arguments.after,
+        lanes=not arguments.no_lanes,
+    )
+    place = _read_place(arguments.place)
+    checks = Checks(bound_network=arguments.bound or "")
+    count = 0
+    with RelayClient(arguments.gateway, token=chosen_token(arguments), checks=checks) as client:
+        for event in subscribe(client, wanted, place=place):
+            _show(event, as_json=arguments.json)
+            if isinstance(event, Message | Gap | Live):
+                _keep_place(arguments.place, place)
+            count += isinstance(event, Message)
+            if arguments.count and count == arguments.count:
+                return 0
+    return 0
+
+
+def _show(event: Event, *, as_json: bool) -> None:
+    if isinstance(event, Message):
+        print(json.dumps(_as_json(event)) if as_json else _line(event), flush=True)
+        return
+    if as_json:
+        if isinstance(event, Gap):
+            shown = {"gap": "0x" + event.namespace_id.hex(), "first": event.first}
+            print(json.dumps({**shown, "last": event.last, "reason": event.reason}), flush=True)
+        return
+    match event:
+        case Gap():
+            lane = event.namespace_id.hex()[:12]
+            words = f"gap in {lane}: {event.first} to {event.last}, {event.reason}"
+        case Live():
+            words = "live: what follows is new"
+        case Dropped():
+            words = f"the node left out {event.lanes} lanes and {event.late} late messages"
+        case Reconnected():
+            words = f"connected again after {event.attempts} tries"
+    print(f"luxrelay: {words}", file=sys.stderr)
+
+
+def _line(message: Message) -> str:
+    header, blob = message.header, message.blob
+    moment = datetime.fromtimestamp(min(header.timestamp, 2**47) / 1000, UTC)
+    text = "(not here yet)" if blob is None else printable(blob[:500].decode(errors="replace"))
+    late = " late" if message.late else ""
+    return f"{moment:%H:%M:%S} {header.namespace_id.hex()[:12]} {header.seq}{late}  {text}"
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    return {
+        "header": message.header.to_json(),
+        "parentId": "0x" + message.parent.hex(),
+        "blob": None if message.blob is None else b64encode(message.blob).decode(),
+        "receivedAt": message.received_at,
+        "late": message.late,
+    }
+
+
+def _sequence(text: str) -> int | str:
+    return LATEST if text == LATEST else whole_number(0, _U64)(text)
+
+
+def _read_place(path: Path | None) -> Place:
+    if path is None or not path.exists():
+        return Place()
+    try:
+        with path.open("rb") as file:
+            loaded = json.loads(file.read(_PLACE_BYTES_MAX))
+        return Place({NamespaceId(bytes.fromhex(lane)): int(seq) for lane, seq in loaded.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError("the file holds no positions", where=str(path)) from error
+
+
+def _keep_place(path: Path | None, place: Place) -> None:
+    if path is None:
+        return
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.write_text(json.dumps({lane.hex(): seq for lane, seq in place.positions.items()}))
+        scratch.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"the positions cannot be kept: {error.strerror}", where=str(path)
+        ) from error
