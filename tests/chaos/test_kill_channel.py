@@ -31,7 +31,7 @@ from luxrelay.testing.wire import Wire
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 KILLS = int(os.environ.get("LUXRELAY_CHANNEL_KILLS", "3"))
-DEADLINE_S = 60 + 6 * KILLS
+DEADLINE_S = 60 + 30 * KILLS
 CONFIG = SdsConfig(
     bloom_capacity=1_000,
     acknowledgement_timeout_ms=1_000,

@@ -38,12 +38,13 @@ class LamportClock:
         self._save()
         return self.value
 
-    def adopt(self, clock: int, now_ms: int) -> None:
-        """Move to a clock that was received, within reason."""
+    def adopt(self, clock: int, now_ms: int) -> int:
+        """Move to a clock that was received, within reason; return what of it is believed."""
         clock = min(clock, now_ms + self._ahead_max_ms)
         if self.value < clock:
             self.value = clock
             self._save()
+        return clock
 
     def salt(self, now_ms: int) -> int:
         """Return a salt that no message of ours had: Unix nanoseconds, or a little more."""

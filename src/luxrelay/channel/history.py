@@ -129,14 +129,15 @@ class LocalLog:
         entries = [self._entries[message_id] for message_id in ids]
         return sorted(entries, key=lambda entry: (entry.lamport, entry.message_id))
 
-    def deliver(self, message: SdsMessage, hint: bytes, body: bytes) -> None:
-        """Have a message of somebody else."""
-        assert message.lamport_timestamp is not None
+    def deliver(self, message: SdsMessage, clock: int, hint: bytes, body: bytes) -> None:
+        """Have a message of somebody else, at the place of as much of its clock as is believed.
+
+        A clock far ahead would otherwise hold the end of the log for ever.
+        """
         names = tuple(entry.message_id for entry in message.causal_history)
-        entry = LogEntry(
-            message.message_id, message.lamport_timestamp, message.sender_id, names, hint
-        )
+        entry = LogEntry(message.message_id, clock, message.sender_id, names, hint)
         self._insert(entry)
+        entry.names = ()  # what is kept has them; in memory nobody asks for them again
         self._keep_body(entry.message_id, body)
 
     def hold(self, entry: LogEntry, body: bytes) -> None:

@@ -41,6 +41,8 @@ class Dispatch:
     """A rate limit proof; empty without a provider."""
     ephemeral: bool
     """No store needs to keep it."""
+    ours: bool
+    """It is a message of ours, not the answer to somebody who asked for one."""
 
 
 @dataclass(slots=True)
@@ -174,4 +176,5 @@ class Outbox:
         self._tickets[ticket] = broadcast
         self.stats.dispatched += 1
         ephemeral = broadcast.purpose is Purpose.EPHEMERAL
-        self._out.append(Dispatch(ticket, payload, proof, ephemeral))
+        ours = broadcast.purpose is not Purpose.ANSWER
+        self._out.append(Dispatch(ticket, payload, proof, ephemeral, ours))

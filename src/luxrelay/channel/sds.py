@@ -418,8 +418,8 @@ class Sds:
         message = waiting.message
         assert message.lamport_timestamp is not None
         assert message.content
-        self._clock.adopt(message.lamport_timestamp, now_ms)
-        self._log.deliver(message, waiting.hint, waiting.data)
+        clock = self._clock.adopt(message.lamport_timestamp, now_ms)
+        self._log.deliver(message, clock, waiting.hint, waiting.data)
         self._incoming.not_lost(message.message_id)
         self._plan.acknowledge(message.message_id, now)
         self.stats.delivered += 1

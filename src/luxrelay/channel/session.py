@@ -400,7 +400,8 @@ class ChannelSession:
             self._do(action, now, now_ms)
         out, failures = self._outbox.drain()
         for dispatch in out:
-            self._echoes[hash(dispatch.payload)] = None
+            if dispatch.ours:
+                self._echoes[hash(dispatch.payload)] = None
             self._actions.append(dispatch)
         while len(self._echoes) > _ECHOES_MAX:
             del self._echoes[next(iter(self._echoes))]

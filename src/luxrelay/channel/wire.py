@@ -32,7 +32,7 @@ ID_BYTES_MAX: Final = 256
 """Longest sender, message or channel id in UTF-8."""
 HINT_BYTES_MAX: Final = 64
 """Longest retrieval hint."""
-HISTORY_MAX: Final = 1_024
+HISTORY_MAX: Final = 256
 """Most entries of a causal history; the JavaScript implementation sends up to 200."""
 REPAIR_REQUESTS_MAX: Final = 64
 """Most repair requests of a message; senders attach three."""

@@ -168,6 +168,19 @@ def test_clock_grows_and_adopts_within_reason(new_net: Make) -> None:
     assert sent.lamport_timestamp == net.now_ms + 600_001
 
 
+def test_clocks_far_ahead_do_not_hold_the_log(new_net: Make, quick: Make) -> None:
+    """Messages with clocks of the far future age like others: new ones keep their place."""
+    net = new_net("a", quick(log_max=5))
+    for number in range(5):
+        net["a"].take(crafted(net, f"far{number}", clock=(1 << 64) - 1 - number))
+    net.now += 700.0
+    for name in ("n2", "n1"):
+        net["a"].take(crafted(net, name))
+
+    assert [content for _, content in net["a"].delivered][-2:] == [b"n2", b"n1"]
+    assert set(net["a"].machine.log.ids()) >= {"n1", "n2"}
+
+
 def test_history_names_the_newest_in_order_and_the_tips(new_net: Make) -> None:
     """A message names the newest of the log and what nobody has named yet, by clock."""
     net = new_net("a")

@@ -39,7 +39,8 @@ class MessageEvents:
         self._changed = anyio.Event()
         self._closed = False
         self._error: LuxRelayError | None = None
-        self._iterating = False
+        self._last: ChannelEvent | None = None
+        self._waiting = False
         self._callbacks: dict[str, list[Callback]] = {}
         self.callback_errors = 0
         """Exceptions that callbacks raised; each was logged."""
@@ -61,7 +62,7 @@ class MessageEvents:
             raise ChannelArgumentError(
                 f"no event {name}", where="on", hint=f"one of {', '.join(EVENT_NAMES)}"
             )
-        if self._iterating:
+        if self._waiting:
             raise ChannelArgumentError(
                 "an iterator takes the events", where="on", hint="use callbacks or an iterator"
             )
@@ -77,15 +78,8 @@ class MessageEvents:
     def __aiter__(self) -> AsyncIterator[ChannelEvent]:
         """Return an iterator over all events; it ends when the channel closes.
 
-        Raises:
-            ChannelArgumentError: another iterator or callbacks take the events.
-
+        One that was left goes on in the next: asking that for an event takes the last one.
         """
-        if self._iterating or self._callbacks:
-            raise ChannelArgumentError(
-                "somebody else takes the events", where="events", hint="iterate once, in one place"
-            )
-        self._iterating = True
         return _Iterator(self)
 
     def take(self, event: ChannelEvent) -> None:
@@ -128,31 +122,34 @@ class MessageEvents:
             self.callback_errors += 1
             _LOG.exception("a callback for %s failed", event.name)
 
-    async def next(self, last: ChannelEvent | None) -> ChannelEvent:
+    async def next(self) -> ChannelEvent:
         """Return the next event once there is one; the last one is taken.
 
         Raises:
+            ChannelArgumentError: somebody else waits for events, or callbacks get them.
             StopAsyncIteration: the channel is closed.
             LuxRelayError: it broke.
 
         """
-        if last is not None:
-            self._taken(last.position)
-        while not self._events and not self._closed:
-            await self._wait()
+        if self._waiting or self._callbacks:
+            raise ChannelArgumentError(
+                "somebody else takes the events", where="events", hint="iterate in one place"
+            )
+        if self._last is not None:
+            self._taken(self._last.position)
+            self._last = None
+        self._waiting = True
+        try:
+            while not self._events and not self._closed:
+                await self._wait()
+        finally:
+            self._waiting = False
         if self._closed:
             if self._error is not None:
                 raise self._error
             raise StopAsyncIteration
-        return self._events.popleft()
-
-    def put_back(self, event: ChannelEvent) -> None:
-        """Have an event again that an iterator let go without taking it."""
-        self._events.appendleft(event)
-
-    def stop_iterating(self) -> None:
-        """Let somebody else take the events."""
-        self._iterating = False
+        self._last = self._events.popleft()
+        return self._last
 
     async def _wait(self) -> None:
         await self._changed.wait()
@@ -163,23 +160,13 @@ class MessageEvents:
 
 
 class _Iterator:
-    """One pass over the events; leaving it early leaves its last event untaken."""
+    """One pass over the events."""
 
     def __init__(self, events: MessageEvents) -> None:
         self._events = events
-        self._last: ChannelEvent | None = None
 
     def __aiter__(self) -> AsyncIterator[ChannelEvent]:
         return self
 
     async def __anext__(self) -> ChannelEvent:
-        last, self._last = self._last, None
-        self._last = await self._events.next(last)
-        return self._last
-
-    async def aclose(self) -> None:
-        """End the pass: the last event was not taken, and comes first in the next."""
-        if self._last is not None:
-            self._events.put_back(self._last)
-            self._last = None
-        self._events.stop_iterating()
+        return await self._events.next()

@@ -27,7 +27,7 @@ from luxrelay.channel.runtime.persistence import MemoryPersistence
 from luxrelay.channel.session import ChannelSession
 from luxrelay.channel.state import Persistence, Row, RowStore, Scope
 from luxrelay.channel.wire import ID_BYTES_MAX
-from luxrelay.errors import ChannelArgumentError
+from luxrelay.errors import ChannelArgumentError, ChannelError
 
 
 def wall_clock_ms() -> int:
@@ -100,7 +100,7 @@ async def create_reliable_channel(
             now=now,
             now_ms=now_ms,
         )
-        session.restore(kept, now, now_ms, taken=events_taken)
+        _restore(session, kept, now, now_ms, events_taken)
     except BaseException:
         rows.close()
         raise
@@ -160,6 +160,26 @@ def _check(  # noqa: PLR0917 - the arguments of its only caller
         cipher_bytes=0 if encryption is None else overhead,
         payload_bytes_max=messaging.payload_bytes_max,
     )
+
+
+def _restore(session: ChannelSession, kept: list[Row], now: float, now_ms: int, taken: int) -> None:
+    """Have the session begin from its rows, whatever they are.
+
+    Raises:
+        ChannelError: ``channel.state``: they are not what this configuration has written.
+
+    """
+    try:
+        session.restore(kept, now, now_ms, taken=taken)
+    except ChannelError:
+        raise
+    except Exception as error:
+        raise ChannelError(
+            f"the state is damaged, or of another configuration ({type(error).__name__}: {error})",
+            where="create_reliable_channel",
+            hint="open it with the segment revision it was written with, or drop it",
+            code="channel.state",
+        ) from error
 
 
 async def _open(persistence: Persistence, scope: Scope) -> tuple[RowStore, list[Row]]:
