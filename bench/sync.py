@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -147,26 +148,28 @@ def verify_rate() -> float:
     return rounds / (time.perf_counter() - began)
 
 
-def from_redis(folder: Path) -> float:
-    """Return records a second through XREAD of as many records of this size."""
+def beside_redis(folder: Path, ours: Callable[[], float]) -> list[tuple[float, float]]:
+    """Return ours and XREAD of as many records of this size, in turns."""
     import peers_redis
 
     header, blob = bytes(211), bytes(BLOB_BYTES)
     with peers_redis.redis_server(folder) as client:
         peers_redis.add_all(client, [(b"s", header, blob)] * MESSAGES)
-        return float(peers_redis.read_all(client, [b"s"]))
+        return [(ours(), float(peers_redis.read_all(client, [b"s"]))) for _ in range(REPEATS)]
 
 
-def from_jetstream(folder: Path) -> float:
-    """Return records a second through a pull consumer of as many records of this size."""
+def beside_jetstream(folder: Path, ours: Callable[[], float]) -> list[tuple[float, float]]:
+    """Return ours before and after, and a pull consumer of as many records of this size."""
     import peers_nats
 
-    async def work(context: Any) -> float:
+    async def work(context: Any) -> list[tuple[float, float]]:
         await peers_nats.publish_all(context, [("b.s", bytes(211 + BLOB_BYTES))] * MESSAGES)
-        return float(await peers_nats.pull_all(context, MESSAGES))
+        before = ours()
+        pulled = float(await peers_nats.pull_all(context, MESSAGES))
+        return [(before, pulled), (ours(), pulled)]
 
     with peers_nats.nats_server(folder) as url:
-        return float(peers_nats.with_stream(url, work))
+        return list(peers_nats.with_stream(url, work))
 
 
 def catch_up() -> None:
@@ -183,16 +186,21 @@ def catch_up() -> None:
         grown = memory() - before
         ours = statistics.median(plain)
         size = f"{MESSAGES:,} messages of 1 KiB"
-        others = {"Redis XREAD": from_redis, "JetStream pull consumer": from_jetstream}
+        others = {
+            "Redis XREAD": beside_redis,
+            "JetStream pull consumer": beside_jetstream,
+        }
         for name, measure in others.items():
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    theirs = measure(Path(folder))
+                    pairs = measure(Path(folder), partial(paged, client))
                 except (FileNotFoundError, ImportError) as missing:
                     say(f"catch-up of {size}", ours, "messages/s", f"{name}: {missing}", None, 1.0)
                     continue
-            against = f"{name}: {theirs:,.0f}/s"
-            say(f"catch-up of {size}", ours, "messages/s", against, ours / theirs, 1.0)
+            value = statistics.median(mine for mine, _ in pairs)
+            ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+            against = f"{name}: {statistics.median(theirs for _, theirs in pairs):,.0f}/s"
+            say(f"catch-up of {size}", value, "messages/s", against, ratio, 1.0)
         say(f"catch-up of {size}", ours, "messages/s", "aim 100,000/s", ours / 100_000, 1.0)
         verified, limit = statistics.median(checked), statistics.median(raw)
         against = f"raw Ed25519 of one core: {limit:,.0f}/s"
