@@ -117,3 +117,16 @@ def test_without_diversity_nothing_rotates(kit: Kit) -> None:
     desk.router.app_score(peers[0], -5.0, desk.now)
 
     assert rotated(desk) == []
+
+
+def test_a_mesh_at_its_low_mark_loses_nobody(kit: Kit) -> None:
+    """Though others could be grafted, a member stays while the mesh has d_lo peers (20-32)."""
+    desk = kit.Desk(RARE, diversity=DiversityParams(peers_min=1))
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    peers = desk.peers(12, topic, outbound=range(12))
+    mesh = desk.router._mesh.topics[topic]
+    assert len(mesh) == desk.params.d_lo
+    for peer in peers:
+        desk.router.app_score(peer, 1.0 if peer in mesh else 50.0, desk.now)
+
+    assert desk.router._doorkeeper._rotation.choose() == []
