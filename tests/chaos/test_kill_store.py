@@ -9,6 +9,7 @@ Source: P3, P9, P43; 21-09, 21-16.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from luxrelay.store import NamespaceQuery, RelayStore, RelayStoreConfig
 
 NOW = 1_764_000_000_000
 NAMESPACE = NamespaceId(b"k" * 20)
-ROUNDS = 6
+ROUNDS = int(os.environ.get("LUXRELAY_KILL_ROUNDS", "6"))
+"""Kills a parameter; 50 make 200 in all."""
 
 CHILD = """
 import sys
@@ -37,7 +39,7 @@ NAMESPACE = NamespaceId(b"k" * 20)
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, bytes(32))
 folder, durability, batch = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 config = RelayStoreConfig(
-    durability=durability, write_buffer_bytes=1 << 18, inline_blob_bytes_max=64
+    durability=durability, write_buffer_bytes=1 << 18, inline_blob_bytes_max=64, slice_ms=500
 )
 store = RelayStore.open(folder, config, now_ms=NOW)
 
