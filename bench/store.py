@@ -4,9 +4,9 @@ The limits of ingest are two minimal loops over rocksdict that do nothing but wr
 rows as the store (five a message, in one table), and the rows of a store that follows LP-6421 §1.2
 literally (seven a message: header, time, expiry, sender, message id, content id, blob reference,
 each in a column family of its own, as layout 2 had them). The limit of reading is an iterator over
-the header rows that looks at nothing. Ours and theirs take turns, so that other load disturbs both alike; the best
-round of each counts. The rest is measured against what issue and specification ask for: reads by
-id, deletion, puts beside a deletion cycle, the Merkle tree.
+the header rows that looks at nothing. Ours and theirs take turns, so that other load disturbs both
+alike; the best round of each counts. The rest is measured against what issue and specification ask
+for: reads by id, deletion, puts beside a deletion cycle, the Merkle tree.
 
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim.
 """

@@ -104,6 +104,10 @@ class Node:
             store_config = store_config_of(self._config)
             store = RelayStore.open(folder.store, store_config, now_ms=wall_ms())
             stack.callback(store.close)
+            for line in store.loss.lines() if store.loss is not None else ():
+                log(logging.ERROR, "the store has lost messages", what=line)
+            for line in store_config.network_differences():
+                log(logging.INFO, "retention differs from the network's", what=line)
             traces = open_traces(self._config.traces, self._config.name, __version__)
             stack.callback(traces.close)
             parts = assemble(

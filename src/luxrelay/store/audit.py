@@ -47,6 +47,9 @@ def findings(database: Database, ledger: Ledger) -> Iterator[str]:
         yield from _shares(each)
     yield from _totals(ledger)
     yield from _lanes(database, ledger)
+    for name in database.keys(layout.FORGOTTEN, b"", b""):
+        if NamespaceId(name) in ledger.states:
+            yield f"forgotten {name.hex()}: is known"
 
 
 def _messages(ledger: Ledger) -> Iterator[str]:

@@ -89,6 +89,9 @@ class RelayStoreConfig:
     namespaces_max: int = 100_000
     """Namespaces with a state row, which outlives their messages; a message of one more is
     FULL. Each costs about 500 bytes of memory."""
+    forgotten_max: int = 1_000_000
+    """Namespaces without messages whose heads are kept on the disk alone, about 130 bytes each, so
+    that others have their place in memory; they never start again from sequence 1."""
     group_messages_max: int = 1_024
     """Messages in one atomic batch; `put_many` cuts longer lists."""
     group_bytes_max: int = 8 * MIB

@@ -36,7 +36,7 @@ from luxrelay.store.rocks import Database
 from luxrelay.store.rows import Part, Rows
 from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
-from luxrelay.store.touched import SlotRows, TouchedSlots, crown
+from luxrelay.store.touched import SlotRows, TouchedSlots, crown, new_row
 
 _NEVER = 2**64
 
@@ -55,6 +55,9 @@ class Group:
         self.changed: set[NamespaceId] = set()
         """Namespaces whose state changes."""
         self._created = 0
+        self._revived: set[NamespaceId] = set()
+        """Namespaces that had made room for others and are known again."""
+        self._idle: list[NamespaceId] = []
         self._touched = TouchedSlots(ledger.slices)
         self._messages = 0
         self._size_bytes = 0
@@ -154,7 +157,7 @@ class Group:
             leaving = self._leaving(rows, header, now_ms)
             if content in leaving:
                 return PutOutcome.LOST_SLOT
-        row = self._row(message, expires_at)
+        row = new_row(message, expires_at, self._config.inline_blob_bytes_max)
         charge = layout.charge_bytes(row)
         freed = sum([layout.charge_bytes(layout.decode_row(rows[gone])) for gone in leaving])
         if not self._fits(state, charge - freed):
@@ -196,20 +199,6 @@ class Group:
         self._count(state, 1, charge)
         self._first_time = min(self._first_time, header.timestamp)
         self._plain[namespace] = state, part, self._accounts[namespace]
-
-    def _row(self, message: IncomingMessage, expires_at: int) -> MessageRow:
-        blob = message.blob or b""
-        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
-        return MessageRow(
-            message.received_at,
-            expires_at,
-            0,
-            place,
-            len(blob),
-            message.source,
-            message.header.encode(),
-            blob if place is BlobPlace.INLINE else b"",
-        )
 
     def foresee(self, keys: Iterable[bytes]) -> None:
         """The slots of ``keys`` are read, neighbours in one scan."""
@@ -319,6 +308,14 @@ class Group:
         start, stop = layout.slot_key(namespace, watermark + 1), layout.after(namespace)
         return sum(1 for _ in chosen.table.keys(start, stop, layout.HEADERS))
 
+    def make_room(self, state: NamespaceState) -> None:
+        """A namespace without messages is on the disk alone, so that others find a place."""
+        name = state.namespace_id
+        self._batch.delete(layout.NAMESPACES, name)
+        self._batch.delete(layout.LANES, state.parent + name)
+        self._batch.put(layout.FORGOTTEN, name, layout.encode_state(state))
+        self._idle.append(name)
+
     def commit(self) -> bool:
         """Everything decided is in the database and in the ledger; False when it was nothing.
 
@@ -328,6 +325,8 @@ class Group:
         """
         self._rows.finish(self._touched.rows)
         changed = [self._states[namespace] for namespace in self.changed]
+        for name in self._revived & self.changed:
+            self._batch.delete(layout.FORGOTTEN, name)
         for state in changed:
             if self._touched.rows.get(layout.slot_key(state.namespace_id, state.earliest)) == {}:
                 state.earliest = self._next_earliest(state)
@@ -339,6 +338,8 @@ class Group:
             self._database.write(self._batch)
             ledger.publish(changed, self._messages, self._size_bytes)
             self._rows.publish(ledger.tree)
+            ledger.forget(self._idle)
+            ledger.forgotten -= len(self._revived & self.changed)
         self._rows.warm(ledger.hot, self._touched.rows)
         ledger.held += self._held
         ledger.holding |= self._holding
@@ -354,10 +355,11 @@ class Group:
         state = self._states.get(namespace)
         if state is None:
             published = self._ledger.states.get(namespace)
-            if published is None:
+            state = published.copy() if published else self._ledger.remembered(namespace)
+            if state is None:
                 state = NamespaceState(namespace_id=namespace, parent=parent)
-            else:
-                state = published.copy()
+            elif not published:
+                self._revived.add(namespace)
             self._states[namespace] = state
         if parent != state.parent and state.parent == namespace:
             # Seen without its parent so far; a lane has only one by construction (J6).

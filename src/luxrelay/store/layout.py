@@ -31,6 +31,8 @@ table                 key                                    value
 ====================  =====================================  =================================
 namespaces            namespace (20)                         `NamespaceState` without its runs
 lanes                 parent (20) ‖ namespace (20)           empty; a parent is its own first lane
+forgotten             namespace (20)                         `NamespaceState` of one without
+                                                             messages that made room for others
 default               ``layout``                             version, u32
                       ``slice/`` ‖ number, u32               its first and end expiry (8 each)
 ====================  =====================================  =================================
@@ -69,7 +71,8 @@ LAYOUT_VERSION: Final = 3
 NAMESPACES: Final = "namespaces"
 LANES: Final = "lanes"
 META: Final = "default"
-FAMILIES: Final = (NAMESPACES, LANES, META)
+FORGOTTEN: Final = "forgotten"
+FAMILIES: Final = (NAMESPACES, LANES, FORGOTTEN, META)
 """The tables beside the slices."""
 
 HEADERS: Final = b"h"

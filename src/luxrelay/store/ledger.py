@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from heapq import nsmallest
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
@@ -20,7 +21,7 @@ from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.hot import HotCache
 from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.namespaces import NamespaceHead, NamespaceState
-from luxrelay.store.quota import QuotaBook
+from luxrelay.store.quota import QuotaBook, low_water
 from luxrelay.store.rocks import Database
 from luxrelay.store.slices import Slices
 
@@ -29,7 +30,9 @@ class Ledger:
     """Published namespace states with their sums."""
 
     __slots__ = (
+        "_config",
         "_hashing",
+        "forgotten",
         "held",
         "holding",
         "hot",
@@ -51,11 +54,13 @@ class Ledger:
         self.size_bytes = 0
         self.time_hint = 0
         """No message has an earlier timestamp; spares eviction the walk over its own tombstones."""
-        config = config or RelayStoreConfig()
+        self._config = config = config or RelayStoreConfig()
         self.hot = HotCache(config)
         """The newest slots."""
         self.quotas = QuotaBook(config)
         """Sizes by account (P1)."""
+        self.forgotten = 0
+        """Namespaces whose heads are on the disk alone."""
         self.held = 0
         """Messages past their time that wait for the archive (J8)."""
         self.holding: set[NamespaceId] = set()
@@ -87,6 +92,7 @@ class Ledger:
             if state.latest > state.contiguous:
                 _find_runs(ledger.slices, state)
             ledger.publish([state], state.messages, state.size_bytes)
+        ledger.forgotten = sum(1 for _ in database.keys(layout.FORGOTTEN, b"", b""))
         for each in ledger.slices.live:
             ledger.held += each.held
             if each.held:
@@ -125,10 +131,42 @@ class Ledger:
 
     def head(self, namespace: NamespaceId) -> NamespaceHead:
         """Return the head of ``namespace``, zeros for an unknown one."""
-        state = self.states.get(namespace)
+        state = self.states.get(namespace) or self.remembered(namespace)
         if state is None:
             return NamespaceHead(namespace_id=namespace, parent=namespace)
         return state.head()
+
+    def remembered(self, namespace: NamespaceId) -> NamespaceState | None:
+        """Return the state of a namespace that made room for others, None without one.
+
+        It had no messages then, so nothing up to its latest sequence is expected.
+        """
+        value = self.slices.database.get(layout.FORGOTTEN, namespace)
+        if value is None:
+            return None
+        state = layout.decode_state(namespace, value)
+        state.raise_floor(state.latest)
+        return state
+
+    def idle(self) -> list[NamespaceState]:
+        """Return the states that may make room for others, the one silent for longest first.
+
+        Those without messages, above the low-water mark of namespaces_max; none that an archive
+        reads, because its watermark may not be lost (J8).
+        """
+        surplus = len(self.states) - low_water(self._config.namespaces_max)
+        surplus = min(surplus, self._config.forgotten_max - self.forgotten)
+        if surplus <= 0:
+            return []
+        states = [each for each in [*self.states.values()] if not each.messages]
+        unread = [each for each in states if each.watermark is None]
+        return nsmallest(surplus, unread, key=lambda each: each.latest_timestamp)
+
+    def forget(self, names: Iterable[NamespaceId]) -> None:
+        """The states are on the disk alone."""
+        for name in names:
+            self.quotas.update(name, self.states.pop(name).parent, 0)
+            self.forgotten += 1
 
 
 def read_heads(

@@ -129,7 +129,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
     """
     removed = worked = 0
     namespaces: set[NamespaceId] = set()
-    steps: list[Callable[[int], Run]] = [writer.relieve]
+    steps: list[Callable[[int], Run]] = [writer.relieve, writer.forget_idle]
     if writer.trusts_clock:
         cutoff_ms = config.cutoff_ms(now_ms)
         steps = [
@@ -138,6 +138,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
             lambda limit: writer.remove_aged(cutoff_ms, limit),
             writer.remove_released,
             writer.relieve,
+            writer.forget_idle,
         ]
     while steps:
         chunk = min(config.gc_chunk_size, config.gc_batch_limit - worked)

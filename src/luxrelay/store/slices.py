@@ -117,10 +117,11 @@ class Slice:
 class Slices:
     """All slices of a store, read as if they were one table."""
 
-    __slots__ = ("_config", "_database", "live")
+    __slots__ = ("_config", "database", "live")
 
     def __init__(self, database: Database, config: RelayStoreConfig) -> None:
-        self._database = database
+        self.database = database
+        """Where everything is."""
         self._config = config
         self.live: tuple[Slice, ...] = ()
         """Those that count, in the order of their spans."""
@@ -189,9 +190,9 @@ class Slices:
         if len(live) >= self._config.slices_max:
             return self._widen(live[place - 1] if place else live[0], first, end)
         number = 1 + max((each.number for each in live), default=0)
-        if _name(number) in self._database.names:  # left by a write that failed
-            self._database.drop(_name(number))
-        made = Slice(number, first, end, self._database.create(_name(number)))
+        if _name(number) in self.database.names:  # left by a write that failed
+            self.database.drop(_name(number))
+        made = Slice(number, first, end, self.database.create(_name(number)))
         self._write_span(number, first, end)
         made.next_due = NEVER
         self.live = (*live[:place], made, *live[place:])
@@ -208,7 +209,7 @@ class Slices:
             StoreError: ``store.io``; the next opening of the store tries again.
 
         """
-        self._database.drop(_name(gone.number))
+        self.database.drop(_name(gone.number))
 
     def get(self, kind: bytes, key: bytes) -> bytes | None:
         """Return the value of a row, None without one; the youngest slices are asked first."""
@@ -294,9 +295,9 @@ class Slices:
         return chosen
 
     def _write_span(self, number: int, first_ms: int, end_ms: int) -> None:
-        batch = self._database.batch()
+        batch = self.database.batch()
         batch.put(layout.META, layout.slice_key(number), layout.encode_span(first_ms, end_ms))
-        self._database.write(batch)
+        self.database.write(batch)
 
 
 def _name(number: int) -> str:

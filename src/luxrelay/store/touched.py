@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from luxrelay.bus import ContentId, MsgHeader
-from luxrelay.store import layout
+from luxrelay.store import blobs, layout
+from luxrelay.store.layout import BlobPlace, MessageRow
+from luxrelay.store.messages import IncomingMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
 
@@ -75,3 +77,19 @@ def crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:
         crowned = MsgHeader.decode(layout.decode_row(rows[best]).header)
     state.latest_hash = crowned.header_hash
     state.latest_timestamp = crowned.timestamp
+
+
+def new_row(message: IncomingMessage, expires_at: int, inline_bytes_max: int) -> MessageRow:
+    """Return the header row of a message that comes."""
+    blob = message.blob or b""
+    place = blobs.place_of(blob, inline_bytes_max)
+    return MessageRow(
+        message.received_at,
+        expires_at,
+        0,
+        place,
+        len(blob),
+        message.source,
+        message.header.encode(),
+        blob if place is BlobPlace.INLINE else b"",
+    )

@@ -207,6 +207,22 @@ class Writer:
             # Relief comes payer by payer, so only an empty run ends it.
             return self._evict(victims, lack)
 
+    def forget_idle(self, limit: int) -> Run:
+        """Up to ``limit`` namespaces without messages have made room for others.
+
+        Source: retention document, "Edge Cases": a head never goes back, so it stays on the disk.
+        """
+        with self.lock:
+            return self._forget_idle(limit)
+
+    def _forget_idle(self, limit: int) -> Run:
+        idle = self._ledger.idle()
+        group = self._begin()
+        for state in idle[:limit]:
+            group.make_room(state)
+        self._commit(group)
+        return Run(0, 0, frozenset(), done=len(idle) <= limit)
+
     def has_due(self, now_ms: int) -> bool:
         """Return True when a message waits to be removed."""
         with self.lock:
@@ -257,6 +273,10 @@ class Writer:
 
     def _make_room(self, shortage: Shortage, message: IncomingMessage, now_ms: int) -> bool:
         """One run of victims is gone; False when nobody makes room for this message."""
+        if shortage.lack is Lack.NAMESPACES:
+            before = len(self._ledger.states)
+            self._forget_idle(self._config.gc_chunk_size)
+            return len(self._ledger.states) < before
         by_age = shortage.lack is Lack.STORE and self.trusts_clock
         while by_age:
             run = self._remove_expired(now_ms, self._config.gc_chunk_size)

@@ -7,7 +7,7 @@ import pytest
 
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import StoreError
-from luxrelay.store import layout
+from luxrelay.store import PutOutcome, RelayStore, layout
 from luxrelay.store.ledger import Ledger, read_heads
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.rocks import Database
@@ -102,3 +102,77 @@ def test_a_broken_state_row_is_corruption(database: Database) -> None:
     with pytest.raises(StoreError) as caught:
         Ledger.load(database)
     assert caught.value.code == "store.corrupt"
+
+
+def test_namespaces_without_messages_make_room(
+    forge: Any, open_store: Callable[..., RelayStore], now: int
+) -> None:
+    """Whoever makes namespaces_max keys keeps nobody out for good (21-47)."""
+    store = open_store(namespaces_max=10)
+    store.put_many([forge.in_lane(7, sender, at=now + sender) for sender in range(1, 11)], now)
+    full = forge.in_lane(1, 11, at=now + 50)
+    assert store.put_many([full], now) == [PutOutcome.FULL]
+
+    store.expire(now + 600_050)
+
+    assert store.stats().namespaces == 9
+    late = [forge.in_lane(1, sender, at=now + 600_050) for sender in range(11, 19)]
+    assert set(store.put_many(late, now + 600_050)) == {PutOutcome.STORED}
+    assert store.stats().namespaces <= 10
+    assert store.verify() == []
+
+
+def test_a_forgotten_head_never_goes_back(
+    forge: Any, open_store: Callable[..., RelayStore], parent: Any, now: int
+) -> None:
+    """A lane that made room keeps its latest sequence, over a restart and when it comes again."""
+    store = open_store(namespaces_max=2)
+    lane = forge.lane(1)
+    store.put_many([forge.in_lane(seq, 1) for seq in (1, 2, 5)], now)
+    store.put_many([forge.in_lane(1, 2, at=now + 1)], now)
+    before = store.head(lane)
+    store.expire(now + 600_050)
+    assert lane not in store._ledger.states
+
+    for _ in range(2):
+        head = store.head(lane)
+        assert (head.latest_seq, head.latest_header_hash) == (5, before.latest_header_hash)
+        assert (head.parent, head.floor, head.contiguous_seq) == (parent, 5, 5)
+        store.close()
+        store = open_store(namespaces_max=2)
+    assert store.put_many([forge.in_lane(6, 1, at=now + 600_060)], now + 600_060) == [
+        PutOutcome.STORED
+    ]
+    head = store.head(lane)
+    assert (head.latest_seq, head.contiguous_seq, head.messages) == (6, 6, 1)
+    assert store._ledger.forgotten == len(list(store._database.keys("forgotten", b"", b"")))
+    assert store.verify() == []
+
+
+def test_a_watermark_is_not_forgotten(
+    forge: Any, open_store: Callable[..., RelayStore], parent: Any, now: int
+) -> None:
+    """What an archive reads stays known (J8)."""
+    store = open_store(namespaces_max=2)
+    store.set_watermark(forge.lane(1), parent, 3)
+    store.set_watermark(forge.lane(2), parent, 3)
+    store.expire(now + 600_000)
+
+    assert store.watermark(forge.lane(1)) == 3
+    assert store.put_many([forge.in_lane(1, 3)], now) == [PutOutcome.FULL]
+
+
+def test_forgotten_heads_are_bounded(
+    forge: Any, open_store: Callable[..., RelayStore], now: int
+) -> None:
+    """forgotten_max heads are kept on the disk; then namespaces_max holds again."""
+    store = open_store(namespaces_max=10, forgotten_max=2)
+    store.put_many([forge.in_lane(1, sender) for sender in range(1, 11)], now)
+    store.expire(now + 600_050)
+    for sender in range(11, 21):
+        store.put_many([forge.in_lane(1, sender, at=now + 600_050)], now + 600_050)
+        store.expire(now + 600_050)
+
+    assert store._ledger.forgotten == 2
+    assert store.stats().namespaces == 10
+    assert store.verify() == []
