@@ -24,6 +24,7 @@ PARTS = {
     "sync": ("sync",),
     "net": ("net",),
     "sim": ("sim",),
+    "node": ("node",),
     "archive": ("archive",),
     "channel": ("channel",),
 }
