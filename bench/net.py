@@ -1,17 +1,28 @@
-"""Gossip between two relays in one process, against the bare stream between the same two hosts.
+"""Gossip on loopback, against the bare stream and against gossipsub of other makes.
+
+Networks of two and of ten nodes, 1 KiB messages, with and without a signature on each, beside the
+same networks of js-libp2p, go-libp2p-pubsub and py-libp2p's own GossipSub, each in a process of its
+own, one after the other; then two relays in one process against the bare stream between them. CPU
+is that of all nodes together, so it compares even where the machine is busy. The programs of js and
+go are built by `make interop`; without them their rows are left out, aloud.
 
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim. Usage:
 
-    python bench/net.py [messages]
+    python bench/net.py [messages]     LUXRELAY_BENCH_NODES=2 leaves the networks of ten out
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -35,7 +46,25 @@ WARM_UP = 2_000
 RAW = "/bench/raw/1.0.0"
 NAMESPACE = b"\x22" * 20
 TOPIC = topic_for_namespace("bench", NamespaceId(NAMESPACE))
-CONFIG = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",))
+FOLDER = Path(__file__).resolve().parent
+MADE = FOLDER.parent / ".make"
+NODES = [int(text) for text in os.environ.get("LUXRELAY_BENCH_NODES", "2,10").split(",")]
+WINDOW = {2: 64, 10: 16}
+"""Messages under way at once, by nodes."""
+COUNT = {2: 2_000, 10: 96}
+COUNT_SLOW = {2: 96, 10: 8}
+"""Messages of py-libp2p's GossipSub, which is that much slower."""
+PEERS = {
+    "luxrelay": [sys.executable, "-W", "ignore", str(FOLDER / "gossip_networks.py"), "luxrelay"],
+    "js-libp2p": ["node", str(MADE / "interop-js" / "bench.mjs")],
+    "go-libp2p-pubsub": [str(MADE / "interop-go-peer"), "bench"],
+    "py-libp2p": [sys.executable, "-W", "ignore", str(FOLDER / "gossip_networks.py"), "py-libp2p"],
+}
+AIMS = {("js-libp2p", False): 1.0, ("py-libp2p", False): 3.0, ("py-libp2p", True): 3.0}
+"""Least ratio of messages a second, by peer and whether messages are signed."""
+NETWORK_S = 120
+"""Seconds for one network."""
+CONFIG = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), loopback_exempt=True)
 
 
 def report(
@@ -169,5 +198,72 @@ async def main(count: int) -> None:
         nursery.cancel_scope.cancel()
 
 
+def network(name: str, nodes: int, *, signed: bool) -> dict[str, Any] | None:
+    """What one network of one make does; None when it cannot be run or does not end in time."""
+    command = PEERS[name]
+    missing = [part for part in command if part.startswith(str(MADE)) and not Path(part).exists()]
+    if missing or shutil.which(command[0]) is None:
+        print(f"{name} is not built: make interop", file=sys.stderr)
+        return None
+    slow = name == "py-libp2p"
+    config = {
+        "nodes": nodes,
+        "messages": (COUNT_SLOW if slow else COUNT)[nodes],
+        "window": min(WINDOW[nodes], 8) if slow else WINDOW[nodes],
+        "size": 1024,
+        "signed": signed,
+        "topic": TOPIC,
+    }
+    try:
+        done = subprocess.run(
+            [*command, json.dumps(config)],
+            capture_output=True,
+            text=True,
+            timeout=NETWORK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{name} with {nodes} nodes took more than {NETWORK_S} s", file=sys.stderr)
+        return None
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        print(f"{name} with {nodes} nodes: {done.stderr[-300:]}", file=sys.stderr)
+        return None
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def compare(nodes: int, *, signed: bool) -> None:
+    """Our network beside the others', in one run."""
+    kind = f"{nodes} nodes, {'signed' if signed else 'unsigned'}"
+    ours = network("luxrelay", nodes, signed=signed)
+    if ours is None:
+        return
+    report(f"latency p50, {kind}", ours["p50_ms"], "ms")
+    report(f"latency p99, {kind}", ours["p99_ms"], "ms")
+    for name in ("js-libp2p", "go-libp2p-pubsub", "py-libp2p"):
+        theirs = network(name, nodes, signed=signed)
+        if theirs is None:
+            continue
+        report(
+            f"messages, {kind}",
+            ours["messages_per_s"],
+            "messages/s",
+            against=f"{name}: {theirs['messages_per_s']:.0f}",
+            ratio=ours["messages_per_s"] / theirs["messages_per_s"],
+            aim=AIMS.get((name, signed)),
+        )
+        report(
+            f"CPU, {kind}",
+            ours["cpu_ms"] * 1000,
+            "us/message",
+            against=f"{name}: {theirs['cpu_ms'] * 1000:.0f}, p99 {theirs['p99_ms']:.0f} ms",
+            ratio=theirs["cpu_ms"] / ours["cpu_ms"],
+        )
+
+
 if __name__ == "__main__":
+    for node_count in NODES:
+        for with_signature in (False, True):
+            compare(node_count, signed=with_signature)
     trio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES)

@@ -221,3 +221,30 @@ async def test_refuse_our_frame_of_one_mebibyte(lab: Any, language: str) -> None
 
         assert not theirs.received
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_large_messages_are_declined_both_ways(lab: Any, language: str) -> None:
+    """Whoever has a large message tells its mesh so by IDONTWANT, and is understood (1.2)."""
+    async with trio.open_nursery() as nursery:
+        ours, other = await lab.own(nursery), await lab.own(nursery)
+        theirs = await lab.foreign(nursery, language)
+        await lab.connected(ours, other, theirs)
+        await lab.meshed(ours, other, theirs)
+
+        for seq in range(10):
+            await other.publish([lab.envelope(seq, size=6000)])
+            await theirs.publish([lab.envelope(100 + seq, size=6000)])
+        await lab.until(lambda: len(theirs.received) == 10)
+        await lab.until(lambda: len(ours.received) == 20)
+
+        await lab.until(lambda: told(theirs))
+        assert (await ours.stats())["received"]["idontwant"] >= 1
+        assert set(ours.received.values()) == {1}
+        nursery.cancel_scope.cancel()
+
+
+async def told(theirs: Any) -> bool:
+    """Whether the foreign peer has heard an IDONTWANT and said one."""
+    stats = await theirs.stats()
+    return bool(stats["received"]["idontwant"] and stats["sent"]["idontwant"])
