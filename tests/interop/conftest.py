@@ -123,10 +123,12 @@ class WatchedRouter(GossipRouter):
         self.control_out: Counter[str] = Counter()
         self.protocols: dict[PeerId, str] = {}
 
-    def peer_connected(self, peer: PeerId, protocol: str, outbound: bool, now: float) -> None:
+    def peer_connected(
+        self, peer: PeerId, protocol: str, outbound: bool, now: float, **arrival: Any
+    ) -> None:
         """Note the protocol."""
         self.protocols[peer] = protocol
-        super().peer_connected(peer, protocol, outbound, now)
+        super().peer_connected(peer, protocol, outbound, now, **arrival)
 
     def received(self, peer: PeerId, rpc_bytes: bytes, now: float) -> None:
         """Count what comes."""
