@@ -66,6 +66,16 @@ def test_one_witness_is_enough(new_net: Make) -> None:
     assert sum(net[name].machine.stats.syncs for name in "bcdefghij") <= 3
 
 
+def test_a_sender_naming_its_own_is_no_witness(new_net: Make) -> None:
+    """Messages of one sender name its earlier ones; these are acknowledged all the same."""
+    net = new_net("ab")
+    names = [net["a"].say(bytes([number + 1])) for number in range(6)]
+    net.run(1.2)
+
+    assert net["b"].machine.stats.syncs == 1
+    assert sorted(net["a"].acknowledged) == sorted(names)
+
+
 def test_equal_contents_are_two_messages(new_net: Make) -> None:
     """The same content twice, in the same millisecond, is delivered twice."""
     net = new_net("ab")

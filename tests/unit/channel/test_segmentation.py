@@ -129,6 +129,18 @@ def test_late_segments_do_not_begin_again() -> None:
     assert [one for data in segments[:4] for one in held.add(data)] == [Complete("a", MESSAGE)]
 
 
+def test_a_segment_that_was_needed_is_not_swallowed_again() -> None:
+    """A segment of a finished payload that comes a second time belongs to the next such payload."""
+    held = Held(PARITY)
+    segments = split(MESSAGE, PARITY)
+    for data in segments[2:]:
+        held.add(data)
+
+    held.add(segments[2])
+
+    assert held.machine.progress() == [("a", 1, 4)]
+
+
 def test_more_lost_than_parity_waits_and_expires() -> None:
     """Three of six lost leave the set waiting; the time without a new segment ends it."""
     cut = config(enable_reed_solomon=True, parity_rate=0.5, set_timeout_ms=10_000)

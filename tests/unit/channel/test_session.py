@@ -511,6 +511,35 @@ def test_ephemeral_messages_are_dropped_when_scarce(channels: ModuleType) -> Non
     assert len(net["b"].told(MessageReceived)) == 10
 
 
+def test_segments_of_a_failed_request_do_not_leave_later(channels: ModuleType) -> None:
+    """What waits for its epoch when its request fails stays where it is."""
+    limit = pace(counting=Counting.EVERY_SEGMENT, messages_per_epoch=1)
+    net = channels.SessionNet("a", rate_limit=limit, segmentation=SMALL)
+    net["a"].refuse = lambda _: ("no", True)
+    net["a"].send(bytes(1_000))
+    net["a"].refuse = lambda _: None
+    net.run(60.0)
+
+    assert len(net["a"].told(MessageSendError)) == 1
+    assert epochs(net, "a") == {}
+
+
+def test_what_waits_is_not_sent_to_who_asks(channels: ModuleType) -> None:
+    """A message that waits for its epoch cannot be had earlier by asking for it."""
+    net = channels.SessionNet("a", rate_limit=pace(messages_per_epoch=1))
+    net["a"].send(b"first")
+    net["a"].send(b"second")
+    (waiting,) = net["a"].session.sds.log.pending
+    net["a"].take(SdsMessage(
+        sender_id="c", message_id="sync-c", channel_id="chan", lamport_timestamp=1,
+        repair_request=(HistoryEntry(waiting, None, "a"),),
+    ).encode())  # fmt: skip
+    net.run(4.0)
+
+    left = {SdsMessage.decode(one.payload).message_id for _, one in net["a"].dispatched}
+    assert waiting not in left
+
+
 def test_wall_clock_that_goes_back_waits(channels: ModuleType) -> None:
     """A wall clock set back lets nothing leave above the limit of the later epoch."""
     net = channels.SessionNet("ab", rate_limit=pace(messages_per_epoch=2))
