@@ -25,14 +25,18 @@ from luxrelay.bus import PolicyRegistry, SigningKey, topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.bus.registry import RegistryConfig
 from luxrelay.client import LaneSigner, Outgoing, RelayClient
+from luxrelay.errors import AddressError
 from luxrelay.gossip import GossipStats
 from luxrelay.net import NetStats
+from luxrelay.net.addresses import peer_id_from_text, peer_text
+from luxrelay.net.bans import BanList
 from luxrelay.net.host import HostStats
 from luxrelay.net.links import DriverCounters
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
+from luxrelay.node.gateway.admin import PeerControl
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
@@ -155,7 +159,7 @@ class Stand:
             info=parts.info,
         )
         dashboard = Dashboard(sources, self.feed, parts.work, self.config)
-        self.service = GatewayService(parts, self.feed, dashboard, self.folder, _nobody)
+        self.service = GatewayService(parts, self.feed, dashboard, self.folder, _control())
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
                 self.address, self.admin_address = await nursery.start(self.service.run)
@@ -241,6 +245,33 @@ async def _nobody(peer: str) -> bool:
     """There are no peers to disconnect."""
     await trio.lowlevel.checkpoint()
     return not peer
+
+
+def _control() -> PeerControl:
+    """A real list of bans; there is nobody to disconnect."""
+    bans = BanList(10)
+
+    async def ban(text: str, seconds: int, reason: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        try:
+            bans.ban(peer_id_from_text(text), now_ms() + seconds * 1000, reason)
+        except AddressError:
+            return False
+        return True
+
+    def lift(text: str) -> bool:
+        try:
+            return bans.lift(peer_id_from_text(text))
+        except AddressError:
+            return False
+
+    def shown() -> list[dict[str, Any]]:
+        return [
+            {"peerId": peer_text(peer), "untilMs": each.until_ms, "reason": each.reason}
+            for peer, each in bans.all(now_ms()).items()
+        ]
+
+    return PeerControl(disconnect=_nobody, ban=ban, lift=lift, bans=shown)
 
 
 def _no_net() -> NetStats:

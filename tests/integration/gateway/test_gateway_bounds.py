@@ -405,6 +405,27 @@ def test_admin_makes_lists_and_revokes_tokens(stand: Stand, eventually: Callable
     assert gone.status == 404
 
 
+def test_admin_bans_and_lifts(stand: Stand) -> None:
+    """A ban is made, listed and lifted; what is no peer id or no time is named."""
+    peer = "12D3KooWGGZge4cnNezVKmNfyTU6QKrdSJiTtRqEZwAo5xGfYwa9"
+    admin = {"Authorization": f"Bearer {stand.token('admin')}", "admin": True}
+
+    def ban(**changes: object) -> int:
+        body = {"peerId": peer, "seconds": 60, "reason": "spam", **changes}
+        text = json.dumps(body).encode()
+        return stand.fetch(
+            "/admin/v1/bans", method="POST", body=text, Content_Type=JSON, **admin
+        ).status
+
+    assert ban() == 204
+    (listed,) = stand.fetch("/admin/v1/bans", **admin).json["bans"]
+    assert (listed["peerId"], listed["reason"]) == (peer, "spam")
+    assert listed["untilMs"] > now_ms()
+    assert [ban(peerId="0OIl"), ban(seconds=0), ban(reason=""), ban(extra=1)] == [400] * 4
+    assert stand.fetch(f"/admin/v1/bans/{peer}", method="DELETE", **admin).status == 204
+    assert stand.fetch(f"/admin/v1/bans/{peer}", method="DELETE", **admin).status == 404
+
+
 def test_pages_of_other_origins_are_kept_out(stand_with: Maker) -> None:
     """Another site's page may neither change anything nor open a WebSocket, unless it is listed."""
     stand = stand_with(cors_origins=("https://chat.example.org",))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import trio
+
 from luxrelay.errors import GatewayError
 from luxrelay.node.gateway.calls import (
     JSON_TYPE,
@@ -33,6 +35,22 @@ from luxrelay.node.gateway.work import Work
 
 _RATE_MAX: Final = 2**40
 _DAYS_MAX: Final = 3650
+BAN_S_MAX: Final = 3650 * 86_400
+"""Longest ban, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerControl:
+    """What may be done with peers, named by their ids in base58; all on the loop."""
+
+    disconnect: Callable[[str], Awaitable[bool]]
+    """Drop the connection; False when there is none."""
+    ban: Callable[[str, int, str], Awaitable[bool]]
+    """Keep a peer out for so many seconds, for a reason; False when the id is none."""
+    lift: Callable[[str], bool]
+    """End a ban; False when there is none."""
+    bans: Callable[[], list[dict[str, Any]]]
+    """Every ban in force: ``peerId``, ``untilMs``, ``reason``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +59,7 @@ class AdminParts:
 
     tokens: TokenFile
     work: Work
-    disconnect: Callable[[str], Awaitable[bool]]
-    """Drop the connection with a peer, by its id in base58; False when there is none."""
+    peers: PeerControl
     clock_ms: Callable[[], int]
 
 
@@ -85,8 +102,38 @@ class Admin:
     async def disconnect(self, request: Request) -> Response:
         """Drop a peer's connection; it may connect again."""
         peer: str = request.values["peer_id"]
-        if not await self._parts.disconnect(peer):
+        if not await self._parts.peers.disconnect(peer):
             raise GatewayError("no such peer is connected", where=peer[:80], code="gateway.absent")
+        return Response(status=204)
+
+    async def bans(self, request: Request) -> Response:
+        """Return every ban in force."""
+        del request
+        await trio.lowlevel.checkpoint()
+        return as_json({"bans": self._parts.peers.bans()})
+
+    async def new_ban(self, request: Request) -> Response:
+        """Keep a peer out; its connection is dropped."""
+        value = parsed_json(request.body)
+        if not isinstance(value, dict) or set(value) != {"peerId", "seconds", "reason"}:
+            raise GatewayError("expected an object with peerId, seconds and reason", where="body")
+        seconds, reason = value["seconds"], value["reason"]
+        if type(seconds) is not int or not 1 <= seconds <= BAN_S_MAX:
+            raise GatewayError(f"expected a whole number from 1 to {BAN_S_MAX}", where="seconds")
+        if not isinstance(reason, str) or not 1 <= len(reason) <= 200:
+            raise GatewayError("expected text of 1 to 200 characters", where="reason")
+        if not isinstance(value["peerId"], str) or not await self._parts.peers.ban(
+            value["peerId"], seconds, reason
+        ):
+            raise GatewayError("expected a peer id in base58", where="peerId")
+        return Response(status=204)
+
+    async def lift_ban(self, request: Request) -> Response:
+        """End a ban before its time."""
+        await trio.lowlevel.checkpoint()
+        peer: str = request.values["peer_id"]
+        if not self._parts.peers.lift(peer):
+            raise GatewayError("no such peer is banned", where=peer[:80], code="gateway.absent")
         return Response(status=204)
 
 
@@ -118,6 +165,26 @@ def admin_routes(admin: Admin) -> list[Route]:
             params=(token_id,),
             answers=ok("It is valid no longer.", "Token") | problem_answers(404),
             handler=admin.revoke_token,
+        ),
+        read("/admin/v1/bans", admin.bans, "Every ban in force", "Bans", scope=Scope.ADMIN),
+        Route(
+            method="POST",
+            path="/admin/v1/bans",
+            scope=Scope.ADMIN,
+            summary="Ban a peer",
+            sentence="Of two bans the one that lasts longer counts.",
+            bodies={JSON_TYPE: ref("NewBan")},
+            answers={204: Answer("It is kept out.")} | problem_answers(415),
+            handler=admin.new_ban,
+        ),
+        Route(
+            method="DELETE",
+            path="/admin/v1/bans/{peer_id}",
+            scope=Scope.ADMIN,
+            summary="Lift a ban",
+            params=(peer_id,),
+            answers={204: Answer("The peer may come back.")} | problem_answers(404),
+            handler=admin.lift_ban,
         ),
         Route(
             method="DELETE",

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from luxrelay import __version__
 from luxrelay.bus.registry import PolicySource
 from luxrelay.errors import AddressError
 from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
-from luxrelay.net.addresses import peer_id_from_text
+from luxrelay.net.addresses import peer_id_from_text, peer_text
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
+from luxrelay.node.gateway.admin import PeerControl
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.service import GatewayService
@@ -25,6 +26,9 @@ from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
+
+
+_PEER_ID_BYTES: Final = range(34, 65)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +54,6 @@ def gateway_of(node: NodeParts) -> GatewayService:
     def explain(peer: PeerId) -> Mapping[str, Any] | None:
         terms = node.driver.explain(peer)
         return None if terms is None else asdict(terms)
-
-    async def disconnect(text: str) -> bool:
-        try:
-            peer = peer_id_from_text(text)
-        except AddressError:
-            return False
-        if not node.host.is_connected(peer):
-            return False
-        await node.host.disconnect(peer)
-        return True
 
     parts = GatewayParts(
         store=node.store,
@@ -102,4 +96,40 @@ def gateway_of(node: NodeParts) -> GatewayService:
         info=parts.info,
     )
     dashboard = Dashboard(sources, node.feed, parts.work, config.gateway)
-    return GatewayService(parts, node.feed, dashboard, config.data_dir, disconnect)
+    return GatewayService(parts, node.feed, dashboard, config.data_dir, _control(node))
+
+
+def _control(node: NodeParts) -> PeerControl:
+    def known(text: str) -> PeerId | None:
+        try:
+            peer = peer_id_from_text(text)
+        except AddressError:
+            return None
+        # A multihash: of SHA2-256 34 bytes, of a key itself somewhat more.
+        return peer if len(peer) in _PEER_ID_BYTES else None
+
+    async def disconnect(text: str) -> bool:
+        peer = known(text)
+        if peer is None or not node.host.is_connected(peer):
+            return False
+        await node.host.disconnect(peer)
+        return True
+
+    async def ban(text: str, seconds: int, reason: str) -> bool:
+        peer = known(text)
+        if peer is None:
+            return False
+        await node.driver.ban(peer, seconds, reason)
+        return True
+
+    def lift(text: str) -> bool:
+        peer = known(text)
+        return peer is not None and node.driver.lift_ban(peer)
+
+    def bans() -> list[dict[str, Any]]:
+        return [
+            {"peerId": peer_text(peer), "untilMs": each.until_ms, "reason": each.reason}
+            for peer, each in node.host.banned().items()
+        ]
+
+    return PeerControl(disconnect=disconnect, ban=ban, lift=lift, bans=bans)

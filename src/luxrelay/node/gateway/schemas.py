@@ -201,6 +201,16 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         },
         "token",
     ),
+    "Bans": _object(
+        {"bans": list_of(_object({"peerId": _TEXT, "untilMs": _U64, "reason": _TEXT}))}
+    ),
+    "NewBan": _object(
+        {
+            "peerId": {"type": "string", "minLength": 1},
+            "seconds": {"type": "integer", "minimum": 1, "maximum": 315_360_000},
+            "reason": {"type": "string", "minLength": 1, "maxLength": 200},
+        }
+    ),
     "Tokens": _object({"tokens": list_of(ref("Token"))}),
     "NewToken": _object(
         {

@@ -5,7 +5,6 @@ Source: issue of the gateway; LP-6490.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import trio
 
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.dashboard.live import Dashboard
-from luxrelay.node.gateway.admin import Admin, AdminParts, admin_routes
+from luxrelay.node.gateway.admin import Admin, AdminParts, PeerControl, admin_routes
 from luxrelay.node.gateway.admission import RoutedApp
 from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
 from luxrelay.node.gateway.http import Gateway, GatewayParts
@@ -48,7 +47,7 @@ class GatewayService:
         feed: Feed,
         dashboard: Dashboard,
         data_dir: Path,
-        disconnect: Callable[[str], Awaitable[bool]],
+        peers: PeerControl,
     ) -> None:
         """Put the listeners together; `run` opens their ports."""
         config = parts.config
@@ -72,9 +71,7 @@ class GatewayService:
         public = [*public_routes(gateway, self._streams), *dashboard.routes()]
         public.append(_document_route(public, "LuxRelay gateway", version))
         admin = Admin(
-            AdminParts(
-                tokens=tokens, work=parts.work, disconnect=disconnect, clock_ms=parts.clock_ms
-            )
+            AdminParts(tokens=tokens, work=parts.work, peers=peers, clock_ms=parts.clock_ms)
         )
         private = admin_routes(admin)
         private.append(_document_route(private, "LuxRelay admin calls", version))
