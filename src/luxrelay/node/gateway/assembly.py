@@ -27,7 +27,6 @@ from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
 
-
 _PEER_ID_BYTES: Final = range(34, 65)
 
 
