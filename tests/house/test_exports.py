@@ -22,7 +22,10 @@ PROMISED = {
         "RelayStore", "RelayStoreConfig", "NamespaceQuery", "StoredMessage", "CycleStats",
     },
     "luxrelay.sync": {"RelaySyncServer", "RelaySyncClient"},
-    "luxrelay.archive": {"ArchiveSession", "register_source", "ingest", "audit", "report"},
+    "luxrelay.archive": {
+        "ArchiveSession", "register_source", "ingest", "compact", "retain", "audit", "report",
+        "restore",
+    },
     "luxrelay.channel": {
         "create_reliable_channel", "ReliableChannel", "SdsConfig", "SegmentationConfig",
         "RateLimitConfig", "Encryption", "Persistence", "Messaging",

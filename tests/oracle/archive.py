@@ -65,9 +65,12 @@ class ListStore:
     def __init__(self) -> None:
         self.rows: dict[NamespaceId, list[Row]] = defaultdict(list)
         self.positions: dict[NamespaceId, list[bytes]] = {}
+        self.parents: dict[NamespaceId, NamespaceId] = {}
+        self.watermarks: dict[NamespaceId, int] = {}
+        self._heads: dict[NamespaceId, Any] = {}
 
     def add(self, row: Row) -> None:
-        """Take in a row; `close` sorts them."""
+        """Take in a row; `close` sorts them, and makes them seen."""
         self.rows[row.namespace_id].append(row)
 
     def close(self) -> None:
@@ -75,6 +78,7 @@ class ListStore:
         for name, rows in self.rows.items():
             rows.sort(key=lambda row: (row.seq, row.position))
             self.positions[name] = [row.seq.to_bytes(8, "big") + row.position for row in rows]
+            self._heads[name] = self._head(name)
 
     def query(self, query: NamespaceQuery, now_ms: int) -> Any:
         """Return one page."""
@@ -101,8 +105,24 @@ class ListStore:
         del now_ms
         return [], ids
 
+    def watermark(self, namespace_id: NamespaceId) -> int | None:
+        """Return how far an archive has read."""
+        return self.watermarks.get(namespace_id)
+
+    def set_watermark(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:
+        """Note how far an archive has read."""
+        assert parent == self.parents.get(namespace_id, namespace_id)
+        self.watermarks[namespace_id] = max(seq, self.watermarks.get(namespace_id, 0))
+
+    def drop_watermark(self, namespace_id: NamespaceId) -> None:
+        """Note that none reads it."""
+        del self.watermarks[namespace_id]
+
     def head(self, namespace_id: NamespaceId) -> Any:
         """Return one head."""
+        return self._heads.get(namespace_id) or self._head(namespace_id)
+
+    def _head(self, namespace_id: NamespaceId) -> Any:
         seqs = [row.seq for row in self.rows.get(namespace_id, [])]
         contiguous = 0
         for seq in sorted(set(seqs)):
@@ -110,7 +130,7 @@ class ListStore:
                 contiguous = seq
         return SimpleNamespace(
             namespace_id=namespace_id,
-            parent=namespace_id,
+            parent=self.parents.get(namespace_id, namespace_id),
             earliest_seq=min(seqs, default=0),
             contiguous_seq=contiguous,
             latest_seq=max(seqs, default=0),
@@ -119,6 +139,7 @@ class ListStore:
             latest_timestamp=BEGIN_MS,
             messages=len(seqs),
             size_bytes=0,
+            floor=0,
         )
 
     def heads(self, parent: NamespaceId | None, cursor: bytes, limit: int) -> tuple[Any, bytes]:

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from luxrelay.archive.completeness import audit
     from luxrelay.archive.pipeline import ingest
+    from luxrelay.archive.recovery import restore
     from luxrelay.archive.reporting import report
     from luxrelay.archive.session import ArchiveSession, register_source
     from luxrelay.archive.upkeep import compact, retain
 
-__all__ = ["ArchiveSession", "audit", "compact", "ingest", "register_source", "report", "retain"]
+__all__ = [
+    "ArchiveSession",
+    "audit",
+    "compact",
+    "ingest",
+    "register_source",
+    "report",
+    "restore",
+    "retain",
+]
 
 _HOMES = {
     "ArchiveSession": "session",
@@ -22,6 +32,7 @@ _HOMES = {
     "ingest": "pipeline",
     "register_source": "session",
     "report": "reporting",
+    "restore": "recovery",
     "retain": "upkeep",
 }
 

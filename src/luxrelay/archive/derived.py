@@ -43,14 +43,13 @@ from luxrelay.archive.schema import (
     Table,
 )
 from luxrelay.archive.tables import days_since, open_table, retired, version_of
+from luxrelay.store.slots import CANDIDATES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HOLES_MAX: Final = 200_000
 """Open gaps that are followed; with more of them ``gaps`` stays as it is and the report is cut."""
-CANDIDATES_MAX: Final = 4
-"""Contents that a relay keeps of one slot (J11)."""
 _STATE: Final = "derived.json"
 _MS_PER_MINUTE: Final = 60_000
 _EPOCH: Final = date(1970, 1, 1)
@@ -222,7 +221,7 @@ def _by_slot(spark: SparkSession, folder: ArchiveFolder, now_ms: int) -> tuple[b
 
 
 def _candidates(messages: DataFrame, contested: DataFrame) -> DataFrame:
-    """Return the messages of contested slots, with what a relay keeps of them (J11)."""
+    """Return the messages of contested slots, with what a relay keeps (`store.slots`, J11)."""
     from pyspark.sql import Window  # noqa: PLC0415  # heavy; a session is here
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
@@ -232,7 +231,7 @@ def _candidates(messages: DataFrame, contested: DataFrame) -> DataFrame:
     return (
         messages.join(f.broadcast(contested), list(slot))
         .withColumn("equivocates", f.count("*").over(own) > 1)
-        .withColumn("lowest", f.row_number().over(own.orderBy("header_hash")) == 1)
+        .withColumn("lowest", f.row_number().over(own.orderBy("content_id")) == 1)
         .withColumn("place", f.row_number().over(rivals))
         .withColumn("kept", f.col("lowest") & (f.col("place") <= CANDIDATES_MAX))
     )

@@ -22,9 +22,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +42,9 @@ from luxrelay.archive.schema import (
     prune_key,
 )
 from luxrelay.archive.tables import open_table
+from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
+from luxrelay.store.slots import Candidate, settle
 from luxrelay.sync.messages import WireMessage
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ _PLACE: Final = Struct(">Q20sQ32s")
 _PLACE_COLUMNS: Final = ("timestamp", "namespace_id", "seq", "content_id")
 _ROW_COLUMNS: Final = (
     *_PLACE_COLUMNS, "date", "header", "blob", "received_at", "expires_at", "finality", "copies",
-    "sender_address",
+    "sender_address", "parent_id",
 )  # fmt: skip
 
 
@@ -107,6 +110,8 @@ class ArchivedMessage:
     """How many relays served it."""
     sender_address: bytes | None
     """The sender's address, 20 bytes, for keys that have one."""
+    parent_id: bytes | None
+    """The namespace it is a lane of, or its own; None when no relay said it."""
 
     def wire(self) -> WireMessage:
         """Return it as a relay would send it."""
@@ -131,6 +136,28 @@ class ArchivePage:
     """Files that the question had to look into."""
     files_in_all: int = 0
     """Files of the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceReach:
+    """What is archived of one namespace."""
+
+    namespace_id: bytes
+    """20 bytes."""
+    parent_id: bytes | None
+    """The namespace it is a lane of, or its own; None when no relay said it."""
+    first_seq: int
+    """Lowest sequence."""
+    contiguous_seq: int
+    """Highest sequence without a hole between it and the first."""
+    last_seq: int
+    """Highest sequence."""
+    last_timestamp: int
+    """Timestamp of a message there, ms."""
+    last_header_hash: bytes
+    """Its header hash."""
+    messages: int
+    """Messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +216,7 @@ class ArchiveReader:
         """
         _check(len(namespace_id) == 20, "a namespace has 20 bytes", "namespace_id")
         _check(0 <= from_seq <= MAX_I64 and to_seq >= 0, "sequences are 0 to 2^63-1", "from_seq")
-        condition = _is("namespace_key", prune_key(namespace_id)) & _is(
-            "namespace_id", namespace_id
-        )
+        condition = _of(namespace_id)
         seqs = (from_seq, min(to_seq, MAX_I64))
         return self._page(self._all_days(condition, seqs=seqs), limit, cursor)
 
@@ -255,9 +280,7 @@ class ArchiveReader:
         namespace = message.place.namespace_id
         rows = self._messages.to_table(
             columns=["seq", "content_id"],
-            filter=_is("date", message.date)
-            & _is("namespace_key", prune_key(namespace))
-            & _is("namespace_id", namespace),
+            filter=_is("date", message.date) & _of(namespace),
         )
         day = list(zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True))
         wanted = (message.place.seq, message.place.content_id)
@@ -277,6 +300,86 @@ class ArchiveReader:
                 code="archive.failed",
             )
         return proof, found[0]["root"]
+
+    def namespaces(self) -> list[bytes]:
+        """Return every namespace that is archived, ascending; looks at one column of every file."""
+        rows = self._messages.to_table(columns=["namespace_id"])
+        return sorted(rows.column(0).unique().to_pylist())
+
+    def reaches(self) -> list[NamespaceReach]:
+        """Return how far each namespace reaches; looks at five columns of every file."""
+        columns = ["namespace_id", "seq", "timestamp", "header_hash", "parent_id"]
+        rows = self._messages.to_table(columns=columns).combine_chunks()
+        last = rows.sort_by([("namespace_id", "ascending"), ("seq", "ascending")])
+        grouped = last.group_by("namespace_id", use_threads=False).aggregate(
+            [("seq", "min"), ("seq", "count"), ("seq", "count_distinct")]
+            + [(name, "last") for name in columns[1:]]
+        )
+        found = []
+        for row in grouped.to_pylist():
+            first, end = row["seq_min"], row["seq_last"]
+            whole = end - first + 1 == row["seq_count_distinct"]
+            holes = [] if whole else self.holes(row["namespace_id"], 1)
+            found.append(
+                NamespaceReach(
+                    namespace_id=row["namespace_id"],
+                    parent_id=row["parent_id_last"],
+                    first_seq=first,
+                    contiguous_seq=holes[0][0] - 1 if holes else end,
+                    last_seq=end,
+                    last_timestamp=row["timestamp_last"],
+                    last_header_hash=row["header_hash_last"],
+                    messages=row["seq_count"],
+                )
+            )
+        return found
+
+    def holes(self, namespace_id: bytes, limit: int) -> list[tuple[int, int]]:
+        """Return the lowest missing ranges of a namespace between its first and last sequence."""
+        rows = self._messages.to_table(columns=["seq"], filter=_of(namespace_id))
+        seqs = sorted(rows.column(0).unique().to_pylist())
+        return [(a + 1, b - 1) for a, b in pairwise(seqs) if b > a + 1][:limit]
+
+    def by_ids(
+        self, column: Literal["message_id", "content_id"], ids: Sequence[bytes]
+    ) -> list[tuple[bytes, ArchivedMessage]]:
+        """Return the messages with one of some ids, and the id of each; looks at every file.
+
+        Raises:
+            ArchiveArgumentError: more than ``LIMIT_MAX`` ids.
+
+        """
+        _check(len(ids) <= LIMIT_MAX, f"{LIMIT_MAX} ids at most", "ids")
+        wanted = pc.field(column).isin(pa.array([bytes(each) for each in ids], pa.binary()))
+        columns = [*_ROW_COLUMNS, *({column} - set(_ROW_COLUMNS))]
+        rows = self._messages.to_table(columns=columns, filter=wanted)
+        return [(row[column], _message(_place_of(row), row)) for row in rows.to_pylist()]
+
+    def content_ids(self, namespace_id: bytes) -> list[bytes]:
+        """Return the content ids of a namespace, 32 bytes each, in no order."""
+        rows = self._messages.to_table(columns=["content_id"], filter=_of(namespace_id))
+        ids: list[bytes] = rows.column(0).to_pylist()
+        return ids
+
+    def contended_losers(self, namespace_id: bytes) -> set[bytes]:
+        """Return the content ids of contested slots that a relay does not keep (J11).
+
+        Source: the rule itself, over the messages as they are; the table ``contention`` may be
+        older.
+        """
+        rows = self._messages.to_table(columns=["seq"], filter=_of(namespace_id))
+        counts = rows.group_by("seq").aggregate([("seq", "count")])
+        several = counts.filter(pc.field("seq_count") > 1).column("seq")
+        if not len(several):
+            return set()
+        condition = _of(namespace_id) & pc.field("seq").isin(several.combine_chunks())
+        columns = ["seq", "sender_pub_key", "content_id"]
+        slots: dict[int, list[Candidate]] = {}
+        for row in self._messages.to_table(columns=columns, filter=condition).to_pylist():
+            rival = Candidate(ContentId(row["content_id"]), row["sender_pub_key"])
+            slots.setdefault(row["seq"], []).append(rival)
+        dropped = (set(rivals) - set(settle(rivals)) for rivals in slots.values())
+        return {rival.content_id for rivals in dropped for rival in rivals}
 
     def sql(self, statement: str) -> pa.Table:
         """Return what a SELECT over the tables yields; tables are named as in the folder.
@@ -366,7 +469,7 @@ class ArchiveReader:
         seqs = [place.seq for place in places]
         condition = (
             pc.field("date").isin(pa.array(sorted(days), pa.date32()))
-            & pc.field("namespace_key").isin(pa.array(sorted(keys, key=int), pa.int64()))  # type: ignore[arg-type]
+            & pc.field("namespace_key").isin(pa.array(list(keys), pa.int64()))
             & (pc.field("seq") >= pa.scalar(min(seqs)))
             & (pc.field("seq") <= pa.scalar(max(seqs)))
             & pc.field("content_id").isin(pa.array([p.content_id for p in places], pa.binary()))
@@ -374,6 +477,10 @@ class ArchiveReader:
         rows = self._messages.to_table(columns=list(_ROW_COLUMNS), filter=condition)
         by_place = {_place_of(row): row for row in rows.to_pylist()}
         yield from (_message(place, by_place[place]) for place in places)
+
+
+def _of(namespace_id: bytes) -> Expression:
+    return _is("namespace_key", prune_key(namespace_id)) & _is("namespace_id", namespace_id)
 
 
 def _place_of(row: dict[str, Any]) -> Place:
@@ -391,6 +498,7 @@ def _message(place: Place, row: dict[str, Any]) -> ArchivedMessage:
         finality=row["finality"] or 0,
         copies=row["copies"],
         sender_address=row["sender_address"],
+        parent_id=row["parent_id"],
     )
 
 

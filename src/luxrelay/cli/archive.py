@@ -1,4 +1,4 @@
-"""archive ingest, audit, report, compact, retain, erase, query: what stays, by Spark and Delta."""
+"""archive: ingest, audit, report, compact, retain, erase, query, restore and serve what stays."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from luxrelay.bus.policy import RetentionClass
 from luxrelay.cli.archive_common import add_action, add_out, add_relays, open_session, show
 from luxrelay.cli.archive_ingest import register_ingest
 from luxrelay.cli.archive_query import run_query
+from luxrelay.cli.archive_restore import register_restore
 from luxrelay.cli.arguments import (
     SubParsers,
     add_command,
@@ -63,6 +64,7 @@ def register(commands: SubParsers) -> None:
     erase.add_argument("--yes", action="store_true", help="there is no way back")
     erase.add_argument("--json", action="store_true", help="print JSON")
     _register_query(actions)
+    register_restore(actions)
 
 
 def _register_query(actions: SubParsers) -> None:

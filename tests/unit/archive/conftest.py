@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -189,7 +189,13 @@ def memory_relays(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryRelays]:
     assert relays.open_clients == 0
 
 
-def _archive_of(path: Path, messages: Sequence[WireMessage], *, roots: bool = True) -> Path:
+def _archive_of(
+    path: Path,
+    messages: Sequence[WireMessage],
+    *,
+    roots: bool = True,
+    parents: Mapping[bytes, bytes] | None = None,
+) -> Path:
     """Write an archive of these messages without Spark: each as one relay served it."""
     folder = ArchiveFolder(path, Marker(checkpoint="made", checkpoints=1))
     path.mkdir(parents=True, exist_ok=True)
@@ -205,6 +211,7 @@ def _archive_of(path: Path, messages: Sequence[WireMessage], *, roots: bool = Tr
             "received_at": message.received_at,
             "expires_at": message.expires_at,
             "finality": message.finality,
+            "parent": (parents or {}).get(message.namespace_id),
         }
         for message in messages
     ]

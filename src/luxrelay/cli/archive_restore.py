@@ -1,0 +1,134 @@
+"""archive restore and serve: from the tables back to relays; they need no Java."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from luxrelay.cli.archive_common import add_out, show
+from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
+from luxrelay.cli.output import Progress
+from luxrelay.errors import UsageError
+from luxrelay.store import RelayStore, RelayStoreConfig
+
+_BOUNDLESS: Final = 2**62
+"""Bytes for a store whose node's limits this command does not know."""
+_MS_PER_DAY: Final = 86_400_000
+
+
+def register_restore(actions: SubParsers) -> None:
+    """Add both subcommands."""
+    restore = add_command(
+        actions,
+        "restore",
+        "put the archive into an empty relay store; 1 when the roots differ",
+        "luxrelay archive restore --out archive --store relay-data/store --days 30",
+        _restore,
+    )
+    add_out(restore)
+    restore.add_argument(
+        "--store", type=Path, required=True, metavar="FOLDER", help="the store; made when absent"
+    )
+    restore.add_argument(
+        "--namespace", metavar="HEX", action="append", help="only this one; may be given again"
+    )
+    restore.add_argument(
+        "--days",
+        type=whole_number(1, 36_500),
+        default=30,
+        metavar="N",
+        help="messages older than this are left out (default %(default)s)",
+    )
+    restore.add_argument("--json", action="store_true", help="print JSON")
+    serve = add_command(
+        actions,
+        "serve",
+        "serve the archive on a sync port, as a relay that has not forgotten",
+        "luxrelay archive serve --out archive --port 9651",
+        _serve,
+    )
+    add_out(serve)
+    serve.add_argument(
+        "--port",
+        type=whole_number(0, 65_535),
+        default=9_651,
+        metavar="N",
+        help="TCP port on the loopback; 0 lets the system choose (default %(default)s)",
+    )
+    serve.add_argument(
+        "--refresh",
+        type=whole_number(1, 86_400),
+        default=60,
+        metavar="SECONDS",
+        help="how often it looks for new messages (default %(default)s)",
+    )
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from luxrelay.archive.query import ArchiveReader  # noqa: PLC0415  with the extra only
+    from luxrelay.archive.recovery import restore  # noqa: PLC0415  as above
+
+    names = [hex_bytes(text, 20, "--namespace") for text in arguments.namespace or ()]
+    reader, now_ms = ArchiveReader(arguments.out), time.time_ns() // 1_000_000
+    span = arguments.days * _MS_PER_DAY
+    config = RelayStoreConfig(
+        max_storage_bytes=_BOUNDLESS,
+        namespace_quota_bytes=_BOUNDLESS,
+        cold_store_ttl_ms=span,
+        retention_window_ms=span,
+    )
+    progress = Progress()
+    with RelayStore.open(arguments.store, config, now_ms=now_ms) as store:
+        if store.stats().messages:
+            raise UsageError(
+                "the store is not empty", where=str(arguments.store), hint="name a new folder"
+            )
+        done = restore(
+            reader,
+            store,
+            now_ms=now_ms,
+            namespaces=names or None,
+            progress=lambda read: progress.update(f"{read:,} messages read"),
+        )
+    progress.close()
+    show(
+        arguments,
+        {
+            "read": done.read,
+            "stored": done.stored,
+            "surplusOfContestedSlots": done.surplus,
+            "refused": done.refused,
+            "expired": done.expired,
+            "full": done.full,
+            "root": "0x" + done.root.hex(),
+            "whole": done.whole,
+        },
+    )
+    return 0 if done.whole else 1
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from luxrelay.archive.serving import ArchiveStore  # noqa: PLC0415  with the extra only
+    from luxrelay.sync import RelaySyncServer, SyncServerConfig  # noqa: PLC0415  starts gRPC
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    store = ArchiveStore(arguments.out)
+    server = RelaySyncServer(
+        store,
+        SyncServerConfig(port=arguments.port),
+        clock_ms=lambda: time.time_ns() // 1_000_000,
+    )
+    print(f"serving {arguments.out} at 127.0.0.1:{server.start()}", file=sys.stderr, flush=True)
+    try:
+        while not stop.wait(arguments.refresh):
+            store.refresh()
+    finally:
+        server.stop(5)
+    return 0
