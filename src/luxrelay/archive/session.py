@@ -222,7 +222,7 @@ def spark_settings(config: SessionConfig, work: Path) -> list[tuple[str, str]]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
     }
-    if config.master.startswith("local"):
+    if config.master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:")):
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"
     return list(settings.items())

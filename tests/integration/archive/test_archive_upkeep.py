@@ -111,7 +111,9 @@ class Life:
 
     def note(self, step: str, out: Path, said: Any = None) -> None:
         """Look at the tables."""
-        messages = DeltaTable(str(out / "messages")).to_pyarrow_table(["namespace_id", "seq"])
+        messages = DeltaTable(str(out / "messages")).to_pyarrow_table(
+            columns=["namespace_id", "seq"]
+        )
         self.slots[step] = sorted((row["namespace_id"], row["seq"]) for row in messages.to_pylist())
         gaps = DeltaTable(str(out / "gaps")).to_pyarrow_table().to_pylist()
         self.gaps[step] = sorted(
