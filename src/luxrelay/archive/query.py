@@ -18,6 +18,7 @@ Source: LP-6440 (queries by namespace, time and sender); decisions P20, P21, S16
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ from luxrelay.archive.tables import open_table
 from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.store.slots import Candidate, settle
+from luxrelay.sync.held import BLOCK_SEQS
 from luxrelay.sync.messages import WireMessage
 
 if TYPE_CHECKING:
@@ -360,6 +362,28 @@ class ArchiveReader:
         rows = self._messages.to_table(columns=["content_id"], filter=_of(namespace_id))
         ids: list[bytes] = rows.column(0).to_pylist()
         return ids
+
+    def block_digests(self, namespace_id: bytes, first_block: int, blocks: int) -> list[bytes]:
+        """Return what a relay with the same messages says to GetDigests; empty for an empty block.
+
+        Source: P26; what a relay drops of contested slots is left out (J11).
+        """
+        low, high = first_block * BLOCK_SEQS + 1, (first_block + blocks) * BLOCK_SEQS
+        seq = pc.field("seq")
+        condition = _of(namespace_id) & (seq >= pa.scalar(low)) & (seq <= pa.scalar(high))
+        columns = ["seq", "content_id", "header_hash"]
+        rows = self._messages.to_table(columns=columns, filter=condition).to_pylist()
+        dropped = self.contended_losers(namespace_id)
+        hashes = [hashlib.sha3_256() for _ in range(blocks)]
+        begun = [False] * blocks
+        for row in sorted(rows, key=lambda row: (row["seq"], row["content_id"])):
+            if row["content_id"] not in dropped:
+                block = (row["seq"] - 1) // BLOCK_SEQS - first_block
+                hashes[block].update(row["header_hash"])
+                begun[block] = True
+        return [
+            each.digest() if any_row else b"" for each, any_row in zip(hashes, begun, strict=True)
+        ]
 
     def contended_losers(self, namespace_id: bytes) -> set[bytes]:
         """Return the content ids of contested slots that a relay does not keep (J11).

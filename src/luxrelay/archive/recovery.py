@@ -95,7 +95,7 @@ def restore(
     for name in reader.namespaces() if namespaces is None else namespaces:
         for page in _pages(reader, name):
             read += len(page)
-            good = _checked(page, rules or ArchiveRules())
+            good = checked_messages(page, rules or ArchiveRules())
             refused += len(page) - len(good)
             for outcome in target.put_many(good, now_ms):
                 counts[outcome] += 1
@@ -125,7 +125,8 @@ def _pages(reader: ArchiveReader, namespace: bytes) -> Iterator[Sequence[Archive
             return
 
 
-def _checked(page: Sequence[ArchivedMessage], rules: ArchiveRules) -> list[IncomingMessage]:
+def checked_messages(page: Sequence[ArchivedMessage], rules: ArchiveRules) -> list[IncomingMessage]:
+    """Return those of some archived messages that pass every check again, as a store takes them."""
     rows = [
         {
             "relay": _OWN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from luxrelay.cli.arguments import (
     hex_bytes,
     whole_number,
 )
-from luxrelay.cli.output import print_json, table
+from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ def register(commands: SubParsers) -> None:
     )
     add_relays(audit, required=False)
     audit.add_argument("--refetch", action="store_true", help="read what is missing again")
+    audit.add_argument(
+        "--verify",
+        type=whole_number(1, 100_000),
+        metavar="N",
+        help="check N messages again at random, and compare N namespaces with the relays",
+    )
     audit.add_argument("--json", action="store_true", help="print JSON")
     report = add_action(
         actions, "report", "write an HTML page about the archive", " --to a.html", _report
@@ -104,8 +111,9 @@ def _audit(arguments: argparse.Namespace) -> int:
             again = refetch(session, out=arguments.out, relays=arguments.relay)
             print(f"{again.messages:,} messages of the gaps were read again", file=sys.stderr)
         found = audit(session, out=arguments.out, relays=arguments.relay)
+    wrong = _verify(arguments) if arguments.verify is not None else 0
     if arguments.json:
-        print_json(_audit_json(found))
+        print_json(_audit_json(found) | ({"wrong": wrong} if arguments.verify else {}))
     else:
         from luxrelay.archive.reporting import audit_tables  # noqa: PLC0415  as above
 
@@ -114,7 +122,27 @@ def _audit(arguments: argparse.Namespace) -> int:
             print(f"{part.title}\n{table(part.head, rows)}\n")
             if len(part.rows) > len(rows):
                 print(f"… and {len(part.rows) - len(rows):,} more\n")
-    return 0 if found.complete else 1
+    return 0 if found.complete and not wrong else 1
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from luxrelay.archive.query import ArchiveReader  # noqa: PLC0415  with the extra only
+    from luxrelay.archive.verification import verify  # noqa: PLC0415  as above
+
+    done = verify(
+        ArchiveReader(arguments.out),
+        rng=random.SystemRandom(),
+        relays=arguments.relay,
+        sample=arguments.verify,
+    )
+    for finding in done.findings:
+        print(printable(finding), file=sys.stderr)
+    print(
+        f"{done.messages:,} messages and {done.blocks:,} blocks looked at, {done.proofs:,} proven,"
+        f" {done.wrong:,} findings",
+        file=sys.stderr,
+    )
+    return done.wrong
 
 
 def _audit_json(found: AuditReport) -> dict[str, Any]:

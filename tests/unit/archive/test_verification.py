@@ -1,0 +1,121 @@
+"""Samples of an archive, checked against itself and against a real relay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from luxrelay.archive.query import ArchiveReader
+from luxrelay.archive.verification import FINDINGS_MAX, VerifyReport, verify
+from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
+from luxrelay.sync import RelaySyncServer, SyncServerConfig, WireMessage
+
+A = NamespaceId(b"a" * 20)
+NOW = 1_704_067_260_000
+Forge = Callable[..., WireMessage]
+
+
+@pytest.fixture
+def messages(forge: Forge) -> list[WireMessage]:
+    """A namespace of two whole blocks and a bit, with a contested slot."""
+    return [*(forge(A, seq) for seq in range(1, 530)), forge(A, 300, blob=b"rival")]
+
+
+@pytest.fixture
+def relay(messages: list[WireMessage], tmp_path: Path) -> Iterator[tuple[RelayStore, str]]:
+    """A relay that holds them."""
+    with RelayStore.open(tmp_path / "store", RelayStoreConfig.small(), now_ms=NOW) as store:
+        store.put_many(
+            [
+                IncomingMessage(
+                    header=MsgHeader.decode(each.header), blob=each.blob, parent=A, received_at=NOW
+                )
+                for each in messages
+            ],
+            NOW,
+        )
+        server = RelaySyncServer(store, SyncServerConfig(port=0), clock_ms=lambda: NOW)
+        yield store, f"127.0.0.1:{server.start()}"
+        server.stop(0)
+
+
+def _verify(path: Path, *relays: str) -> VerifyReport:
+    return verify(ArchiveReader(path), rng=random.Random(1), relays=relays, sample=20)
+
+
+def test_an_honest_archive_agrees_with_itself_and_with_its_relay(
+    archive_of: Callable[..., Path],
+    messages: list[WireMessage],
+    relay: tuple[RelayStore, str],
+    tmp_path: Path,
+) -> None:
+    """Messages, proofs and the digests of whole blocks hold (P26)."""
+    found = _verify(archive_of(tmp_path / "archive", messages), relay[1])
+
+    assert (found.messages, found.proofs, found.blocks, found.wrong) == (20, 20, 2, 0)
+
+
+def test_a_message_that_the_relay_has_otherwise_is_found(
+    archive_of: Callable[..., Path],
+    messages: list[WireMessage],
+    relay: tuple[RelayStore, str],
+    forge: Forge,
+    tmp_path: Path,
+) -> None:
+    """The block is named with its relay."""
+    changed = [forge(A, 400, blob=b"other") if m.seq == 400 else m for m in messages]
+
+    found = _verify(archive_of(tmp_path / "archive", changed), relay[1])
+
+    assert found.wrong == 1
+    assert f"relay {relay[1]}" in found.findings[0]
+    assert "seq 257 to 512" in found.findings[0]
+
+
+def test_a_payload_that_somebody_changed_is_found(
+    archive_of: Callable[..., Path], forge: Forge, tmp_path: Path
+) -> None:
+    """Its commitment does not hold; every sample of a small archive hits it."""
+    path = archive_of(tmp_path / "archive", [forge(A, 1)])
+    table = DeltaTable(str(path / "messages")).to_pyarrow_table()
+    place = table.schema.names.index("blob")
+    lies = table.set_column(place, "blob", [[b"HELLO"]])
+    write_deltalake(str(path / "messages"), lies.cast(table.schema), mode="overwrite")
+
+    found = _verify(path)
+
+    assert found.wrong == 20
+    assert "a message that is none" in found.findings[0]
+
+
+def test_a_relay_that_does_not_answer_is_a_finding(
+    archive_of: Callable[..., Path],
+    forge: Forge,
+    tmp_path: Path,
+) -> None:
+    """Nothing is called equal that was not compared."""
+    path = archive_of(tmp_path / "archive", [forge(A, 1)])
+
+    found = _verify(path, "127.0.0.1:1")
+
+    assert found.wrong == 1
+    assert "could not be compared" in found.findings[0]
+
+
+def test_an_empty_archive_and_the_bound_of_findings(
+    archive_of: Callable[..., Path], forge: Forge, tmp_path: Path
+) -> None:
+    """Nothing to sample is no error; findings are counted beyond what is listed."""
+    path = archive_of(tmp_path / "archive", [forge(A, 1)])
+    DeltaTable(str(path / "messages")).delete()
+    report = VerifyReport()
+    for number in range(FINDINGS_MAX + 3):
+        report.note(str(number))
+
+    assert _verify(path).messages == 0
+    assert (len(report.findings), report.wrong) == (FINDINGS_MAX, FINDINGS_MAX + 3)
