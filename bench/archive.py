@@ -1,29 +1,49 @@
-"""Raw rows into checked rows in one process, against bare PyNaCl on the same signatures.
+"""Raw rows into checked rows, against bare PyNaCl; questions to tables of growing size.
 
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim. Signatures are the
 bottleneck of the archive; the ratio says how much everything else costs beside them: structure,
 four hashes, payload, Arrow columns. Copies that several relays serve are verified once, so their
 rows go faster than signatures alone. Ours and the limit take turns; the best round of each counts.
+
+Questions are asked of tables of 10,000 to 1,000,000 rows over ten days, laid out as `compact` lays
+them, LUXRELAY_BENCH_ROWS at most. The ratio is against a scan of the whole table for the same
+rows, which needs every file; the name says how many files the question had to open.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import write_deltalake
 from nacl import bindings
+from numpy.typing import NDArray
 
 from luxrelay.archive.decode import check_batch
-from luxrelay.archive.schema import RAW
+from luxrelay.archive.folder import MARKER, ArchiveFolder, Marker
+from luxrelay.archive.query import ArchivePage, ArchiveReader
+from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, RAW, prune_key
+from luxrelay.archive.tables import prepare_tables
 from luxrelay.testing import message_line, signing_key
 
-MESSAGES = 4_000
+VERIFIED = 4_000
 SENDERS = 40
 BLOB_BYTES = 400
 COPIES = 3
 ROUNDS = 5
+NAMESPACES = 200
+DAYS = 10
+FILES_A_DAY = 4
+BEGIN_MS = 1_785_974_400_000
 
 
 def rows(copies: int) -> pa.RecordBatch:
@@ -31,7 +51,7 @@ def rows(copies: int) -> pa.RecordBatch:
     values = []
     for sender in range(SENDERS):
         line = message_line(
-            MESSAGES // SENDERS,
+            VERIFIED // SENDERS,
             key=signing_key(number=sender),
             blob=lambda seq: seq.to_bytes(4, "big") * (BLOB_BYTES // 4),
         )
@@ -94,10 +114,96 @@ def measure(copies: int, aim: float) -> None:
     print(json.dumps(result), flush=True)
 
 
+def fill(path: Path, count: int) -> None:
+    """Write an archive of unsigned rows: 200 namespaces, ten days, files cut along namespaces."""
+    folder = ArchiveFolder(path, Marker(checkpoint="bench", checkpoints=1))
+    path.mkdir()
+    (path / MARKER).write_text(json.dumps(asdict(folder.marker)))
+    prepare_tables(folder)
+    rng = np.random.default_rng(8)
+    reached = np.zeros(NAMESPACES, np.int64)
+    for day in range(DAYS):
+        size = count // DAYS
+        names = np.sort(rng.integers(0, NAMESPACES, size))
+        seqs = reached[names] + np.arange(size) - np.searchsorted(names, names) + 1
+        reached += np.bincount(names, minlength=NAMESPACES)
+        for part in np.array_split(np.arange(size), FILES_A_DAY):
+            rows = day_rows(day, names[part], seqs[part], part * (MS_PER_DAY // size))
+            write_deltalake(str(folder.table(MESSAGES)), rows, mode="append")
+
+
+def day_rows(
+    day: int, names: NDArray[np.int64], seqs: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> pa.Table:
+    """Return rows of one day."""
+    count = len(names)
+    ids = [hashlib.sha3_256(b"%d" % name).digest()[:20] for name in names]
+    stamps = BEGIN_MS + day * MS_PER_DAY + offsets
+    pairs = zip(names, seqs, strict=True)
+    made: dict[str, object] = {
+        "date": pa.array((stamps // MS_PER_DAY).astype(np.int32)).cast(pa.date32()),
+        "namespace_id": ids,
+        "namespace_key": [prune_key(each) for each in ids],
+        "seq": seqs,
+        "timestamp": stamps,
+        "content_id": [hashlib.sha3_256(b"%d %d" % pair).digest() for pair in pairs],
+        "header": [b"\x01" * 210] * count,
+        "blob": [b"a line of chat" * 4] * count,
+        "relays": [["a:1"]] * count,
+        "finality": [0] * count,
+    }
+    empty = {pa.int32(): 0, pa.int64(): 0, pa.binary(): b"\x01" * 32}
+    for field in MESSAGES.arrow():
+        if field.name not in made:
+            made[field.name] = [empty.get(field.type)] * count
+    return pa.Table.from_pydict(made, schema=MESSAGES.arrow())
+
+
+def measure_questions(count: int) -> None:
+    """Print how long two questions take at one size of the table."""
+    with tempfile.TemporaryDirectory(prefix="luxrelay-bench-") as name:
+        path = Path(name) / "archive"
+        fill(path, count)
+        reader = ArchiveReader(path)
+        namespace = hashlib.sha3_256(b"%d" % (NAMESPACES // 2)).digest()[:20]
+        middle = BEGIN_MS + DAYS // 2 * MS_PER_DAY
+        whole = reader._messages
+
+        def by_namespace() -> ArchivePage:
+            return reader.by_namespace(namespace, from_seq=count // NAMESPACES // 2, limit=100)
+
+        def by_time() -> ArchivePage:
+            return reader.by_time(middle, middle + 600_000, limit=100)
+
+        def scan() -> object:
+            rows = whole.to_table(columns=["namespace_id", "timestamp", "seq", "content_id"])
+            return rows.filter(pc.equal(rows["namespace_id"], namespace))
+
+        for kind, ask in (("by namespace", by_namespace), ("by time", by_time)):
+            ours = limit = float("inf")
+            for _ in range(ROUNDS):
+                ours, limit = min(ours, seconds(ask)), min(limit, seconds(scan))
+            page = ask()
+            assert page.messages
+            result = {
+                "part": "archive",
+                "name": f"{count:,} rows {kind}, {page.files} of {page.files_in_all} files",
+                "value": ours * 1_000,
+                "unit": "ms",
+                "against": "a scan of four columns of every file",
+                "ratio": limit / ours,
+                "aim": None,
+            }
+            print(json.dumps(result), flush=True)
+
+
 def main() -> None:
-    """Measure rows that stand once, and rows that three relays served."""
+    """Measure rows that stand once, rows that three relays served, and questions."""
     measure(1, 0.75)
     measure(COPIES, 1.75)
+    for count in (10_000, 100_000, 1_000_000):
+        if count <= int(os.environ.get("LUXRELAY_BENCH_ROWS", "1000000")):
+            measure_questions(count)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 
 LIMIT_MAX: Final = 10_000
 """Messages of one page at most."""
+WINDOW: Final = 4
+"""Sequences of a namespace looked at first, for each message wanted."""
+WINDOW_GROWTH: Final = 64
+"""How much longer the next window is, where there are gaps."""
 SQL_ROWS_MAX: Final = 1_000_000
 """Rows of one answer to SQL at most."""
 _EPOCH: Final = date(1970, 1, 1)
@@ -196,10 +200,21 @@ class ArchiveReader:
         """Look at the tables as they are now."""
         table = open_table(self._folder, MESSAGES)
         self._messages: Dataset = table.to_pyarrow_dataset()
+        lacking = [name for name in MESSAGES.names if name not in self._messages.schema.names]
+        if lacking:
+            raise ArchiveError(
+                f"the archive is older: its messages have no column {lacking[0]}",
+                where=str(self._folder.path),
+                hint="run `luxrelay archive ingest` or `compact` once, which adds it",
+                code="archive.foreign",
+            )
         actions = pa.table(table.get_add_actions(flatten=True))
         days = actions.column("partition.date").cast(pa.date32())
         self._days: list[date] = sorted(set(days.to_pylist()))
         self._files = len(actions)
+        highest = actions.column("max.seq").to_pylist() if self._files else []
+        known = all(seq is not None for seq in highest)
+        self._last_seq: int = max(highest, default=0) if known else MAX_I64
 
     def by_namespace(
         self,
@@ -477,13 +492,13 @@ class ArchiveReader:
                 if max(scope.first_day, begin) <= day <= scope.last_day:
                     yield _is("date", day) & scope.condition
             return
-        first, last = scope.seqs
-        first, size = max(first, after.seq if after else 0), wanted
+        first, last = max(scope.seqs[0], after.seq if after else 0), scope.seqs[1]
+        last, size = min(last, self._last_seq), wanted * WINDOW
         seq = pc.field("seq")
         while first <= last:
             end = min(last, first + size - 1)
             yield scope.condition & (seq >= pa.scalar(first)) & (seq <= pa.scalar(end))
-            first, size = end + 1, size * 4
+            first, size = end + 1, size * WINDOW_GROWTH
 
     def _rows(self, places: Sequence[Place]) -> Iterator[ArchivedMessage]:
         if not places:

@@ -189,6 +189,19 @@ def test_what_comes_back_is_what_a_relay_would_send(reader: ArchiveReader, forge
     assert message == replace(forge(A, 1, blob=b"text 1", timestamp=T0 + DAY // 10))
 
 
+def test_an_older_archive_is_named_with_what_to_do(
+    archive_of: Callable[..., Path], messages: list[WireMessage], tmp_path: Path
+) -> None:
+    """Its tables get the missing columns when they are next written to."""
+    path = archive_of(tmp_path / "archive", messages)
+    older = DeltaTable(str(path / "messages")).to_pyarrow_table().drop_columns(["parent_id"])
+    write_deltalake(str(path / "messages"), older, mode="overwrite", schema_mode="overwrite")
+
+    with pytest.raises(ArchiveError, match="no column parent_id") as caught:
+        ArchiveReader(path)
+    assert caught.value.code == "archive.foreign"
+
+
 def test_sql_answers_and_says_what_is_wrong(reader: ArchiveReader) -> None:
     """SELECTs work over every table; mistakes name the tables there are."""
     counted = reader.sql("SELECT count(*) AS n, count(DISTINCT seq) AS s FROM messages")
