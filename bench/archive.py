@@ -41,6 +41,9 @@ BLOB_BYTES = 400
 COPIES = 3
 ROUNDS = 5
 NAMESPACES = 200
+IDS = sorted(
+    (hashlib.sha3_256(b"%d" % number).digest()[:20] for number in range(NAMESPACES)), key=prune_key
+)
 DAYS = 10
 FILES_A_DAY = 4
 BEGIN_MS = 1_785_974_400_000
@@ -137,7 +140,7 @@ def day_rows(
 ) -> pa.Table:
     """Return rows of one day."""
     count = len(names)
-    ids = [hashlib.sha3_256(b"%d" % name).digest()[:20] for name in names]
+    ids = [IDS[name] for name in names]
     stamps = BEGIN_MS + day * MS_PER_DAY + offsets
     pairs = zip(names, seqs, strict=True)
     made: dict[str, object] = {
@@ -165,7 +168,7 @@ def measure_questions(count: int) -> None:
         path = Path(name) / "archive"
         fill(path, count)
         reader = ArchiveReader(path)
-        namespace = hashlib.sha3_256(b"%d" % (NAMESPACES // 2)).digest()[:20]
+        namespace = IDS[NAMESPACES // 2]
         middle = BEGIN_MS + DAYS // 2 * MS_PER_DAY
         whole = reader._messages
 
