@@ -28,9 +28,10 @@ from deltalake import write_deltalake
 from nacl import bindings
 from numpy.typing import NDArray
 
+from luxrelay.archive.answers import ArchivePage
 from luxrelay.archive.decode import check_batch
 from luxrelay.archive.folder import MARKER, ArchiveFolder, Marker
-from luxrelay.archive.query import ArchivePage, ArchiveReader
+from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, RAW, prune_key
 from luxrelay.archive.tables import prepare_tables
 from luxrelay.testing import message_line, signing_key

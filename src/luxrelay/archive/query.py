@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from luxrelay.archive.answers import ArchivedMessage, ArchivePage, NamespaceReach, Place
 from luxrelay.archive.folder import open_folder
 from luxrelay.archive.proofs import InclusionProof, prove
 from luxrelay.archive.schema import (
@@ -47,7 +47,6 @@ from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.store.slots import Candidate, settle
 from luxrelay.sync.held import BLOCK_SEQS
-from luxrelay.sync.messages import WireMessage
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset, Expression
@@ -61,109 +60,11 @@ WINDOW_GROWTH: Final = 64
 SQL_ROWS_MAX: Final = 1_000_000
 """Rows of one answer to SQL at most."""
 _EPOCH: Final = date(1970, 1, 1)
-_PLACE: Final = Struct(">Q20sQ32s")
 _PLACE_COLUMNS: Final = ("timestamp", "namespace_id", "seq", "content_id")
 _ROW_COLUMNS: Final = (
     *_PLACE_COLUMNS, "date", "header", "blob", "received_at", "expires_at", "finality", "copies",
     "sender_address", "parent_id",
 )  # fmt: skip
-
-
-class Place(NamedTuple):
-    """Where a message stands in the order of the archive."""
-
-    timestamp: int
-    namespace_id: bytes
-    seq: int
-    content_id: bytes
-
-    def encode(self) -> bytes:
-        """Return the place as a cursor."""
-        return _PLACE.pack(*self)
-
-    @classmethod
-    def decode(cls, cursor: bytes) -> Place:
-        """Return the place of a cursor.
-
-        Raises:
-            ArchiveArgumentError: it is none.
-
-        """
-        if len(cursor) != _PLACE.size:
-            raise ArchiveArgumentError("this is no cursor that a page gave", where="cursor")
-        return cls(*_PLACE.unpack(cursor))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedMessage:
-    """One message of the archive."""
-
-    place: Place
-    """Timestamp, namespace, sequence and content id."""
-    date: date
-    """The day whose root proves it."""
-    header: bytes
-    """The bytes that arrived."""
-    blob: bytes | None
-    """The payload; None when no relay had it."""
-    received_at: int
-    """When the first relay received it, ms."""
-    expires_at: int
-    """When the last relay forgot it, ms."""
-    finality: int
-    """Finality state, 0 is pending."""
-    copies: int
-    """How many relays served it."""
-    sender_address: bytes | None
-    """The sender's address, 20 bytes, for keys that have one."""
-    parent_id: bytes | None
-    """The namespace it is a lane of, or its own; None when no relay said it."""
-
-    def wire(self) -> WireMessage:
-        """Return it as a relay would send it."""
-        return WireMessage(
-            header=self.header,
-            blob=self.blob or b"",
-            received_at=self.received_at,
-            expires_at=self.expires_at,
-            finality=self.finality,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivePage:
-    """Messages in order of timestamp, namespace, sequence and content id, and how to go on."""
-
-    messages: tuple[ArchivedMessage, ...]
-    """The page."""
-    next_cursor: bytes = b""
-    """Where the next page begins; empty when there is none."""
-    files: int = 0
-    """Files that the question had to look into."""
-    files_in_all: int = 0
-    """Files of the table."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceReach:
-    """What is archived of one namespace."""
-
-    namespace_id: bytes
-    """20 bytes."""
-    parent_id: bytes | None
-    """The namespace it is a lane of, or its own; None when no relay said it."""
-    first_seq: int
-    """Lowest sequence."""
-    contiguous_seq: int
-    """Highest sequence without a hole between it and the first."""
-    last_seq: int
-    """Highest sequence."""
-    last_timestamp: int
-    """Timestamp of a message there, ms."""
-    last_header_hash: bytes
-    """Its header hash."""
-    messages: int
-    """Messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from luxrelay.archive.answers import ArchivedMessage
 from luxrelay.archive.decode import check_batch
-from luxrelay.archive.query import ArchivedMessage, ArchiveReader
+from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import RAW
 from luxrelay.bus import MsgHeader, NamespaceId

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from luxrelay.archive.query import ArchivedMessage, ArchiveReader, NamespaceReach, Place
+from luxrelay.archive.answers import ArchivedMessage, NamespaceReach, Place
+from luxrelay.archive.query import ArchiveReader
 from luxrelay.bus import NamespaceId
 from luxrelay.bus.header import ContentId, MessageId
 from luxrelay.errors import SyncArgumentError

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from luxrelay.archive.answers import ArchivedMessage, NamespaceReach
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.query import ArchivedMessage, ArchiveReader, NamespaceReach
+from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.recovery import checked_messages
 from luxrelay.archive.relays import connect
 from luxrelay.archive.rules import ArchiveRules

@@ -12,7 +12,8 @@ from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxrelay.archive.query import ArchivedMessage, ArchivePage, ArchiveReader
+    from luxrelay.archive.answers import ArchivedMessage, ArchivePage
+    from luxrelay.archive.query import ArchiveReader
 
 _TEXT_SHOWN = 60
 _YEAR_10000_MS = 253_402_300_799_999

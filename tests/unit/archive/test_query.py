@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from luxrelay.archive.query import ArchivedMessage, ArchivePage, ArchiveReader
+from luxrelay.archive.answers import ArchivedMessage, ArchivePage
+from luxrelay.archive.query import ArchiveReader
 from luxrelay.bus import MsgHeader, sha3_commitment
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.sync import WireMessage
