@@ -11,23 +11,34 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import NamespaceId
-from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOracle
+from luxrelay.bus.finality import (
+    FinalityRow,
+    FinalityState,
+    FinalityStatement,
+    StatementOracle,
+)
 from luxrelay.errors import ConfigError, FinalityError
 from luxrelay.node.logs import log
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest file of statements that is read, bytes."""
+WAITING_MAX: Final = 262_144
+"""Rows kept for messages that have not come; the ones said longest ago are given up."""
+Apply = Callable[[Sequence[FinalityRow], Mapping[NamespaceId, int]], list[FinalityRow]]
+"""Takes rows and heads over, returns the rows whose messages have not come."""
 
 
 class FinalityFile:
     """An oracle fed from a file; any thread may ask, one at a time refreshes."""
 
-    def __init__(self, path: Path, network: str, signers: Sequence[bytes]) -> None:
+    def __init__(
+        self, path: Path, network: str, signers: Sequence[bytes], *, waiting_max: int = WAITING_MAX
+    ) -> None:
         """Read the file, which must exist and be readable at the start.
 
         Raises:
@@ -39,6 +50,8 @@ class FinalityFile:
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._taken = 0
+        self._waiting: dict[tuple[NamespaceId, int, bytes], FinalityRow] = {}
+        self._waiting_max = waiting_max
         self.applied = 0
         """Statements taken over."""
         self.refused = 0
@@ -54,6 +67,21 @@ class FinalityFile:
         """Return the highest finalized sequence of a namespace, 0 for none."""
         with self._lock:
             return self._oracle.finalized_seq(namespace_id)
+
+    def hand_over(self, apply: Apply) -> int:
+        """The store knows what was said; return how many rows wait for a message.
+
+        They are handed over again with the next call. One thread calls this and `refresh`.
+
+        Raises:
+            StoreError: the store could not write; the next call says all of it again.
+
+        """
+        rows = list(self._waiting.values())
+        if rows:
+            heads = {row.namespace_id: self.finalized_seq(row.namespace_id) for row in rows}
+            self._waiting = {row[:3]: row for row in apply(rows, heads)}
+        return len(self._waiting)
 
     def refresh(self, *, starting: bool = False) -> int:
         """Take over what was appended since the last call; return how many states changed.
@@ -111,4 +139,13 @@ class FinalityFile:
             log(logging.WARNING, "a finality statement is refused", where=where, error=str(error))
             return 0
         self.applied += 1
+        # As the oracle does: what stops being final makes place before what becomes it.
+        self._wait(sorted(statement.rows, key=lambda row: row.state is FinalityState.FINALIZED))
         return changed
+
+    def _wait(self, rows: Sequence[FinalityRow]) -> None:
+        for row in rows:
+            self._waiting.pop(row[:3], None)
+            self._waiting[row[:3]] = row
+        while len(self._waiting) > self._waiting_max:
+            del self._waiting[next(iter(self._waiting))]

@@ -20,11 +20,18 @@ class Guards:
     fees: FeeDesk
     finality: FinalityFile | None
     """None leaves every message pending (J9)."""
+    store: RelayStore
 
     def upkeep(self) -> None:
-        """Read what is new of finality, and forget the accounts that have ended."""
+        """Read what is new of finality into the store, and forget the accounts that have ended.
+
+        Raises:
+            StoreError: the store could not write; the next call goes on.
+
+        """
         if self.finality is not None:
             self.finality.refresh()
+            self.finality.hand_over(self.store.apply_finality)
         self.fees.forget()
 
 
@@ -34,11 +41,13 @@ def make_guards(config: NodeConfig, store: RelayStore) -> Guards:
     Raises:
         ConfigError: the finality file cannot be read.
         NodeError: a quota's account in the store cannot be read.
+        StoreError: the store could not take finality over.
 
     """
     finality = None
     if config.finality_file is not None:
         finality = FinalityFile(config.finality_file, config.network, config.finality_signers)
+        finality.hand_over(store.apply_finality)
     return Guards(
         rates=NodeRates(config.limits, time.monotonic),
         fees=FeeDesk(
@@ -48,4 +57,5 @@ def make_guards(config: NodeConfig, store: RelayStore) -> Guards:
             free_tier=config.free_tier,
         ),
         finality=finality,
+        store=store,
     )

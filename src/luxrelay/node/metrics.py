@@ -384,6 +384,11 @@ def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
             "Messages gone before an archive had read them (J8).",
             store.unread_evicted,
         ),
+        (
+            "luxrelay_store_superseded",
+            "Candidates that lost their slot to a finalized one (P40).",
+            store.superseded,
+        ),
     ):
         yield _counter(name, help_text, value)
     for name, help_text, counts in (

@@ -36,7 +36,7 @@ from luxrelay.store.rocks import Database
 from luxrelay.store.rows import Part, Rows
 from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
-from luxrelay.store.touched import SlotRows, TouchedSlots, crown, new_row
+from luxrelay.store.touched import SlotRows, TouchedSlots, crown, is_final, new_row
 
 _NEVER = 2**64
 
@@ -412,6 +412,8 @@ class Group:
                 if row.sender == sender:
                     self.equivocations += 1
                     self.evidence.append(Equivocation(row.header, header.encode()))
+        if is_final(rows):
+            return [header.content_id]
         kept = {candidate.content_id for candidate in settle(candidates)}
         return [content for content in (*rows, header.content_id) if content not in kept]
 

@@ -253,6 +253,11 @@ def expires_at_of(value: bytes) -> int:
     return read_u64(value[8:16])
 
 
+def finality_of(value: bytes) -> int:
+    """Return the finality state of an encoded ``headers`` row."""
+    return value[16]
+
+
 def decode_row(value: bytes) -> MessageRow:
     """Return the row that ``value`` encodes.
 

@@ -9,7 +9,7 @@ Source: LP-6421; decisions P1–P45 as cited in the modules below this one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Self
 
 from luxrelay.bus import ContentId, MessageId, NamespaceId
 from luxrelay.bus import constants as c
+from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import audit, layout, marks
 from luxrelay.store.blobs import read_blob
@@ -444,6 +445,35 @@ class RelayStore:
             self._writer.skip_to(namespace_id, parent, seq)
             self._make_durable()
 
+    def apply_finality(
+        self, rows: Sequence[FinalityRow], heads: Mapping[NamespaceId, int]
+    ) -> list[FinalityRow]:
+        """The messages named have the states said, durably; a slot keeps its FINALIZED one alone.
+
+        The other candidates of such a slot go in the same batch, and none is stored any more. A
+        statement twice changes nothing. A put waits for gc_chunk_size statements at most.
+
+        Args:
+            rows: What the oracle said, the oldest first.
+            heads: Highest finalized sequence of each namespace in ``rows`` as the oracle has it
+                now; `head` shows it from here on.
+
+        Returns:
+            Statements on messages that are not here and may come: say them again later. Until
+            then their slots keep what they hold.
+
+        Raises:
+            StoreError: ``store.io`` or ``store.closed``; saying all of it again is harmless.
+
+        Source: P40, J9.
+
+        """
+        self._recovery.try_again()
+        with self._gate.passage():
+            waiting = self._writer.apply_finality(rows, heads)
+            self._make_durable()
+        return waiting
+
     def set_watermark(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:
         """An archive reads the namespace and has come to ``seq``, durably; never back.
 
@@ -543,6 +573,7 @@ class RelayStore:
             evicted={lack: counters.evicted[lack] for lack in Lack},
             refused={lack: counters.refused[lack] for lack in Lack},
             unread_evicted=counters.unread,
+            superseded=counters.superseded,
             held=self._ledger.held,
             handoffs=sum(state.watermark is not None for state in [*self._ledger.states.values()]),
             hot_messages=len(self._ledger.hot),

@@ -63,6 +63,8 @@ class StoreStats:
     """Messages that were FULL, by what was full (P2)."""
     unread_evicted: int
     """Messages that went although an archive had not read them (J8)."""
+    superseded: int
+    """Candidates that lost their slot to a finalized one (P40)."""
     held: int
     """Messages past their TTL that wait for the archive (J8)."""
     handoffs: int

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from luxrelay.bus import ContentId, MsgHeader
+from luxrelay.bus.finality import FinalityState
 from luxrelay.store import blobs, layout
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.messages import IncomingMessage
@@ -77,6 +78,11 @@ def crown(state: NamespaceState, rows: SlotRows, header: MsgHeader) -> None:
         crowned = MsgHeader.decode(layout.decode_row(rows[best]).header)
     state.latest_hash = crowned.header_hash
     state.latest_timestamp = crowned.timestamp
+
+
+def is_final(rows: SlotRows) -> bool:
+    """Return True when consensus has decided for a content of the slot (P40)."""
+    return any(layout.finality_of(value) == FinalityState.FINALIZED for value in rows.values())
 
 
 def new_row(message: IncomingMessage, expires_at: int, inline_bytes_max: int) -> MessageRow:

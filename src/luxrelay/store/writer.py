@@ -18,17 +18,19 @@ Source: decisions P3, P9, P13, P14, J8; store-notes 3, 7; architecture, rules 5 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
+from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.durable import Durable
 from luxrelay.store.eviction import Evictor
+from luxrelay.store.finalizing import FinalGroup
 from luxrelay.store.group import Group
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.marks import Recent
@@ -68,6 +70,8 @@ class WriterCounters:
     """Messages that went although an archive had not read them (J8)."""
     refused: list[int] = field(default_factory=lambda: [0] * len(Lack))
     """Messages that were FULL, by `Lack`."""
+    superseded: int = 0
+    """Candidates that lost their slot to a finalized one."""
     batches: int = 0
 
 
@@ -150,6 +154,21 @@ class Writer:
             if not group.hand_off(namespace, parent, seq):
                 raise _too_many(namespace)
             self._commit(group)
+
+    def apply_finality(
+        self, rows: Sequence[FinalityRow], heads: Mapping[NamespaceId, int]
+    ) -> list[FinalityRow]:
+        """What is here has the states said; return what may still come; not yet durable."""
+        waiting: list[FinalityRow] = []
+        for start in range(0, len(rows), self._config.gc_chunk_size):
+            with self.lock:
+                self._require_changeable()
+                group = FinalGroup(self._database, self._ledger, self._config)
+                part = rows[start : start + self._config.gc_chunk_size]
+                waiting += [row for row in part if not group.take(row, heads)]
+                self._commit(group)
+                self.counters.superseded += group.superseded
+        return waiting
 
     def drop_past(self, now_ms: int, cutoff_ms: int) -> Run:
         """The first slice that is wholly past its time is gone, with all its messages.
@@ -235,10 +254,13 @@ class Writer:
             return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
 
     def _begin(self) -> Group:
+        self._require_changeable()
+        return Group(self._database, self._ledger, self._config)
+
+    def _require_changeable(self) -> None:
         if self.read_only:
             raise StoreArgumentError("the store was opened for reading only", where="RelayStore")
         self._durable.check()
-        return Group(self._database, self._ledger, self._config)
 
     def _commit(self, group: Group) -> None:
         if group.commit():
