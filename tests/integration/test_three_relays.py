@@ -106,6 +106,30 @@ def test_large_blob_reaches_relays_that_heard_of_its_header(
         eventually(served)
 
 
+def test_gateway_fetches_a_blob_that_its_relay_lacks(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """21-37: a blob comes through the gateway before the next catch-up, and stays."""
+    first, second = new_node("relay-1"), new_node("relay-2")
+    entry = first.start()
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    second.sections["sync"] |= {"peers": [entry.sync], "interval_ms": 86_400_000}
+    second.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    other = second.start()
+    eventually(lambda: mesh_size(entry.http))
+    blob = b"x" * 100_000
+    with RelaySyncClient(entry.sync) as relay:
+        relay.publish([Lane().next(blob)])
+    eventually(lambda: held(other.sync))
+    commitment = sha3_commitment(blob)
+
+    url = f"http://{other.gateway}/v1/blobs/{commitment.hex()}"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.read() == blob
+    with RelaySyncClient(other.sync) as reader:
+        assert reader.get_blob(commitment) == blob
+
+
 def test_query_says_when_only_the_header_is_there(
     new_node: Callable[[str], Any],
     eventually: Callable[..., Any],

@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind, message_id
+from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
 from luxrelay.errors import LuxRelayError
+from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.standing import PeerStanding
-from luxrelay.node.wanted import WantedBlob, WantedBlobs
+from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
 from luxrelay.sync import ClientTls, Head, RelaySyncClient, WireMessage
+from luxrelay.sync.fetch import Blame
 from luxrelay.sync.report import (
     AcceptResult,
     CatchUpProgress,
@@ -34,10 +36,6 @@ from luxrelay.sync.rpc.catchup_driver import run_catchup
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
 
 _HEADS_READ: Final = 1_000
-BLOBS_ROUND_MAX: Final = 256
-"""Missing blobs that one round asks each peer for."""
-BLOBS_CALL_MAX: Final = 8
-"""Missing blobs in one call: 16 MiB of the largest ones."""
 LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
@@ -132,6 +130,7 @@ class CatchUpLoop:
         self._totals = CatchUpTotals()
         self._complete = False
         self._clients: list[RelaySyncClient] = []
+        self._blobs: MissingBlobs | None = None
         self._plan = ReconcilePlan(ttl_ms=ttl_ms)
         self._rng = rng or random.Random()  # noqa: S311 - which peer is compared with is no secret
         self._standing = PeerStanding()
@@ -161,10 +160,7 @@ class CatchUpLoop:
                 continue
             complete &= report.complete
             self._note(parent, report)
-        try:
-            self._fetch_blobs()
-        except LuxRelayError as error:
-            log(logging.ERROR, "cannot look for blobs", error=str(error))
+        self._fetch_blobs()
         with self._lock:
             self._totals.runs += 1
             self._complete = complete
@@ -201,6 +197,37 @@ class CatchUpLoop:
         with self._lock:  # catching up and reconciling have threads of their own
             if not self._clients:
                 self._clients = [RelaySyncClient(peer, tls=self._tls) for peer in self._peers]
+                self._blobs = MissingBlobs(
+                    self._clients,
+                    self._store,
+                    self._doors.history,
+                    self._wanted,
+                    clock_ms=self._clock_ms,
+                    order=self._served_by,
+                    blamed=self._note_blame,
+                )
+
+    def _served_by(self, peers: Sequence[str]) -> list[str]:
+        """Return the peers that serve us, those in the best standing first."""
+        with self._lock:
+            serving = [peer for peer in peers if peer not in self._away]
+            return self._standing.order(serving, self._clock_ms())
+
+    def blob(self, commitment: bytes) -> bytes | None:
+        """Return a blob: ours, else a sync peer's when a stored header lacks it.
+
+        May take seconds; for a worker thread. Nobody is asked for a commitment that no stored
+        header names (P28).
+
+        Raises:
+            StoreError: the store cannot be read or written.
+
+        """
+        found = self._store.get_blob(commitment, self._clock_ms())
+        if found is not None or not self._peers or self._stopping.is_set():
+            return found
+        self._open()
+        return None if self._blobs is None else self._blobs.one(commitment)
 
     def _best_first(self) -> list[RelaySyncClient]:
         clients = {client.address: client for client in self._clients}
@@ -226,6 +253,8 @@ class CatchUpLoop:
 
     def close(self) -> None:
         """Close the connections to the peers."""
+        if self._blobs is not None:
+            self._blobs.close()
         for client in self._clients:
             client.close()
 
@@ -253,44 +282,23 @@ class CatchUpLoop:
         }
 
     def _fetch_blobs(self) -> None:
-        """Ask the peers in turn for blobs that stored headers still lack."""
-        self._settle_blobs()
-        for client in self._clients:
-            if client.address in self._away:
-                continue
-            wanted = self._wanted.take(BLOBS_ROUND_MAX)
-            try:
-                for start in range(0, len(wanted), BLOBS_CALL_MAX):
-                    if self._stopping.is_set():
-                        return
-                    self._ask_blobs(client, wanted[start : start + BLOBS_CALL_MAX])
-            except LuxRelayError as error:
-                with self._lock:
-                    self._totals.failures += 1
-                log(logging.DEBUG, "no blobs", peer=client.address, error=str(error))
-            arrived = self._settle_blobs()
-            if arrived:
-                with self._lock:
-                    self._totals.blobs += arrived
-                log(logging.INFO, "fetched blobs", peer=client.address, blobs=arrived)
+        """Ask the peers for blobs that stored headers still lack."""
+        if self._blobs is None:
+            return
+        try:
+            arrived = self._blobs.round(self._stopping)
+        except LuxRelayError as error:
+            log(logging.ERROR, "cannot look for blobs", error=str(error))
+            return
+        if arrived:
+            with self._lock:
+                self._totals.blobs += arrived
+            log(logging.INFO, "fetched blobs", blobs=arrived)
 
-    def _ask_blobs(self, client: RelaySyncClient, wanted: Sequence[WantedBlob]) -> None:
-        parents = {each.message_id: each.parent for each in wanted}
-        found, _ = client.get_messages(list(parents))
-        for parent in set(parents.values()):
-            served = [
-                message
-                for message in found
-                if message.blob and parents[message_id(message.namespace_id, message.seq)] == parent
-            ]
-            if served:
-                self._doors.history(parent, served)
-
-    def _settle_blobs(self) -> int:
-        def held(commitment: bytes) -> bool:
-            return self._store.get_blob(commitment) is not None
-
-        return self._wanted.settle(held, self._clock_ms())
+    def _note_blame(self, blame: Blame) -> None:
+        with self._lock:
+            self._standing.note(PeerReport(peer=blame.peer, rejected=1), self._clock_ms())
+        log(logging.WARNING, "a sync peer lies about a blob", peer=blame.peer, why=blame.why)
 
     def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
         self._note_peers(report)

@@ -202,6 +202,7 @@ class Node:
             feed=parts.feed,
             status=views.status,
             healthy=views.healthy,
+            blob=parts.catch_up.blob,
             clock_ms=wall_ms,
         )
 

@@ -27,6 +27,8 @@ class WantedBlob:
 
     message_id: MessageId
     """The slot whose header came without it."""
+    header: MsgHeader
+    """The header."""
     commitment: bytes
     """What the header commits to."""
     parent: NamespaceId
@@ -55,6 +57,7 @@ class WantedBlobs:
         """Ask for the blob of a stored header from now on."""
         wanted = WantedBlob(
             message_id=header.message_id,
+            header=header,
             commitment=header.blob_commitment,
             parent=parent,
             until_ms=header.timestamp + self._ttl_ms,
@@ -64,6 +67,12 @@ class WantedBlobs:
                 del self._wanted[next(iter(self._wanted))]
                 self.forgotten += 1
             self._wanted[header.content_id] = wanted
+
+    def find(self, commitment: bytes) -> WantedBlob | None:
+        """Return what is wanted under a commitment; cost grows with the list."""
+        with self._lock:
+            found = (each for each in self._wanted.values() if each.commitment == commitment)
+            return next(found, None)
 
     def take(self, limit: int) -> list[WantedBlob]:
         """Return the first ones and put them last, so that each has its turn."""

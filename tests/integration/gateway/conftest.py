@@ -128,6 +128,7 @@ class Stand:
         parts = GatewayParts(
             store=self.store,
             publish=self.doors.publish,
+            blob=self.store.get_blob,
             receipts=self.doors.receipts,
             net=_no_net,
             explain=lambda peer: None,  # noqa: ARG005  there are no peers

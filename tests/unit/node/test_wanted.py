@@ -47,6 +47,19 @@ def test_settle_drops_what_is_held_or_expired() -> None:
     assert [each.message_id for each in wanted.take(9)] == [missing.message_id]
 
 
+def test_find_by_commitment() -> None:
+    """What is wanted is found by what its header commits to."""
+    wanted = WantedBlobs(ttl_ms=1000)
+    each = header(1)
+    wanted.add(each, PARENT)
+
+    found = wanted.find(each.blob_commitment)
+
+    assert found is not None
+    assert (found.header, found.parent) == (each, PARENT)
+    assert wanted.find(bytes(32)) is None
+
+
 def test_forget_the_oldest_when_full() -> None:
     """The list never grows above its bound, and says how much it has lost."""
     wanted = WantedBlobs(ttl_ms=1000, wanted_max=2)

@@ -43,6 +43,7 @@ class NodeParts:
     feed: Feed
     status: Callable[[], dict[str, Any]]
     healthy: Callable[[], tuple[bool, dict[str, Any]]]
+    blob: Callable[[bytes], bytes | None]
     clock_ms: Callable[[], int]
 
 
@@ -57,6 +58,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
     parts = GatewayParts(
         store=node.store,
         publish=node.doors.publish,
+        blob=node.blob,
         receipts=node.doors.receipts,
         net=node.driver.stats,
         explain=explain,

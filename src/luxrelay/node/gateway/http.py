@@ -84,6 +84,8 @@ class GatewayParts:
     store: RelayStore
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     """May block; called in a worker thread."""
+    blob: Callable[[bytes], bytes | None]
+    """The blob of a commitment, the node's own or a peer's; called in a worker thread."""
     receipts: Callable[[Sequence[bytes]], Sequence[PublishReceipt]]
     """What is known of messages that were published here, by digest."""
     net: Callable[[], NetStats]
@@ -271,8 +273,7 @@ class Gateway:
     async def blob(self, request: Request) -> Response:
         """Return a blob, or the range of it that is asked for."""
         commitment: bytes = request.values["commitment"]
-        now_ms = self._parts.clock_ms()
-        blob = await self._parts.work.run(partial(self._parts.store.get_blob, commitment, now_ms))
+        blob = await self._parts.work.run(partial(self._parts.blob, commitment))
         if blob is None:
             raise GatewayError(
                 "no blob is held under this commitment",

@@ -53,7 +53,8 @@ class BlobFetcher:
     Args:
         clients: Relays to ask, best first.
         local: Returns the blob of a commitment from the own store, or None.
-        on_blame: Told who sent something else, and what was wrong.
+        on_blame: Told who sent something else, and what was wrong; must not call the fetcher.
+        order: Puts the relays' addresses best first; what it leaves out is not asked.
         matches: Whether bytes are the blob of a commitment.
         config: Bounds.
 
@@ -65,6 +66,7 @@ class BlobFetcher:
         local: Callable[[bytes], bytes | None],
         *,
         on_blame: Callable[[Blame], None] = lambda _: None,
+        order: Callable[[Sequence[str]], Sequence[str]] = lambda addresses: addresses,
         matches: Callable[[bytes, bytes], bool] = sha3_matches,
         config: FetchConfig | None = None,
     ) -> None:
@@ -72,10 +74,12 @@ class BlobFetcher:
         self._clients = {client.address: client for client in clients}
         self._local = local
         self._on_blame = on_blame
+        self._order = order
         self._fetch = BlobFetch(matches, self._config)
         self._changed = threading.Condition()
         self._ended: dict[bytes, bytes | None] = {}
         self._waiting: dict[bytes, int] = {}
+        self._closed = False
         self._counts = {"asked": 0, "delivered": 0, "given_up": 0, "blamed": 0}
         self._pool = ThreadPoolExecutor(
             min(16, self._config.requests_max), thread_name_prefix="luxrelay-blobs"
@@ -84,6 +88,8 @@ class BlobFetcher:
     def get(self, commitment: bytes, length: int) -> bytes | None:
         """Return the blob: ours, or a relay's that matches; None when nobody has it.
 
+        None also when the fetcher is closed, before or meanwhile.
+
         Raises:
             SyncArgumentError: the commitment has not 32 bytes, or the length is out of range.
 
@@ -91,13 +97,18 @@ class BlobFetcher:
         found = self._local(commitment)
         if found is not None:
             return found
+        peers = self._order(list(self._clients))
         with self._changed:
-            wanted = self._fetch.want(commitment, length, list(self._clients), time.monotonic())
+            if self._closed:
+                return None
+            if commitment in self._ended:  # an end that others have still to read is ours, too
+                return self._ended[commitment]
+            wanted = self._fetch.want(commitment, length, peers, time.monotonic())
             self._act()
             if wanted not in {Wanted.ASKED, Wanted.SHARED}:
                 return None
             self._waiting[commitment] = self._waiting.get(commitment, 0) + 1
-            while commitment not in self._ended:
+            while commitment not in self._ended and not self._closed:
                 wake_at = self._fetch.wake_at()
                 now = time.monotonic()
                 if wake_at is not None and wake_at <= now:
@@ -105,10 +116,11 @@ class BlobFetcher:
                     self._act()
                     continue
                 self._changed.wait(None if wake_at is None else wake_at - now)
-            blob = self._ended[commitment]
+            blob = self._ended.get(commitment)
             self._waiting[commitment] -= 1
             if not self._waiting[commitment]:
-                del self._waiting[commitment], self._ended[commitment]
+                del self._waiting[commitment]
+                self._ended.pop(commitment, None)
             return blob
 
     def stats(self) -> FetchStats:
@@ -117,11 +129,14 @@ class BlobFetcher:
             return FetchStats(**self._counts)
 
     def close(self) -> None:
-        """End the workers; the clients stay open."""
+        """End the workers and send away who waits; the clients stay open."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _act(self) -> None:
-        for action in self._fetch.drain():
+        for action in [] if self._closed else self._fetch.drain():
             match action:
                 case AskBlob():
                     self._counts["asked"] += 1

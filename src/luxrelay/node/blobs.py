@@ -1,0 +1,144 @@
+"""Fetches the blobs that stored headers lack, in rounds and for one caller.
+
+What comes is checked against the header, passes through the sync door and is stored there. Only
+what a stored header names is asked for, so nobody can make this node ask for what does not exist.
+
+Source: LP-6421 §5.2; J7, P28; 21-37, 21-38.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
+from luxrelay.bus import constants as c
+from luxrelay.node.wanted import WantedBlob, WantedBlobs
+from luxrelay.store import RelayStore
+from luxrelay.sync import RelaySyncClient, WireMessage
+from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.rpc.blob_driver import BlobFetcher, sha3_matches
+
+ROUND_MAX: Final = 256
+"""Missing blobs that one round asks for."""
+ROUND_S: Final = 20.0
+"""Seconds after which a round begins no further fetches."""
+ABREAST_MAX: Final = 8
+"""Blobs fetched at once in a round: 16 MiB of the largest ones."""
+CALLERS_MAX: Final = 4
+"""Callers of `MissingBlobs.one` that may wait for peers at once; others get None."""
+
+
+class MissingBlobs:
+    """The node's side of a `BlobFetcher`; any thread may call it.
+
+    Args:
+        clients: Relays to ask.
+        store: Where blobs are looked for first.
+        take: The sync door: judges and stores messages of one parent.
+        wanted: What stored headers lack.
+        clock_ms: Unix milliseconds.
+        order: Puts addresses best first; what it leaves out is not asked.
+        blamed: Told who sent something else.
+        config: Bounds of the fetches.
+
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[RelaySyncClient],
+        store: RelayStore,
+        take: Callable[[NamespaceId, Sequence[WireMessage]], Sequence[Verdict]],
+        wanted: WantedBlobs,
+        *,
+        clock_ms: Callable[[], int],
+        order: Callable[[Sequence[str]], Sequence[str]],
+        blamed: Callable[[Blame], None],
+        config: FetchConfig | None = None,
+    ) -> None:
+        self._store = store
+        self._take = take
+        self._wanted = wanted
+        self._clock_ms = clock_ms
+        self._callers = threading.Semaphore(CALLERS_MAX)
+        self._fetcher = BlobFetcher(
+            clients,
+            self._held,
+            on_blame=blamed,
+            order=order,
+            matches=self._matches,
+            config=config,
+        )
+
+    def round(self, stopping: threading.Event) -> int:
+        """Ask for each missing blob once, within the bounds of a round; return how many came.
+
+        Raises:
+            StoreError: the store cannot be read.
+
+        """
+        self._settle()
+        left = min(ROUND_MAX, len(self._wanted))
+        until = time.monotonic() + ROUND_S
+        with ThreadPoolExecutor(ABREAST_MAX, thread_name_prefix="luxrelay-missing") as pool:
+            while left > 0 and time.monotonic() < until and not stopping.is_set():
+                batch = self._wanted.take(min(left, ABREAST_MAX))
+                left -= ABREAST_MAX
+                blobs = list(pool.map(self._fetch, batch))
+                self._keep([(e, blob) for e, blob in zip(batch, blobs, strict=True) if blob])
+        return self._settle()
+
+    def one(self, commitment: bytes) -> bytes | None:
+        """Return a blob that a stored header lacks, and keep it; None when it is not to be had.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+
+        """
+        wanted = self._wanted.find(commitment)
+        if wanted is None or not self._callers.acquire(blocking=False):
+            return None
+        try:
+            blob = self._fetch(wanted)
+        finally:
+            self._callers.release()
+        if blob:
+            self._keep([(wanted, blob)])
+        return blob
+
+    def close(self) -> None:
+        """Ask no more; who waits gets None."""
+        self._fetcher.close()
+
+    def _fetch(self, wanted: WantedBlob) -> bytes | None:
+        if wanted.header.flags & c.FLAG_KZG_COMMITMENT and not kzg_available():
+            return None  # we could not tell whether it is the right one
+        return self._fetcher.get(wanted.commitment, wanted.header.blob_len)
+
+    def _keep(self, found: Sequence[tuple[WantedBlob, bytes]]) -> None:
+        for parent in dict.fromkeys(wanted.parent for wanted, _ in found):
+            self._take(
+                parent,
+                [
+                    WireMessage(header=wanted.header.encode(), blob=blob)
+                    for wanted, blob in found
+                    if wanted.parent == parent
+                ],
+            )
+
+    def _settle(self) -> int:
+        return self._wanted.settle(
+            lambda commitment: self._held(commitment) is not None, self._clock_ms()
+        )
+
+    def _held(self, commitment: bytes) -> bytes | None:
+        return self._store.get_blob(commitment, self._clock_ms())
+
+    def _matches(self, commitment: bytes, blob: bytes) -> bool:
+        wanted = self._wanted.find(commitment)
+        if wanted is None:
+            return sha3_matches(commitment, blob)
+        return check_blob(wanted.header, blob).accepted
