@@ -286,6 +286,8 @@ def _at_work(session: ArchiveSession, out: Path) -> Iterator[ArchiveFolder]:
         settings = {
             "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            # VACUUM lists folders in this many tasks; the default of 10,000 takes minutes.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(session.config.tasks),
         }
         kept = {name: session.spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
