@@ -389,6 +389,11 @@ def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
             "Candidates that lost their slot to a finalized one (P40).",
             store.superseded,
         ),
+        (
+            "luxrelay_store_blobs_dropped",
+            "Blobs gone before their messages, for age or room (LP-6421 §5.1).",
+            store.blobs_dropped,
+        ),
     ):
         yield _counter(name, help_text, value)
     for name, help_text, counts in (

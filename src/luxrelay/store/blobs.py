@@ -10,7 +10,8 @@ Source: LP-6421 §5; decisions P11, P29; 21-39.
 
 from __future__ import annotations
 
-from luxrelay.errors import StoreError
+from luxrelay.bus import MsgHeader
+from luxrelay.errors import HeaderError, StoreError
 from luxrelay.store import layout
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.slices import Slice, Slices
@@ -37,6 +38,8 @@ def blob_of(slices: Slices, row: MessageRow) -> bytes | None:
         return None if layout.blob_len_of(row.header) else b""
     where = slices.at(row.expires_at)
     blob = None if where is None else where.get(layout.BLOBS, row.commitment)
+    if where is not None and blob is None and _is_bare(where, row):
+        return None
     if blob is None:
         raise KeyError(row.commitment)
     if len(blob) != row.blob_len:
@@ -46,6 +49,17 @@ def blob_of(slices: Slices, row: MessageRow) -> bytes | None:
             code="store.corrupt",
         )
     return blob
+
+
+def _is_bare(where: Slice, row: MessageRow) -> bool:
+    """Return True when a message is held still and has lost its blob since ``row`` was read."""
+    try:
+        header = MsgHeader.decode(row.header)
+    except HeaderError:
+        return False
+    key = layout.slot_key(header.namespace_id, header.seq) + header.content_id
+    value = where.get(layout.HEADERS, key)
+    return value is not None and layout.decode_row(value).place is BlobPlace.ABSENT
 
 
 def read_blob(slices: Slices, commitment: bytes, now_ms: int) -> bytes | None:

@@ -98,6 +98,16 @@ class RelayStoreConfig:
     """Header and blob bytes in one atomic batch; at least one message of any size."""
     inline_blob_bytes_max: int = 4 * KIB
     """A blob up to this many bytes rides in its header's row, a larger one has its own row."""
+    blobs_enabled: bool = True
+    """Whether blobs are kept at all; without them a relay serves headers (LP-6421 §5.1)."""
+    blob_bytes_max: int = c.MAX_BLOB_BYTES
+    """Bytes of the largest blob that is kept; the header of a larger one is (LP-6421 §5.1)."""
+    blob_cache_bytes: int | None = None
+    """Bytes of all blobs; beyond it those of the oldest messages go, their headers stay; None for
+    no bound beside max_storage_bytes (LP-6421 §5.1). With one, opening reads every header."""
+    blob_ttl_ms: int | None = None
+    """A blob goes with the deletion cycle that runs this long after its message's timestamp, the
+    header stays; milliseconds; None for as long as its message (LP-6421 §5.1)."""
     page_messages_default: int = 1_000
     """Messages in a page when a query names no limit (P18)."""
     page_messages_max: int = 10_000
@@ -153,6 +163,8 @@ class RelayStoreConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise _out_of_range(each.name, value, "a positive integer")
+        if not isinstance(self.blobs_enabled, bool):
+            raise _out_of_range("blobs_enabled", self.blobs_enabled, "True or False")
         _check_quotas(self.namespace_quotas)
         object.__setattr__(self, "namespace_quotas", dict(self.namespace_quotas))
         for name, choices in (("durability", Durability), ("when_full", WhenFull)):
@@ -199,6 +211,13 @@ class RelayStoreConfig:
             return self.slice_ms
         stay_ms = min(self.cold_store_ttl_ms, self.retention_window_ms)
         return min(max(stay_ms // 10, MINUTE_MS), DAY_MS)
+
+    def blob_bound(self) -> int | None:
+        """Return the bytes that all blobs may have; None for no bound of their own.
+
+        Source: LP-6421 §5.1.
+        """
+        return self.blob_cache_bytes if self.blobs_enabled else 0
 
     def cutoff_ms(self, now_ms: int) -> int:
         """Return the retention cut-off: a timestamp up to it has aged out.
@@ -251,8 +270,10 @@ _NETWORK: Final = {
     "gc_chunk_size": 1_000,
 }
 """RETENTION_WINDOW and its kin, as the document fixes them."""
-_NO_BOUNDS: Final = frozenset({"durability", "when_full", "namespace_quotas"})
-_OPTIONAL: Final = frozenset({"namespace_quota_bytes", "slice_ms"})
+_NO_BOUNDS: Final = frozenset({"blobs_enabled", "durability", "when_full", "namespace_quotas"})
+_OPTIONAL: Final = frozenset(
+    {"blob_cache_bytes", "blob_ttl_ms", "namespace_quota_bytes", "slice_ms"}
+)
 
 
 def require_ms(name: str, value: int) -> None:

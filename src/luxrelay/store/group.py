@@ -343,7 +343,7 @@ class Group:
         self._rows.warm(ledger.hot, self._touched.rows)
         ledger.held += self._held
         ledger.holding |= self._holding
-        ledger.time_hint = min(ledger.time_hint, self._first_time)
+        ledger.came(self._first_time)
         return True
 
     @property
@@ -467,6 +467,7 @@ class Group:
         self._rows.replace(where, key, row, rows[content], growth)
         if place is BlobPlace.APART:
             self._rows.add_blob(where, key, row.commitment, blob)
+        self._first_time = min(self._first_time, message.header.timestamp)
         self._change(state)
         self._count(state, 0, growth)
 

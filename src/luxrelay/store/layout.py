@@ -258,6 +258,11 @@ def finality_of(value: bytes) -> int:
     return value[16]
 
 
+def blob_bytes_of(value: bytes) -> int:
+    """Return the length of the blob stored with an encoded ``headers`` row."""
+    return int.from_bytes(value[18:22], "big")
+
+
 def decode_row(value: bytes) -> MessageRow:
     """Return the row that ``value`` encodes.
 

@@ -32,6 +32,7 @@ class Ledger:
     __slots__ = (
         "_config",
         "_hashing",
+        "blob_hint",
         "forgotten",
         "held",
         "holding",
@@ -54,6 +55,8 @@ class Ledger:
         self.size_bytes = 0
         self.time_hint = 0
         """No message has an earlier timestamp; spares eviction the walk over its own tombstones."""
+        self.blob_hint = b""
+        """No message whose ``times`` row stands before has a blob, where blobs are bounded."""
         self._config = config = config or RelayStoreConfig()
         self.hot = HotCache(config)
         """The newest slots."""
@@ -70,6 +73,12 @@ class Ledger:
         self.lock = threading.Lock()
         """Held while the rows and the tree change together, and by readers of the tree."""
         self._hashing = threading.Lock()
+
+    def came(self, first_ms: int) -> None:
+        """Messages came, or their blobs, none with an earlier timestamp."""
+        self.time_hint = min(self.time_hint, first_ms)
+        if first_ms <= c.MAX_U64:
+            self.blob_hint = min(self.blob_hint, layout.u64(first_ms))
 
     @classmethod
     def load(

@@ -574,6 +574,7 @@ class RelayStore:
             refused={lack: counters.refused[lack] for lack in Lack},
             unread_evicted=counters.unread,
             superseded=counters.superseded,
+            blobs_dropped=counters.blobs_dropped,
             held=self._ledger.held,
             handoffs=sum(state.watermark is not None for state in [*self._ledger.states.values()]),
             hot_messages=len(self._ledger.hot),

@@ -129,7 +129,11 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
     """
     removed = worked = 0
     namespaces: set[NamespaceId] = set()
-    steps: list[Callable[[int], Run]] = [writer.relieve, writer.forget_idle]
+    steps: list[Callable[[int], Run]] = [
+        lambda limit: writer.trim_blobs(None, limit),
+        writer.relieve,
+        writer.forget_idle,
+    ]
     if writer.trusts_clock:
         cutoff_ms = config.cutoff_ms(now_ms)
         steps = [
@@ -137,6 +141,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
             lambda limit: writer.remove_expired(now_ms, limit),
             lambda limit: writer.remove_aged(cutoff_ms, limit),
             writer.remove_released,
+            lambda limit: writer.trim_blobs(now_ms, limit),
             writer.relieve,
             writer.forget_idle,
         ]

@@ -32,11 +32,23 @@ _REFERENCES: Final = tuple(bytes([place]) for place in BlobPlace)
 class Part:
     """What a batch changes of one namespace in one slice."""
 
-    __slots__ = ("due", "exact", "first", "last", "messages", "senders", "size_bytes", "where")
+    __slots__ = (
+        "blob_bytes",
+        "due",
+        "exact",
+        "first",
+        "last",
+        "messages",
+        "senders",
+        "size_bytes",
+        "where",
+    )
 
     def __init__(self, where: Slice, share: Share) -> None:
         self.where = where
         self.messages, self.size_bytes, self.first, self.last, self.exact = share
+        self.blob_bytes = 0
+        """Bytes of blobs more or fewer."""
         self.senders: dict[bytes, int] = {}
         """Messages more or fewer, by senderPubKey field."""
         self.due = NEVER
@@ -122,8 +134,23 @@ class Rows:
         index = layout.index_rows(key, row)
         rows = [(kind + name, content) for kind, name, content in index]
         self._batch.put_rows(where.table, [(layout.HEADERS + key, value), *rows])
-        self.part(where, key).size_bytes += growth
+        part = self.part(where, key)
+        part.size_bytes += growth
+        part.blob_bytes += row.blob_len if growth else 0
         self.contend(key[: layout.SLOT_BYTES])
+
+    def strip(self, where: Slice, key: bytes, row: MessageRow, value: bytes, growth: int) -> None:
+        """A message that had its blob with ``row`` has ``value`` now and none."""
+        self._write_added()
+        self._batch.put_rows(where.table, [(layout.HEADERS + key, value)])
+        self._batch.delete_rows(where.table, [layout.REFERENCES + row.commitment + key])
+        if row.place is BlobPlace.APART:
+            self._reference(where).remove(key, row.commitment)
+        part, slot = self.part(where, key), key[: layout.SLOT_BYTES]
+        part.size_bytes += growth
+        part.blob_bytes -= row.blob_len
+        name = layout.slot_name(slot)
+        self._touched[slot] = (name, name in self._fresh)
 
     def remove(
         self, where: Slice, slot: bytes, content: ContentId, row: MessageRow, charge: int
@@ -144,6 +171,7 @@ class Rows:
         part = self.part(where, slot)
         part.messages -= 1
         part.size_bytes -= charge
+        part.blob_bytes -= row.blob_len
         if layout.split_slot(slot)[1] == part.last:
             part.exact = False
         part.senders[row.sender] = part.senders.get(row.sender, 0) - 1
@@ -182,6 +210,7 @@ class Rows:
             before = where.shares.get(namespace, Share())
             where.messages += part.messages - before.messages
             where.size_bytes += part.size_bytes - before.size_bytes
+            where.blob_bytes += part.blob_bytes
             if part.messages:
                 where.shares[namespace] = part.share()
             else:
@@ -240,6 +269,7 @@ class Rows:
             if row[17]:
                 commitment = encoded[c.OFFSET_COMMITMENT : c.OFFSET_BLOB_LEN]
                 reference = _REFERENCES[row[17]]
+                part.blob_bytes += int.from_bytes(row[18:22], "big")
                 put(b"r" + commitment + key, reference, handle)  # type: ignore[arg-type]
             added.append(content)
             fresh[name] = row

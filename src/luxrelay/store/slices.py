@@ -48,6 +48,7 @@ class Slice:
     """One table of messages that expire within one span."""
 
     __slots__ = (
+        "blob_bytes",
         "end_ms",
         "first_ms",
         "held",
@@ -78,6 +79,8 @@ class Slice:
         """Its content ids."""
         self.messages = 0
         self.size_bytes = 0
+        self.blob_bytes = 0
+        """Bytes of its messages' blobs; since opening, unless blobs have a bound of their own."""
         self.held = 0
         """Rows of messages that wait for the archive (J8)."""
         self.next_due = first_ms
@@ -87,7 +90,7 @@ class Slice:
         self.seen_due = NEVER
         """The earliest expires_at that the present sweep has passed over, or that came since."""
 
-    def load(self) -> None:
+    def load(self, *, counts_blobs: bool = False) -> None:
         """Sums and tree are those of the rows.
 
         Raises:
@@ -102,6 +105,9 @@ class Slice:
         for key, value in self.table.scan(b"", b"", layout.SENDERS):
             self.senders[key] = layout.read_u64(value)
         self.held = sum(1 for _ in self.table.keys(b"", b"", layout.HELD))
+        if counts_blobs:
+            rows = self.table.scan(b"", b"", layout.HEADERS)
+            self.blob_bytes = sum(layout.blob_bytes_of(value) for _, value in rows)
         self.tree = MerkleTree(self.table.keys(b"", b"", layout.CONTENTS))
 
     def get(self, kind: bytes, key: bytes) -> bytes | None:
@@ -142,7 +148,7 @@ class Slices:
         for key, value in database.scan(layout.META, prefix, layout.after(prefix)):
             number, first_ms, end_ms = layout.decode_span(key, value)
             found.append(Slice(number, first_ms, end_ms, database.table(_name(number))))
-            found[-1].load()
+            found[-1].load(counts_blobs=config.blob_bound() is not None)
         slices.live = tuple(sorted(found, key=lambda each: each.first_ms))
         known = {_name(each.number) for each in found}
         for name in database.names if not read_only else ():

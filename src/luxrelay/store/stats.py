@@ -65,6 +65,8 @@ class StoreStats:
     """Messages that went although an archive had not read them (J8)."""
     superseded: int
     """Candidates that lost their slot to a finalized one (P40)."""
+    blobs_dropped: int
+    """Blobs that went before their messages (LP-6421 §5.1)."""
     held: int
     """Messages past their TTL that wait for the archive (J8)."""
     handoffs: int

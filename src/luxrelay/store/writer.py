@@ -27,6 +27,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
+from luxrelay.store.blob_room import BlobGroup, BlobRoom
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.durable import Durable
 from luxrelay.store.eviction import Evictor
@@ -70,6 +71,8 @@ class WriterCounters:
     """Messages that went although an archive had not read them (J8)."""
     refused: list[int] = field(default_factory=lambda: [0] * len(Lack))
     """Messages that were FULL, by `Lack`."""
+    blobs_dropped: int = 0
+    """Blobs that went before their messages (LP-6421 §5.1)."""
     superseded: int = 0
     """Candidates that lost their slot to a finalized one."""
     batches: int = 0
@@ -89,6 +92,7 @@ class Writer:
         self._ledger = ledger
         self._config = config
         self._evictor = Evictor(ledger, config)
+        self._blobs = BlobRoom(ledger, config)
         self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
         """The newest equivocations (H17)."""
         self.recent = Recent()
@@ -107,6 +111,7 @@ class Writer:
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Every message is decided, what is stored is written; not yet durable."""
         outcomes: list[PutOutcome] = []
+        messages = self._blobs.admit(messages, now_ms)
         for part in split_groups(
             messages, self._config.group_messages_max, self._config.group_bytes_max
         ):
@@ -123,6 +128,9 @@ class Writer:
                         group, outcome = self._place_with_room(group, part[at], now_ms)
                     decided.append(outcome)
                 self._commit(group)
+                while self._blobs.excess():
+                    if self._trim_blobs(None, self._config.gc_chunk_size).done:
+                        break
                 self._ledger.hot.forget_old(now_ms)
                 for outcome in PutOutcome:
                     self.counters.outcomes[outcome] += decided.count(outcome)
@@ -226,6 +234,20 @@ class Writer:
             # Relief comes payer by payer, so only an empty run ends it.
             return self._evict(victims, lack)
 
+    def trim_blobs(self, now_ms: int | None, limit: int) -> Run:
+        """Up to ``limit`` messages have lost a blob beyond its bounds; None: for bytes only."""
+        with self.lock:
+            return self._trim_blobs(now_ms, limit)
+
+    def _trim_blobs(self, now_ms: int | None, limit: int) -> Run:
+        self._require_changeable()
+        group = BlobGroup(self._database, self._ledger, self._config)
+        taken, position, done = self._blobs.trim(group, now_ms, limit)
+        self._commit(group)
+        self._ledger.blob_hint = position
+        self.counters.blobs_dropped += taken
+        return Run(taken, 0, frozenset(), done)
+
     def forget_idle(self, limit: int) -> Run:
         """Up to ``limit`` namespaces without messages have made room for others.
 
@@ -246,6 +268,8 @@ class Writer:
         """Return True when a message waits to be removed."""
         with self.lock:
             due: Iterable[bytes] = ()
+            if self._blobs.is_due(now_ms if self.trusts_clock else None):
+                return True
             if self.trusts_clock:
                 aged = self._evictor.aged(self._config.cutoff_ms(now_ms))
                 due = chain(aged, self._evictor.released())
