@@ -9,7 +9,7 @@ Source: decisions J10; LP-6490.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from luxrelay.node.document import Document
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.peering import Peering, peering_of
 from luxrelay.node.rates import rate_of
+from luxrelay.node.store_keys import StoreLimits, store_limits_of
 
 NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
@@ -44,6 +45,8 @@ class NamespaceEntry:
     """The content topic it was derived from, or an empty text."""
     policy_file: Path | None = None
     """Signed policy documents, or None when only the hash is known."""
+    quota_bytes: int = field(default=0, compare=False)
+    """Bytes of the namespace with its lanes; 0 for the quota that all others have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ class NodeConfig:
     when_full: str
     namespace_quota_bytes: int
     expire_interval_ms: int
+    store_limits: StoreLimits
     sync_listen: str
     sync_peers: tuple[str, ...]
     sync_interval_ms: int
@@ -213,6 +217,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         when_full=store["when_full"],
         namespace_quota_bytes=store["namespace_quota_bytes"],
         expire_interval_ms=store["expire_interval_ms"],
+        store_limits=store_limits_of(store),
         sync_listen=sync["listen"],
         sync_peers=tuple(sync["peers"]),
         sync_interval_ms=sync["interval_ms"],
@@ -322,7 +327,7 @@ def _namespaces(lines: Document, base: Path) -> tuple[NamespaceEntry, ...]:
     return tuple(entries.values())
 
 
-def _namespace_entry(values: Mapping[str, str], where: str, base: Path) -> NamespaceEntry:
+def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> NamespaceEntry:
     topic, text = values["content_topic"], values["id"].removeprefix("0x")
     if bool(topic) == bool(text):
         raise ConfigError(
@@ -331,6 +336,7 @@ def _namespace_entry(values: Mapping[str, str], where: str, base: Path) -> Names
     namespace = topic_namespace(topic) if topic else NamespaceId(bytes.fromhex(text))
     if not any(namespace):
         raise ConfigError("the all-zero namespace is invalid", where=where, hint="see S6")
+    quota = values["quota_bytes"]
     declared = values["policy_hash"].removeprefix("0x")
     if values["policy_file"]:
         if declared:
@@ -339,6 +345,6 @@ def _namespace_entry(values: Mapping[str, str], where: str, base: Path) -> Names
                 where=where,
                 hint="give one of the two",
             )
-        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"])
+        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"], quota)
     policy = bytes.fromhex(declared) if declared else default_policy(namespace).policy_hash
-    return NamespaceEntry(namespace, policy, topic)
+    return NamespaceEntry(namespace, policy, topic, quota_bytes=quota)

@@ -40,12 +40,13 @@ from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules
 from luxrelay.node.observe import Observer, Views
-from luxrelay.node.parts import Parts, assemble, store_config_of, wall_ms
+from luxrelay.node.parts import Parts, assemble, declared_rates, store_config_of, wall_ms
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.reload import RELOADABLE, changes_between
 from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
 from luxrelay.store import RelayStore
+from luxrelay.store.capacity import capacity_warnings
 
 
 def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None) -> int:
@@ -108,6 +109,9 @@ class Node:
                 log(logging.ERROR, "the store has lost messages", what=line)
             for line in store_config.network_differences():
                 log(logging.INFO, "retention differs from the network's", what=line)
+            rates = declared_rates(self._config, policies, wall_ms())
+            for line in capacity_warnings(store_config, rates):
+                log(logging.WARNING, "the store is smaller than policies allow to come", what=line)
             traces = open_traces(self._config.traces, self._config.name, __version__)
             stack.callback(traces.close)
             parts = assemble(

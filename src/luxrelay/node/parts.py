@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import trio
@@ -28,6 +28,7 @@ from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.tracing import Traces
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
+from luxrelay.store.capacity import DeclaredRate
 from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
 from luxrelay.sync.rpc.service import RelaySyncServer
 
@@ -80,7 +81,11 @@ def assemble(
     bans = _bans(config, net_config)
     host = RelayHost(identity.seed, net_config, bans=bans, clock_ms=wall_ms)
     spread = _Spread()
-    wanted = WantedBlobs(ttl_ms=config.ttl_ms)
+    limits = config.store_limits
+    wanted = WantedBlobs(
+        ttl_ms=min(config.ttl_ms, limits.blob_ttl_ms or config.ttl_ms),
+        largest=limits.largest_blob,
+    )
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
     doors = Doors(
         store=store,
@@ -157,7 +162,31 @@ def store_config_of(config: NodeConfig) -> RelayStoreConfig:
         durability=Durability(config.durability),
         when_full=WhenFull(config.when_full),
         namespace_quota_bytes=config.namespace_quota_bytes or None,
+        namespace_quotas={
+            entry.namespace_id: entry.quota_bytes
+            for entry in config.namespaces
+            if entry.quota_bytes
+        },
+        **asdict(config.store_limits),
     )
+
+
+def declared_rates(
+    config: NodeConfig, policies: CurrentPolicies, now_ms: int
+) -> list[DeclaredRate]:
+    """Return what the policy files allow to come in now; a namespace without one declares none.
+
+    Source: P31.
+    """
+    return [
+        DeclaredRate(
+            namespace_id=entry.namespace_id,
+            messages_per_s=record.policy.messages_per_second,
+            bytes_per_s=record.policy.bytes_per_second,
+        )
+        for entry in config.namespaces
+        for record in policies.in_force(entry.namespace_id, None, now_ms)[:1]
+    ]
 
 
 def _router(config: NodeConfig, rng: random.Random, own_id: PeerId) -> GossipRouter:

@@ -35,10 +35,16 @@ def changes_between(old: NodeConfig, new: NodeConfig) -> Changes:
     refused = [name for name in differing if name not in RELOADABLE]
     if _names(old.namespaces) != _names(new.namespaces):
         refused.append("namespaces")
-    elif old.namespaces != new.namespaces:
+    elif _quotas(old.namespaces) != _quotas(new.namespaces):
+        refused.append("quota_bytes")
+    if _names(old.namespaces) == _names(new.namespaces) and old.namespaces != new.namespaces:
         taken.append("policies")
     return Changes(tuple(taken), tuple(refused))
 
 
 def _names(entries: tuple[NamespaceEntry, ...]) -> set[bytes]:
     return {bytes(entry.namespace_id) for entry in entries}
+
+
+def _quotas(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:
+    return {bytes(entry.namespace_id): entry.quota_bytes for entry in entries}

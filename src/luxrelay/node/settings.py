@@ -24,6 +24,7 @@ from luxrelay.node.checks import (
 from luxrelay.node.gateway.config import GATEWAY_KEYS
 from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
+from luxrelay.node.store_keys import STORE_KEYS
 
 _ANY_PORT: Final = range(65_536)
 _LISTEN_ADDRESS: Final = multiaddress(
@@ -218,6 +219,7 @@ KEYS: Final = (
         whole(100, _DAY_MS),
         "Time between two deletions of expired messages.",
     ),
+    *STORE_KEYS,
     Key(
         "sync",
         "listen",
@@ -391,6 +393,14 @@ KEYS: Final = (
         text(0, 4096),
         "File of signed policy documents; with it the node also checks writers, signature schemes "
         "and sidecars. A relative path starts at the file's folder.",
+    ),
+    Key(
+        "namespace",
+        "quota_bytes",
+        0,
+        "bytes",
+        whole(0, 2**50),
+        "Most bytes of this namespace with its lanes; 0 for namespace_quota_bytes of [store] (P1).",
     ),
 )
 """Every key, in the order of the documentation."""

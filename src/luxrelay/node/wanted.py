@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
+from luxrelay.bus import constants as c
 
 WANTED_MAX: Final = 4096
 """Headers without a blob that are remembered; beyond it the oldest is forgotten and counted."""
@@ -40,8 +41,22 @@ class WantedBlob:
 class WantedBlobs:
     """A bounded list, the longest unasked first; any thread may call it."""
 
-    def __init__(self, *, ttl_ms: int, wanted_max: int = WANTED_MAX) -> None:
-        """Start empty; ``ttl_ms`` is the store's time to live."""
+    def __init__(
+        self,
+        *,
+        ttl_ms: int,
+        wanted_max: int = WANTED_MAX,
+        largest: int = c.MAX_BLOB_BYTES,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            ttl_ms: How long the store keeps a blob.
+            wanted_max: Headers that are remembered.
+            largest: Bytes of the largest blob that the store keeps; no larger one is asked for.
+
+        """
+        self._largest = largest
         self._ttl_ms = ttl_ms
         self._max = wanted_max
         self._lock = threading.Lock()
@@ -54,7 +69,9 @@ class WantedBlobs:
             return len(self._wanted)
 
     def add(self, header: MsgHeader, parent: NamespaceId) -> None:
-        """Ask for the blob of a stored header from now on."""
+        """Ask for the blob of a stored header from now on, if it would be kept."""
+        if header.blob_len > self._largest:
+            return
         wanted = WantedBlob(
             message_id=header.message_id,
             header=header,

@@ -40,6 +40,12 @@ def parse(text: str) -> NodeConfig:
             f'room"\npolicy_hash = "{"ab" * 32}"',
             Changes(("policies",), ()),
         ),
+        ('room"', 'room"\nquota_bytes = 7', Changes((), ("quota_bytes",))),
+        (
+            'room"',
+            f'room"\nquota_bytes = 7\npolicy_hash = "{"ab" * 32}"',
+            Changes(("policies",), ("quota_bytes",)),
+        ),
         (
             "per_s = 10",
             'per_s = 20\n[http]\nlisten = "127.0.0.1:1"',

@@ -72,3 +72,12 @@ def test_forget_the_oldest_when_full() -> None:
         header(2).message_id,
         header(3).message_id,
     ]
+
+
+def test_a_blob_that_would_not_be_kept_is_not_asked_for() -> None:
+    """At the largest it is, above it is not."""
+    size = header(1).blob_len
+    for largest, expected in ((size, 1), (size - 1, 0)):
+        wanted = WantedBlobs(ttl_ms=1000, largest=largest)
+        wanted.add(header(1), PARENT)
+        assert len(wanted) == expected
