@@ -1,6 +1,15 @@
 """How a message spreads: a router without I/O, its envelope and its topics. Pure."""
 
-from luxrelay.gossip.actions import Action, Deliver, Dial, Disconnect, Discover, Send, Validate
+from luxrelay.gossip.actions import (
+    Action,
+    Deliver,
+    Dial,
+    Disconnect,
+    Discover,
+    Echo,
+    Send,
+    Validate,
+)
 from luxrelay.gossip.announcements import (
     INLINE_BLOB_MAX,
     BlobAvailabilityHint,
@@ -59,6 +68,7 @@ __all__ = [
     "Disconnect",
     "Discover",
     "DiversityParams",
+    "Echo",
     "GossipParams",
     "GossipRouter",
     "GossipStats",

@@ -83,4 +83,14 @@ class Discover:
     """How many."""
 
 
-Action = Send | Validate | Deliver | Disconnect | Dial | Discover
+@dataclass(slots=True, kw_only=True)
+class Echo:
+    """A peer has shown that it holds messages of ours: it sent or announced them to us."""
+
+    peer: PeerId
+    """Who."""
+    message_ids: tuple[MessageId, ...]
+    """Which ones, each once; a peer may show the same again later."""
+
+
+Action = Send | Validate | Deliver | Disconnect | Dial | Discover | Echo

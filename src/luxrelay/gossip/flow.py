@@ -155,6 +155,9 @@ class Flow:
         self._stats.of_topic(topic).published += 1
         pending = self._memory.pending.by_digest(digest)
         spared = set(pending.senders) if pending is not None else set()
+        self._memory.echoes.published(slot, digest)
+        for peer in spared:
+            self._memory.echoes.sent(digest, peer)
         cached = self._keep(slot, data)
         count = 0
         threshold = self._scores.params.publish_threshold
@@ -209,6 +212,7 @@ class Flow:
         A copy of what is in validation waits for that verdict: its sender is not sent the message,
         and shares the blame when it is rejected.
         """
+        self._memory.echoes.sent(digest, state.peer)
         pending = self._memory.pending.by_digest(digest)
         if pending is not None:
             pending.add_sender(state.peer, self._params.peers_max)

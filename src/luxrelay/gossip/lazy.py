@@ -133,6 +133,7 @@ class Lazy:
                 continue
             slot = (topic, MessageId(raw))
             if self._memory.has(slot):
+                self._memory.echoes.announced(slot, state.peer)
                 continue
             if self._memory.pending.note_holder(slot, state.peer):
                 continue

@@ -14,6 +14,7 @@ from luxrelay.gossip.cache import (
     SeenSet,
     Slot,
 )
+from luxrelay.gossip.echoes import Echoes
 from luxrelay.gossip.envelope import MessageType
 from luxrelay.gossip.hints import HintSet
 from luxrelay.gossip.params import GossipParams
@@ -23,7 +24,7 @@ from luxrelay.gossip.pending import PendingTable
 class Memory:
     """Everything that is remembered of messages."""
 
-    __slots__ = ("cache", "delivered", "failures", "hints", "pending", "seen")
+    __slots__ = ("cache", "delivered", "echoes", "failures", "hints", "pending", "seen")
 
     def __init__(self, params: GossipParams) -> None:
         self.cache = MessageCache(
@@ -44,6 +45,7 @@ class Memory:
             renewals_max=params.hint_renewals_max,
         )
         self.delivered = OnceSet(ttl_s=params.seen_ttl_s, entries_max=params.seen_max)
+        self.echoes = Echoes(params.published_max)
         self.failures = FailureCache(entries_max=params.failures_max)
         self.pending = PendingTable(params)
 

@@ -78,6 +78,9 @@ class GossipParams:
     validation."""
     ignored_ttl_s: float = 2.0
     """The same for an ignored one: short, because what was in the way may pass."""
+    published_max: int = 8_192
+    """Messages of ours of which it is told who has shown them; beyond it the oldest is
+    forgotten."""
     failures_max: int = 16_384
     """Digests of failed messages kept; beyond it the oldest is forgotten."""
 

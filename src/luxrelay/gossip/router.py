@@ -23,9 +23,10 @@ G26, G29.
 #   peer_disconnected, peer_record   nothing
 #   app_score           Disconnect (score)
 #   peer_role           Send (PRUNE to a light node)
-#   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Dial, Disconnect (score)
+#   received            Validate, Send (GRAFT, PRUNE, IWANT, messages), Dial, Disconnect (score),
+#                       Echo
 #   subscribe, unsubscribe   Send (subscription, GRAFT or PRUNE)
-#   publish             Send
+#   publish             Send, Echo
 #   validated           Send (forward), Deliver, Disconnect (score)
 #   wake                Send (GRAFT, PRUNE, IWANT, IHAVE), Disconnect (score, rotation), Discover
 # Timers: the heartbeat, and `mesh.hurry_at`. A late `wake` runs one heartbeat, not those that were
@@ -360,6 +361,7 @@ class GossipRouter:
         stand last, so that the driver starts validations first.
         """
         actions, self._actions[:] = self._actions[:], []
+        actions += self._memory.echoes.take()
         for state in self._peers.take_waiting():
             actions += [Send(peer=state.peer, data=frame) for frame in state.outbox.take_frames()]
         return actions

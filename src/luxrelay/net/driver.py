@@ -36,6 +36,7 @@ from luxrelay.gossip import (
     Dial,
     Disconnect,
     Discover,
+    Echo,
     GossipRouter,
     PeerId,
     ScoreTerms,
@@ -77,6 +78,7 @@ class GossipDriver:
         clock: Monotonic seconds, the router's ``now``.
         deliver: Called with each accepted message, once per message id; must neither block nor call
             the driver.
+        echoed: Called with who has shown messages of ours; the same.
 
     Raises:
         AddressError: An address in ``config.peers`` names no peer that can be dialled.
@@ -93,6 +95,7 @@ class GossipDriver:
         rng: random.Random,
         clock: Callable[[], float] = trio.current_time,
         deliver: Callable[[Deliver], None] | None = None,
+        echoed: Callable[[Echo], None] = lambda _: None,
     ) -> None:
         self.counters = DriverCounters()
         self._router = router
@@ -129,6 +132,7 @@ class GossipDriver:
             Disconnect: self._do_disconnect,
             Dial: self._do_dial,
             Discover: self._do_discover,
+            Echo: echoed,
         }
         self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
         self._served[HELLO] = self._greeter.answer

@@ -101,7 +101,14 @@ def assemble(
         deliver=feed.stored,
     )
     router = _router(config, rng, host.peer_id)
-    driver = GossipDriver(router, host, validate=_in_worker(doors), config=net_config, rng=rng)
+    driver = GossipDriver(
+        router,
+        host,
+        validate=_in_worker(doors),
+        config=net_config,
+        rng=rng,
+        echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
+    )
     spread.driver = driver
     parents = tuple(entry.namespace_id for entry in config.namespaces)
     return Parts(

@@ -26,6 +26,7 @@ from luxrelay.gossip import (
     Deliver,
     Dial,
     Disconnect,
+    Echo,
     GossipParams,
     PeerId,
     Send,
@@ -112,6 +113,7 @@ class Network:
             Deliver: self._do_deliver,
             Disconnect: self._do_disconnect,
             Dial: self._do_dial,
+            Echo: lambda _node, _action: None,  # no simulated node keeps receipts
         }
 
     # Time.

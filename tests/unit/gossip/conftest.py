@@ -16,6 +16,7 @@ from luxrelay.gossip import (
     Disconnect,
     Discover,
     DiversityParams,
+    Echo,
     GossipParams,
     GossipRouter,
     HeaderAnnouncement,
@@ -135,6 +136,7 @@ class Drained:
     disconnect: list[Disconnect] = field(default_factory=list)
     dial: list[Dial] = field(default_factory=list)
     discover: list[Discover] = field(default_factory=list)
+    echo: list[Echo] = field(default_factory=list)
     frames: dict[PeerId, list[bytes]] = field(default_factory=dict)
 
     def rpc(self, peer: PeerId) -> Rpc:
@@ -243,6 +245,8 @@ class Desk:
                     drained.dial.append(action)
                 case Discover():
                     drained.discover.append(action)
+                case Echo():
+                    drained.echo.append(action)
         return drained
 
 

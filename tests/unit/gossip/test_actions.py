@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from luxrelay.bus import VerdictKind
-from luxrelay.gossip import Action, Deliver, Dial, Disconnect, Discover, Send, Validate
+from luxrelay.gossip import Action, Deliver, Dial, Disconnect, Discover, Echo, Send, Validate
 
 Kit = Any
 
 
-def test_a_driver_needs_six_effects() -> None:
+def test_a_driver_needs_seven_effects() -> None:
     """The union of actions is complete: a driver is a table with these rows."""
-    assert set(get_args(Action)) == {Send, Validate, Deliver, Disconnect, Dial, Discover}
+    assert set(get_args(Action)) == {Send, Validate, Deliver, Disconnect, Dial, Discover, Echo}
 
 
 def test_sends_stand_last(kit: Kit) -> None:

@@ -26,7 +26,7 @@ from luxrelay.bus import (
 from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
-from luxrelay.bus.verdict import reject
+from luxrelay.bus.verdict import ACCEPTED, reject
 from luxrelay.errors import HeaderError, StoreError
 from luxrelay.gossip import (
     HeaderAnnouncement,
@@ -147,6 +147,8 @@ class Doors:
             for entry, verdict in zip(found, verdicts, strict=True)
             if verdict.accepted and isinstance(entry, Candidate)
         ]
+        for candidate in fresh:  # before it is spread: a peer may show it at once
+            self.book.note(self._receipt(candidate, ACCEPTED, 0))
         peers = iter(self._spread([self._envelope(candidate) for candidate in fresh]))
         receipts = []
         for entry, verdict in zip(found, verdicts, strict=True):

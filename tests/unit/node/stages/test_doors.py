@@ -188,6 +188,22 @@ def item(bench: Any, seq: int, **changes: object) -> PublishItem:
     return PublishItem(header=header, blob=b"hello", parent_id=bench.parent)
 
 
+def test_a_message_shown_while_it_is_spread_is_counted(bench: Any) -> None:
+    """A peer may show a message before its receipt has left."""
+    header = bench.header(1)
+
+    def shown_at_once(items: Any) -> list[int]:
+        bench.doors.book.shown(b"quick", [header.message_id])
+        return [3] * len(items)
+
+    bench.doors._spread = shown_at_once
+    (receipt,) = bench.doors.publish(
+        [PublishItem(header=header.encode(), blob=b"hello", parent_id=bench.parent)]
+    )
+
+    assert (receipt.seen_back, receipt.peers_sent, receipt.stored) == (1, 3, True)
+
+
 def test_publish_stores_spreads_and_receipts(bench: Any) -> None:
     """A published message is durable, on its way, and answered with a receipt."""
     (receipt,) = bench.doors.publish([item(bench, 1)])
