@@ -90,13 +90,13 @@ def test_who_brought_it_before_we_published_has_it(kit: Kit) -> None:
 def test_forget_the_oldest_of_ours(kit: Kit) -> None:
     """Beyond published_max the oldest is no longer told; the others are."""
     desk, topic, peers = standing(kit, published_max=2)
-    datas = [kit.envelope(topic, seq) for seq in (1, 2, 3)]
-    for data in datas:
+    ours = [kit.envelope(topic, seq) for seq in (1, 2, 3)]
+    for data in ours:
         publish(desk, topic, data)
-    ids = [kit.id_of(data) for data in datas]
+    ids = [kit.id_of(data) for data in ours]
 
     (announced,) = desk.receive(peers[0], kit.frame(ihave=[(topic, ids)])).echo
-    sent = desk.receive(peers[1], kit.frame(messages=[(topic, data) for data in datas])).echo
+    sent = desk.receive(peers[1], kit.frame(messages=[(topic, data) for data in ours])).echo
 
     assert announced.message_ids == (ids[1], ids[2])
     assert sent == [Echo(peer=peers[1], message_ids=(ids[1], ids[2]))]
