@@ -78,8 +78,7 @@ def assemble(
     guards = make_guards(config, store)
     judge = _judge(config, store, policies, guards)
     net_config = net_config_of(config)
-    bans = _bans(config, net_config)
-    host = RelayHost(identity.seed, net_config, bans=bans, clock_ms=wall_ms)
+    host = RelayHost(identity.seed, net_config, bans=_bans(config, net_config), clock_ms=wall_ms)
     spread = _Spread()
     limits = config.store_limits
     wanted = WantedBlobs(
@@ -101,7 +100,7 @@ def assemble(
         deliver=feed.stored,
     )
     router = _router(config, rng, host.peer_id)
-    driver = GossipDriver(
+    driver = spread.driver = GossipDriver(
         router,
         host,
         validate=_in_worker(doors),
@@ -109,7 +108,6 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
-    spread.driver = driver
     parents = tuple(entry.namespace_id for entry in config.namespaces)
     return Parts(
         store=store,
