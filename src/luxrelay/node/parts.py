@@ -125,19 +125,29 @@ def assemble(
             subscribed=frozenset(parents),
             tls=_server_tls(config.sync_limits),
         ),
-        catch_up=CatchUpLoop(
-            store,
-            doors,
-            parents=parents,
-            peers=config.sync_peers,
-            tls=_client_tls(config.sync_limits),
-            ttl_ms=config.ttl_ms,
-            stopping=stopping,
-            wanted=wanted,
-            clock_ms=wall_ms,
-        ),
+        catch_up=_catch_up(config, store, doors, wanted, stopping),
         feed=feed,
         policies=policies,
+    )
+
+
+def _catch_up(
+    config: NodeConfig,
+    store: RelayStore,
+    doors: Doors,
+    wanted: WantedBlobs,
+    stopping: threading.Event,
+) -> CatchUpLoop:
+    return CatchUpLoop(
+        store,
+        doors,
+        parents=tuple(entry.namespace_id for entry in config.namespaces),
+        peers=config.sync_peers,
+        tls=_client_tls(config.sync_limits),
+        ttl_ms=config.ttl_ms,
+        stopping=stopping,
+        wanted=wanted,
+        clock_ms=wall_ms,
     )
 
 
