@@ -137,7 +137,11 @@ class Sink:
         put = self.store.put_many(
             [
                 IncomingMessage(
-                    header=header, blob=message.blob, parent=parent, received_at=self.now_ms
+                    header=header,
+                    # On the wire an empty blob stands for a missing one as well (J7).
+                    blob=message.blob or (None if header.blob_len else b""),
+                    parent=parent,
+                    received_at=self.now_ms,
                 )
                 for header, message, good in zip(headers, messages, valid, strict=True)
                 if good
