@@ -234,8 +234,11 @@ class CatchUpLoop:
         return [clients[peer] for peer in self._standing.order(list(clients), self._clock_ms())]
 
     def _look_back(self) -> None:
-        """Ask again, after a restart, for the blobs that stored headers lack."""
-        if self._looked_back:
+        """Ask again, after a restart, for the blobs that stored headers lack.
+
+        Not where blobs have a bound of their own: those that made room would come back.
+        """
+        if self._looked_back or self._store.config.blob_bound() is not None:
             return
         self._looked_back = True
         cursor, more, looked = b"", True, 0

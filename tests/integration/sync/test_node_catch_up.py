@@ -50,8 +50,9 @@ class Sender:
 class OwnNode:
     """Store, doors and catch-up of one node, without a network of its own."""
 
-    def __init__(self, path: Path, peers: Sequence[str]) -> None:
-        self.store = RelayStore.open(path, RelayStoreConfig.small(), now_ms=NOW)
+    def __init__(self, path: Path, peers: Sequence[str], **changes: int) -> None:
+        config = replace(RelayStoreConfig.small(), **changes)  # type: ignore[arg-type]  # passed on
+        self.store = RelayStore.open(path, config, now_ms=NOW)
         policies = {PARENT: frozenset({POLICY})}
         knowledge = StoreKnowledge(self.store)
         self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: NOW)
@@ -158,3 +159,23 @@ def test_a_missing_blob_is_asked_for_after_a_restart(
 
     assert node.store.get_blob(message.header.blob_commitment) == b"a large payload"
     assert node.loop.totals()["blobs"] == 1
+
+
+def test_blobs_that_made_room_do_not_come_back_with_a_restart(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """21-36: what was let go for blob_cache_bytes is not asked for again."""
+    sender = Sender()
+    messages = [sender.message(seq, b"a large payload") for seq in (1, 2)]
+    address = harbour.serve(harbour.store(messages), now_ms=NOW)
+    before = OwnNode(tmp_path / "own", [address], blob_cache_bytes=15)
+    before.store.put_many(messages, NOW)
+    assert before.store.stats().blobs_dropped == 1
+    before.close()
+    node = OwnNode(tmp_path / "own", [address], blob_cache_bytes=15)
+    nodes.append(node)
+
+    node.loop.once()
+
+    assert len(node.wanted) == 0
+    assert node.store.stats().blobs_dropped == 0
