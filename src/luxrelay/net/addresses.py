@@ -101,9 +101,12 @@ def peer_id_from_text(text: str) -> PeerId:
 
     """
     try:
-        return PeerId(ID.from_string(text).to_bytes())
+        found = PeerId(ID.from_string(text).to_bytes())
     except Exception as error:  # the library raises half a dozen unrelated types here
         raise AddressError("The peer id cannot be parsed", where=text[:64]) from error
+    if not found:  # the library takes no text for an id of no bytes
+        raise AddressError("The peer id is empty", where="peer id")
+    return found
 
 
 def peer_text(peer: bytes) -> str:

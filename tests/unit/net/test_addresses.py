@@ -100,3 +100,9 @@ def test_nothing_but_address_errors_from_peer_ids(text: str) -> None:
         peer_id_from_text(text)
     except AddressError:
         return
+
+
+def test_an_empty_text_is_no_peer_id() -> None:
+    """The library takes it for an id of no bytes; nobody has that."""
+    with pytest.raises(AddressError, match="empty"):
+        peer_id_from_text("")
