@@ -12,7 +12,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,12 @@ FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Largest file that is sent."""
 SEGMENT_BYTES: Final = 16 * 1024
 """Segments that fit into a node's inlined blobs together with the channel's own fields."""
+PARTS_IN_FLIGHT: Final = 8
+"""Parts of a file that wait for their acknowledgement at once."""
+PART_TIMEOUT_MS: Final = 15_000
+"""Milliseconds until an unacknowledged part is sent again: a relay on the way may restart."""
+PART_RETRANSMISSIONS: Final = 12
+"""How often that is done before the file is given up."""
 LINGER_S: Final = 15.0
 """Seconds that a chat whose input is over waits for acknowledgements."""
 _FILE_MARK: Final = b"\x00file\x00"
@@ -94,7 +100,9 @@ def register(commands: SubParsers) -> None:
 
 
 @asynccontextmanager
-async def _open(arguments: argparse.Namespace) -> AsyncIterator[ReliableChannel]:
+async def _open(
+    arguments: argparse.Namespace, sds_config: SdsConfig | None = None
+) -> AsyncIterator[ReliableChannel]:
     key = open_key(arguments.key, arguments.passphrase_file)
     state: Persistence | None = SqlitePersistence(arguments.state) if arguments.state else None
     async with (
@@ -104,7 +112,7 @@ async def _open(arguments: argparse.Namespace) -> AsyncIterator[ReliableChannel]
             arguments.name,
             arguments.topic,
             key.public_field.hex()[:16],
-            sds_config=SdsConfig(persistence=state),
+            sds_config=replace(sds_config or SdsConfig(), persistence=state),
             segmentation_config=SegmentationConfig(segment_size_bytes=SEGMENT_BYTES),
         ) as channel,
     ):
@@ -287,7 +295,11 @@ def _send(arguments: argparse.Namespace) -> int:
 async def _deliver(arguments: argparse.Namespace, size: int, progress: Progress) -> None:
     parts = max(1, -(-size // PART_BYTES))
     done = 0
-    async with _open(arguments) as channel:
+    room = anyio.Semaphore(PARTS_IN_FLIGHT)
+    patient = SdsConfig(
+        acknowledgement_timeout_ms=PART_TIMEOUT_MS, max_retransmissions=PART_RETRANSMISSIONS
+    )
+    async with _open(arguments, patient) as channel:
         with anyio.fail_after(arguments.wait_s):
             async with anyio.create_task_group() as tasks:
 
@@ -298,12 +310,14 @@ async def _deliver(arguments: argparse.Namespace, size: int, progress: Progress)
                             raise MessagingError(event.error, where=f"part of {arguments.file}")
                         if isinstance(event, MessageSent):
                             done += 1
+                            room.release()
                             progress.update(bar(done, parts, size))
                             if done == parts:
                                 return
 
                 tasks.start_soon(listen)
                 for part in _parts_of(arguments.file, parts):
+                    await room.acquire()
                     await channel.send(part.encode())
         progress.step(bar(parts, parts, size))
 
