@@ -48,7 +48,7 @@ unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no proc
 
 .PHONY: integration
 integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
-	$(BIN)/pytest tests/integration tests/chaos
+	$(BIN)/pytest tests/integration tests/chaos -m 'not long'
 
 ##@ Longer runs
 .PHONY: bench
@@ -61,8 +61,12 @@ sim: setup  ## simulate every scenario that ships at full size; takes an hour of
 
 .PHONY: chaos
 chaos: setup  ## kill processes many times over
-	LUXRELAY_CHAOS_ROUNDS=40 LUXRELAY_CHANNEL_KILLS=50 $(BIN)/pytest tests/chaos
+	LUXRELAY_CHAOS_ROUNDS=40 LUXRELAY_CHANNEL_KILLS=50 $(BIN)/pytest tests/chaos -m 'not long' -o faulthandler_timeout=0
 	LUXRELAY_CHANNEL_MESSAGES=500 $(BIN)/pytest tests/property/test_channel.py -k weather
+
+.PHONY: archive
+archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, drivers that are killed
+	$(BIN)/pytest tests/integration/archive tests/chaos/test_kill_driver.py -m long -o faulthandler_timeout=0
 
 .PHONY: operations
 operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtool, and test that each fires

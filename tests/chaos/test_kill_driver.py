@@ -27,7 +27,7 @@ import pytest
 
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.slow, pytest.mark.long]
 KILLS = int(os.environ.get("LUXRELAY_KILLS", "2"))
 COUNT = 200 * (KILLS + 4)
 """Slots of the corpus: enough batches for every round."""

@@ -34,7 +34,7 @@ from luxrelay.archive.upkeep import erase
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 NOW = 1_785_974_400_000
 OLD, YOUNG = NOW - 40 * MS_PER_DAY, NOW - 10 * MS_PER_DAY
 A, B = NamespaceId(b"\x0a" * 20), NamespaceId(b"\x0b" * 20)

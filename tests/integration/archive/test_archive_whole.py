@@ -45,7 +45,7 @@ from luxrelay.archive.tables import open_table, version_of
 from luxrelay.sim import generate_chat
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 COUNT = int(os.environ.get("LUXRELAY_ARCHIVE_MESSAGES", "20000"))
 TEXTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "ubuntu-irc.jsonl.gz"
 EPOCH = date(1970, 1, 1)

@@ -20,14 +20,13 @@ FILE_BYTES = int(os.environ.get("LUXRELAY_FILE_BYTES", str(1024 * 1024)))
 """Size of the file; `make chaos` sends 5 MiB."""
 
 
-def lines(relays: list[Any]) -> None:
-    """Put relays in a line, 1 - 2 - 3, each with a gateway; the middle one keeps its port."""
+def meshed(relays: list[Any]) -> None:
+    """Start relays that know each other, each with a gateway."""
     for number, relay in enumerate(relays):
         relay.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0"}
-        if number:
-            before = relays[number - 1]
-            relay.sections["gossip"]["peers"] = [before.runtime.gossip[0]]
-            relay.sections["sync"]["peers"] = [before.runtime.sync]
+        before = [other.runtime for other in relays[:number]]
+        relay.sections["gossip"]["peers"] = [other.gossip[0] for other in before]
+        relay.sections["sync"]["peers"] = [other.sync for other in before]
         relay.runtime = relay.start()
 
 
@@ -45,9 +44,9 @@ def test_a_file_arrives_whole_although_a_relay_dies(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The relay between sender and receiver is killed while the file travels, and comes back."""
+    """One of three is killed while the file travels, and comes back."""
     relays = [new_node(f"relay-{n}") for n in (1, 2, 3)]
-    lines(relays)
+    meshed(relays)
     content = os.urandom(FILE_BYTES)
     (tmp_path / "photo.jpg").write_bytes(content)
     for name in ("alice", "bob"):
