@@ -100,7 +100,7 @@ def test_a_fork_comes_by_reconciliation(
     sender = Sender()
     messages = [sender.message(seq) for seq in range(1, 31)]
     other = sender.message(10, b"another")
-    kept = min((messages[9], other), key=lambda m: m.header.header_hash)
+    kept = min((messages[9], other), key=lambda m: m.header.content_id)
     lost = other if kept is messages[9] else messages[9]
     theirs = harbour.store([*messages[:9], kept, *messages[10:]])
     node = OwnNode(tmp_path / "own", [harbour.serve(theirs, now_ms=NOW)])
