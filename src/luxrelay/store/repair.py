@@ -113,7 +113,8 @@ def _salvage(copy: Path, target: Folder, config: RelayStoreConfig) -> Salvage:
         finally:
             fresh.close()
     finally:
-        database.close()
+        with suppress(StoreError):  # a copy that is thrown away; what it holds has been read
+            database.close()
     return result
 
 
