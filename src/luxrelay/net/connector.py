@@ -77,11 +77,14 @@ class Connector:
                 self.book.learn(peer, [text], Source.BOOTSTRAP)
 
     async def run(self) -> None:
-        """Dials and asks until cancelled."""
+        """Dials and asks until cancelled; asks once an interval, whatever an answer brings."""
+        ask_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             while True:
                 self._dial_more(nursery)
-                if self._config.exchange and self._wanted() > 0:
+                now = trio.current_time()
+                if self._config.exchange and now >= ask_at and self._wanted() > 0:
+                    ask_at = now + self._config.upkeep_interval_s
                     nursery.start_soon(self._ask_somebody)
                 with trio.move_on_after(self._config.upkeep_interval_s):
                     await self._asked_for_more.wait()
