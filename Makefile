@@ -74,7 +74,7 @@ operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtoo
 
 .PHONY: interop
 interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs $(STAMPS)/interop-sds/peer.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub, one channel with @waku/sds; MESSAGES=50 for a short run
-	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) LUXRELAY_INTEROP_SDS_MESSAGES=200 $(BIN)/pytest tests/interop
+	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) LUXRELAY_INTEROP_SDS_MESSAGES=$(if $(filter 1000,$(MESSAGES)),200,$(MESSAGES)) $(BIN)/pytest tests/interop
 
 .PHONY: browser
 browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; SHOTS=docs/how-to/images makes the pictures

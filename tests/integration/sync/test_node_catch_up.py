@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -91,6 +92,12 @@ def nodes() -> Iterator[list[OwnNode]]:
     yield opened
     for node in opened:
         node.close()
+
+
+@pytest.fixture(autouse=True)
+def heard_by_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log lines reach pytest, whatever a node that ran in this process before has set."""
+    monkeypatch.setattr(logging.getLogger("luxrelay"), "propagate", True)
 
 
 def test_a_fork_comes_by_reconciliation(
