@@ -51,6 +51,7 @@ class Member:
         self.refuse: Callable[[Dispatch], tuple[str, bool] | None] = lambda _: None
         self.dispatched: list[tuple[float, Dispatch]] = []
         self.crash_after: int | None = None
+        self.starts = 0
         self.session = self._made()
         self.session.restore([], net.now, net.now_ms)
         self.step()
@@ -64,11 +65,12 @@ class Member:
             "encryption": None,
             **self.settings,
         }
+        self.starts += 1  # two starts at one virtual time draw differently, as two processes do
         return ChannelSession(
             channel_id="chan",
             sender_id=self.name,
             payload_bytes_max=PAYLOAD_BYTES_MAX,
-            rng=random.Random(f"{self.net.seed} {self.name} {self.net.now}"),
+            rng=random.Random(f"{self.net.seed} {self.name} {self.starts}"),
             now=self.net.now,
             now_ms=self.net.now_ms,
             **values,
