@@ -23,6 +23,7 @@ from luxrelay.net import DriverCounters, HostStats, NetStats
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.catch_up import CatchUpTotals
+from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.metrics import NodeCollector, Sources
 from luxrelay.node.rates import LAYERS
 from luxrelay.node.settings import KEYS, PROFILES
@@ -243,6 +244,7 @@ def _idle_metrics() -> list[Metric]:
         catch_up_lag=dict,
         rates=lambda: dict.fromkeys(LAYERS, 0),
         modules=dict,
+        gateway=GatewayStats.none,
     )
     return list(NodeCollector(sources).collect())
 

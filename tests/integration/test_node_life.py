@@ -31,13 +31,16 @@ def told(node: Any) -> list[dict[str, Any]]:
 def test_modules_run_and_end_in_order(new_node: Callable[[str], Any]) -> None:
     """The status page and the metrics name each; SIGTERM ends them all with 0."""
     node = new_node("relay-1")
+    node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
     runtime = node.start()
     modules = json.loads(page(runtime.http, "/status"))["modules"]
-    assert list(modules) == ["sync", "pages", "gossip", "catch-up", "upkeep"]
+    assert list(modules) == ["sync", "pages", "gossip", "catch-up", "upkeep", "gateway"]
+    assert page(runtime.gateway, "/openapi.json")
     assert {module["state"] for module in modules.values()} == {"running"}
     metrics = page(runtime.http, "/metrics").decode()
     assert 'luxrelay_module_up{module="gossip"} 1.0' in metrics
     assert 'luxrelay_module_restarts_total{module="upkeep"} 0.0' in metrics
+    assert 'luxrelay_gateway_responses_total{listener="public",status="200"} 1.0' in metrics
     assert node.stop() == 0
     assert told(node)[-1]["event"] == "stopped"
     assert not (node.folder / "data" / "runtime.json").exists()

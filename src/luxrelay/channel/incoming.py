@@ -73,6 +73,7 @@ class Incoming:
         self._recent: dict[str, None] = {}
         self.lost: dict[str, None] = {}
         """Ids nobody waits for any more."""
+        self._overlooked = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -89,6 +90,18 @@ class Incoming:
     def missing(self) -> dict[str, Missing]:
         """What is missing, oldest first."""
         return self._missing
+
+    def sought(self) -> list[HistoryEntry]:
+        """Return what is missing and would be taken: first what others wait for."""
+        wanted: list[HistoryEntry] = []
+        named: list[HistoryEntry] = []
+        for name, missing in self._missing.items():
+            (wanted if name in self._dependents else named).append(missing.entry)
+        full = (
+            len(self._waiting) >= self._config.incoming_max
+            or self._size >= self._config.incoming_bytes_max
+        )
+        return wanted if full else wanted + named
 
     def wanted(self, message_id: str) -> bool:
         """Return whether a message waits for this id."""
@@ -138,12 +151,34 @@ class Incoming:
         """Look for a message that was named; returns whether that is new."""
         if entry.message_id in self._missing or entry.message_id in self._waiting:
             return False
-        if len(self._missing) >= self._config.incoming_max:
+        if len(self._missing) >= self._config.incoming_max and not self._displace(entry):
+            self._overlooked = True
             return False
         self._missing[entry.message_id] = Missing(entry, now)
         if entry.retrieval_hint:
             self._fetches.put(entry.message_id, fetch_at)
         return True
+
+    def _displace(self, entry: HistoryEntry) -> bool:
+        """Stop looking for one that nobody waits for, if somebody waits for the entry."""
+        if not self.wanted(entry.message_id):
+            return False
+        named = (one for one in reversed(self._missing) if one not in self._dependents)
+        message_id = next(named, None)
+        if message_id is None:
+            return False
+        self.found(message_id)
+        return True
+
+    def look_again(self, now: float) -> None:
+        """Look for what waiting messages depend on and there was no room to look for."""
+        if not self._overlooked or 2 * len(self._missing) > self._config.incoming_max:
+            return
+        self._overlooked = False
+        for waiting in in_order(self._waiting.values()):
+            for entry in waiting.message.causal_history:
+                if entry.message_id in waiting.unmet:
+                    self.miss(entry, now, now)
 
     def found(self, message_id: str) -> None:
         """Stop looking for a message: it is here."""

@@ -71,6 +71,13 @@ class Repair:
         self._answered: dict[str, float] = {}
         self.evicted = 0
         """Missing messages and requests that gave way to others."""
+        self.short = False
+        """Something is missing that is not asked for: it gave way, or came and was turned away."""
+
+    @property
+    def roomy(self) -> bool:
+        """At least half of ``buffer_max`` is free."""
+        return 2 * len(self._missing) <= self._config.buffer_max
 
     # Inputs
 
@@ -89,6 +96,16 @@ class Repair:
             furthest = self._requests.furthest()
             assert furthest is not None
             self._forget_missing(furthest)
+            self.short = True
+
+    def ask_anew(self, entries: Iterable[HistoryEntry], now: float, now_ms: int) -> None:
+        """Ask for everything that is missing, as far as there is room; clears `short` if all is."""
+        self.short = False
+        for entry in entries:
+            if len(self._missing) >= self._config.buffer_max:
+                self.short = True
+                return
+            self.missed(entry, now, now_ms)
 
     def arrived(self, message_id: str) -> None:
         """Neither ask nor answer any more: the message has just been seen."""

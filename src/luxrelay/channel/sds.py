@@ -245,6 +245,7 @@ class Sds:
             self._actions.append(Lost(entry.message_id, entry.sender_id or ""))
             self._release(free, now, now_ms)
         self._actions.extend(Fetch(entry) for entry in self._incoming.due_fetches(now))
+        self._ask_anew(now, now_ms)
         for name in self._repair.due_answers(now):
             body = self._log.body(name)
             if body is not None:
@@ -392,6 +393,7 @@ class Sds:
                 if self._incoming.wanted(gone.message_id):
                     entry = HistoryEntry(gone.message_id, evicted.hint or None, gone.sender_id)
                     self._miss(entry, now, now_ms, fetched)
+            self._repair.short |= evicted is not None
             if evicted is waiting:
                 return
         self._incoming.found(message.message_id)
@@ -443,6 +445,16 @@ class Sds:
         if self._incoming.miss(entry, now, now + after):
             self._repair.missed(entry, now, now_ms)
 
+    def _ask_anew(self, now: float, now_ms: int) -> None:
+        """Ask for what was turned away or overlooked, once there is room for it."""
+        incoming, repair = self._incoming, self._repair
+        missing = len(incoming.missing)
+        incoming.look_again(now)
+        if len(incoming.missing) > missing or (repair.short and repair.roomy):
+            sought = incoming.sought()
+            repair.ask_anew(sought, now, now_ms)
+            repair.short |= len(sought) < len(incoming.missing)
+
     # Acknowledging
 
     def _review(self, message: SdsMessage) -> None:
@@ -486,6 +498,3 @@ class Sds:
 
     def _filter(self) -> bytes | None:
         return self._bloom.encode() if self._bloom is not None else None
-
-    def _log_has_body(self, name: str) -> bool:
-        return self._log.body(name) is not None

@@ -28,6 +28,8 @@ from luxrelay.bus import Code, NamespaceId, VerdictKind
 from luxrelay.gossip import GossipStats
 from luxrelay.gossip.stats import Histogram
 from luxrelay.net import NetStats
+from luxrelay.node.gateway.service import GatewayStats
+from luxrelay.node.gateway_metrics import gateway_metrics
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import StoreStats
 from luxrelay.store.stats import GcStats
@@ -76,6 +78,7 @@ class Sources:
     catch_up_lag: Callable[[], dict[NamespaceId, int]]
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
+    gateway: Callable[[], GatewayStats]
 
 
 class NodeMetrics:
@@ -108,6 +111,7 @@ class NodeCollector(Collector):
         yield from _network(self._sources.net())
         yield from _store(self._sources.store(), self._sources.clock_ms())
         yield from _sync(self._sources)
+        yield from gateway_metrics(self._sources.gateway())
 
     def describe(self) -> Iterable[Metric]:
         """Say nothing beforehand, so that registering does not read the rooms."""

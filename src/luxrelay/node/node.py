@@ -37,6 +37,7 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
+from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules
 from luxrelay.node.observe import Observer, Views
@@ -95,6 +96,7 @@ class Node:
         self._readiness = Readiness()
         self._places: dict[str, str] = {}
         self._gossip: tuple[str, ...] = ()
+        self._gateway: GatewayService | None = None
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
@@ -161,6 +163,7 @@ class Node:
         async def gateway(ready: ReadyReport[None]) -> None:
             async with trio.open_nursery() as nursery:
                 served = gateway_of(self._gateway_parts(parts, views))
+                self._gateway = served
                 self._places["gateway"], self._places["admin"] = await nursery.start(served.run)
                 if self._readiness.serving:  # a restart may have taken other ports
                     self._announce(folder, parts)
@@ -182,8 +185,11 @@ class Node:
             needs = ("gossip",)
             wanted.append(Module(name="gateway", run=gateway, needs=needs, restart=restart))
         modules = Modules(wanted, stopping=self._readiness.stopping.set)
-        views = views_of(self._config, parts, modules, self._readiness)
+        views = views_of(self._config, parts, modules, self._readiness, self._gateway_stats)
         return modules
+
+    def _gateway_stats(self) -> GatewayStats:
+        return GatewayStats.none() if self._gateway is None else self._gateway.stats()
 
     def _announce(self, folder: DataFolder, parts: Parts) -> Runtime:
         runtime = Runtime(

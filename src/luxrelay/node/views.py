@@ -14,6 +14,7 @@ from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
 from luxrelay.node.config import NodeConfig
+from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import Views
@@ -44,7 +45,13 @@ class Readiness:
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
 
-def views_of(config: NodeConfig, parts: Parts, modules: Modules, readiness: Readiness) -> Views:
+def views_of(
+    config: NodeConfig,
+    parts: Parts,
+    modules: Modules,
+    readiness: Readiness,
+    gateway: Callable[[], GatewayStats],
+) -> Views:
     """Return what the pages show; each is called from their threads."""
     read_net = _from_loop(parts.driver.stats)
     metrics = NodeMetrics(
@@ -59,6 +66,7 @@ def views_of(config: NodeConfig, parts: Parts, modules: Modules, readiness: Read
             catch_up_lag=parts.catch_up.lag,
             rates=parts.guards.rates.refused,
             modules=modules.status,
+            gateway=gateway,
         )
     )
 

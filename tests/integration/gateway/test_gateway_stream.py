@@ -345,3 +345,31 @@ def test_a_session_may_not_do_more_than_its_token(standing: Stand) -> None:
     assert refusals == ["gateway.scope", "gateway.scope", "gateway.token"]
     with pytest.raises(ClientRefusedError, match=r"gateway\.token"):
         speak(standing, "lrt_00000000_" + "A" * 43, [], 1)
+
+
+def test_a_revoked_token_ends_its_subscription(stand: Stand) -> None:
+    """An open WebSocket ends when its token does, and others go on."""
+    text, token = stand.tokens.new("reader", ["read"], now_ms())
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    with RelayClient(stand.address, token=text, timeout_s=20) as client, stand.client() as other:
+        events = subscribe(client, Subscribe(namespaces=[PARENT]), retry=QUICK)
+        others = subscribe(other, Subscribe(namespaces=[PARENT]), retry=NO_RETRY)
+        stand.publish([signer.sign(b"1", now_ms())])
+        assert seqs(until(events, 1)) == seqs(until(others, 1)) == [1]
+
+        stand.tokens.revoke(token.id)
+
+        with pytest.raises(ClientRefusedError, match=r"gateway\.token"):
+            list(events)
+        stand.publish([signer.sign(b"2", now_ms())])
+        assert seqs(until(others, 1)) == [2]
+
+
+def test_a_token_that_expires_ends_its_subscription(stand: Stand) -> None:
+    """The node closes the WebSocket with a code of its own; the clock decides, not the file."""
+    text, _ = stand.tokens.new("reader", ["read"], now_ms() - 86_400_000 + 500, days=1)
+    with RelayClient(stand.address, token=text, timeout_s=20) as client:
+        events = subscribe(client, Subscribe(namespaces=[PARENT]), retry=NO_RETRY)
+
+        with pytest.raises(ClientUnreachableError, match="4401"):
+            list(events)

@@ -547,6 +547,33 @@ def test_a_needed_message_evicts_the_furthest(new_net: Make, quick: Make) -> Non
     assert [content for _, content in net["a"].delivered][:4] == [b"m1", b"m2", b"m3", b"m4"]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "asked"), [(4, 1_000), (1_000, 2), (4, 2)], ids=["waiting", "asked", "both"]
+)
+def test_what_found_no_place_is_asked_for_again(
+    new_net: Make, quick: Make, waiting: int, asked: int
+) -> None:
+    """However little may wait and be asked for at once, an absent one gets all in the end.
+
+    Somebody else has acknowledged the messages, so nobody sends them again unasked.
+    """
+    repair = RepairConfig(t_min_ms=500, t_max_ms=3_000, buffer_max=asked)
+    net = new_net("abc", quick(incoming_max=waiting, repair=repair))
+    net["b"].up = False
+    for _ in range(60):
+        net["a"].say(b"x")
+        net.run(0.5)
+    net.run(20.0, lambda: len(net["a"].acknowledged) == 60)
+    assert len(net["a"].acknowledged) == 60
+    net["b"].up = True
+    net["a"].say(b"the end")
+
+    net.run(2_000.0, lambda: len(net["b"].delivered) == 61)
+
+    assert len(net["b"].delivered) == 61
+    assert net["b"].lost == []
+
+
 def test_log_max_forgets_the_oldest_and_refuses_older(new_net: Make, quick: Make) -> None:
     """Beyond `log_max` the oldest go; what is older than they were is not delivered again."""
     net = new_net("a", quick(log_max=5))

@@ -107,8 +107,7 @@ class Dashboard:
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Tell one watcher until it goes."""
-        del request
-        socket = WebSocket(stream, received, self._config)
+        socket = WebSocket(stream, received, self._config, request.caller)
         self.watchers += 1
         try:
             async with trio.open_nursery() as nursery:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha1
 from ipaddress import ip_address
 from typing import Final
@@ -235,11 +236,15 @@ class RoutedApp:
         if text is None:
             return Caller(key=head.address, scopes=self._anonymous)
         try:
-            return self._tokens.caller(text, self._clock_ms(), self._clock())
+            caller = self._tokens.caller(text, self._clock_ms(), self._clock())
         except GatewayError:
             # Guessing tokens costs the guesser's address its rate.
             self._rates.request(Caller(key=head.address, scopes=frozenset()), self._clock())
             raise
+        return replace(caller, holds=partial(self._holds, caller.key))
+
+    def _holds(self, key: bytes) -> bool:
+        return self._tokens.holds(key, self._clock_ms(), self._clock())
 
     def _check_scope(self, scope: Scope, caller: Caller, head: Head) -> None:
         if not caller.name:

@@ -49,6 +49,8 @@ class Caller:
     """Its own rate; 0 for the gateway's."""
     publish_bytes_per_s: int = 0
     """Its own rate; 0 for the gateway's."""
+    holds: Callable[[], bool] = field(default=lambda: True, compare=False)
+    """Whether it is still who it was: its token is neither revoked nor expired."""
 
 
 @dataclass(frozen=True, slots=True)

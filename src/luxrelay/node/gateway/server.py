@@ -23,7 +23,7 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -37,6 +37,7 @@ from luxrelay.node.gateway.calls import MethodError, Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
 from luxrelay.node.logs import log
+from luxrelay.node.stages.latency import LatencyHistogram
 
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent and received at once."""
@@ -101,6 +102,16 @@ class ServerCounters:
     """Requests that were no HTTP, too large or too slow."""
     stalled: int = 0
     """Connections closed because their client took nothing."""
+    open: int = 0
+    """Connections open now."""
+    answers: dict[int, int] = field(default_factory=dict)
+    """Requests answered, by status; an opened WebSocket is 101."""
+    taken: LatencyHistogram = field(default_factory=LatencyHistogram)
+    """From head to last byte taken, WebSockets apart."""
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self.answers[status] = self.answers.get(status, 0) + 1
 
 
 class HttpServer:
@@ -175,6 +186,7 @@ class HttpServer:
             return
         self.counters.connections += 1
         self._open[address] += 1
+        self.counters.open += 1
         stream: Stream = raw
         try:
             if context is not None:
@@ -185,6 +197,7 @@ class HttpServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             self.counters.broken += 1
         finally:
+            self.counters.open -= 1
             self._open[address] -= 1
             if not self._open[address]:
                 del self._open[address]
@@ -269,6 +282,7 @@ class _Connection:
     async def _one(self, request: h11.Request) -> bool:
         """Answer one request; False when the connection is over."""
         self._server.counters.requests += 1
+        begun = trio.current_time()
         head: Head | None = None
         try:
             head = _head(request, self._address, self._config.head_bytes_max)
@@ -293,7 +307,10 @@ class _Connection:
             response = failure(GatewayError("see the node's log", code="gateway.fault"))
         if head is not None:
             self._server.app.decorate(head, response)
-        return await self._send(response, with_body=request.method != b"HEAD")
+        try:
+            return await self._send(response, with_body=request.method != b"HEAD")
+        finally:
+            self._server.counters.taken.observe(round(1000 * (trio.current_time() - begun)))
 
     async def _with_body(self, admission: Admission) -> Response:
         held = 0
@@ -325,6 +342,7 @@ class _Connection:
         assert response is not None
         await self._event()  # the end of a request without a body
         self._server.app.decorate(head, response)
+        self._server.counters.answered(101)
         await self._write(
             self._http.send(
                 h11.InformationalResponse(status_code=101, headers=list(response.headers))
@@ -342,6 +360,7 @@ class _Connection:
             await self._send(response, with_body=True, close=True)
 
     async def _send(self, response: Response, *, with_body: bool, close: bool = False) -> bool:
+        self._server.counters.answered(response.status)
         headers = [
             ("Content-Length", str(len(response.body))),
             ("Server", "luxrelay"),

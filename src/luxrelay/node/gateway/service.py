@@ -37,6 +37,17 @@ class GatewayStats:
     busy: int
     """Calls refused because too many waited for the store."""
 
+    @classmethod
+    def none(cls) -> GatewayStats:
+        """Return those of a node without a gateway."""
+        return cls(
+            public=ServerCounters(),
+            admin=ServerCounters(),
+            streams=StreamCounters(),
+            refused={},
+            busy=0,
+        )
+
 
 class GatewayService:
     """The gateway of one node."""

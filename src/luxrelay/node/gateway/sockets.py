@@ -24,8 +24,9 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from luxrelay.node.gateway.calls import Stream
+from luxrelay.node.gateway.calls import Caller, Stream
 from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.tokens import RELOAD_S
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes received at once."""
@@ -38,6 +39,8 @@ PROTOCOL_ERROR: Final = 1002
 TOO_LARGE: Final = 1009
 REFUSED: Final = 4400
 """The subscription cannot be; the problem was sent before."""
+REVOKED: Final = 4401
+"""The token that opened it is revoked or has expired."""
 SLOW: Final = 4408
 """The subscriber took nothing for too long."""
 
@@ -54,9 +57,12 @@ class SocketOverError(Exception):
 class WebSocket:
     """A server's side of one WebSocket; one task receives, any task sends."""
 
-    def __init__(self, stream: Stream, received: bytes, config: GatewayConfig) -> None:
-        """Take over a stream after the 101; ``received`` came behind the request."""
+    def __init__(
+        self, stream: Stream, received: bytes, config: GatewayConfig, caller: Caller
+    ) -> None:
+        """Take over a caller's stream after the 101; ``received`` came behind the request."""
         self._stream = stream
+        self._caller = caller
         self._config = config
         self._frames = Connection(ConnectionType.SERVER, trailing_data=received)
         self._pending: list[Event] = []
@@ -142,16 +148,24 @@ class WebSocket:
         self.sent_bytes += len(data)
 
     async def keep_alive(self) -> None:
-        """Ping for ever.
+        """Ping for ever, and look whether the caller's token still holds.
 
         Raises:
-            SocketOverError: nothing came for two ``ping_ms``.
+            SocketOverError: nothing came for two ``ping_ms``, or the token holds no longer.
 
         """
         pause_s = self._config.ping_ms / 1000
+        ping_at = trio.current_time() + pause_s
         while True:
-            await trio.sleep(pause_s)
-            if trio.current_time() - self._answered > 2 * pause_s:
+            await trio.sleep(min(RELOAD_S, pause_s))
+            if not self._caller.holds():
+                await self.close(REVOKED, "gateway.token: the token is revoked or has expired")
+                raise SocketOverError(REVOKED)
+            now = trio.current_time()
+            if now < ping_at:
+                continue
+            ping_at = now + pause_s
+            if now - self._answered > 2 * pause_s:
                 raise SocketOverError(SLOW)
             await self._send(self._frames.send(Ping()))
 

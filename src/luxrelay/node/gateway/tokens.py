@@ -203,6 +203,18 @@ class TokenFile:
             publish_bytes_per_s=token.publish_bytes_per_s,
         )
 
+    def holds(self, key: bytes, now_ms: int, now: float) -> bool:
+        """Return whether the token of a caller is neither revoked nor expired.
+
+        While the file cannot be read, what was known last stands.
+        """
+        try:
+            known = self._current(now)
+        except TokenFileError:
+            known = self._known
+        token = known.get(key.decode("ascii", "replace"))
+        return token is not None and not 0 < token.expires_ms <= now_ms
+
     def _current(self, now: float) -> dict[str, Token]:
         if now - self._looked >= RELOAD_S:
             stamp = self._look()

@@ -100,7 +100,7 @@ class Streams:
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Serve one session until it is over."""
-        socket = WebSocket(stream, received, self._parts.config)
+        socket = WebSocket(stream, received, self._parts.config, request.caller)
         self.counters.open += 1
         try:
             await _Session(self._parts, self.counters, request, socket).run()
