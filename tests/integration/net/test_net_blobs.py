@@ -1,0 +1,234 @@
+"""The blob stream between real hosts, honest and hostile."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+
+from luxrelay.bus.constants import MAX_BLOB_BYTES
+from luxrelay.errors import StoreError
+from luxrelay.net.blobs import BLOBS, BlobConfig, BlobExchange, BlobRequest, BlobStatus
+from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.streams import encode_frame, read_frame
+
+pytestmark = pytest.mark.slow
+LARGEST = bytes(range(256)) * (MAX_BLOB_BYTES // 256)
+
+
+def request(blob: bytes, length: int | None = None) -> BlobRequest:
+    """A question for a blob."""
+    return BlobRequest(
+        commitment=hashlib.sha3_256(blob).digest(), length=len(blob) if length is None else length
+    )
+
+
+def shelf(*blobs: bytes) -> Mapping[bytes, bytes]:
+    """Blobs by commitment."""
+    return {hashlib.sha3_256(blob).digest(): blob for blob in blobs}
+
+
+async def server(
+    nursery: trio.Nursery, world: Any, *blobs: bytes, config: BlobConfig | None = None
+) -> tuple[RelayHost, BlobExchange]:
+    """A host that serves these blobs."""
+    held = shelf(*blobs)
+    host = await world.host(nursery, "server")
+    exchange = BlobExchange(host, lambda commitment, _length: held.get(commitment), config=config)
+    await nursery.start(exchange.run)
+    return host, exchange
+
+
+async def asker(
+    nursery: trio.Nursery, world: Any, peer: RelayHost, name: str = "asker", **bounds: Any
+) -> BlobExchange:
+    """A host connected to the peer, that holds nothing."""
+    host = await world.host(nursery, name)
+    await host.dial(peer.addresses[0])
+    return BlobExchange(host, lambda *_: None, config=BlobConfig(**bounds))
+
+
+async def test_blobs_of_every_size_come_whole(world: Any) -> None:
+    """One byte and 2 MiB cross a real connection; what is not held is said at once (G11)."""
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, b"x", LARGEST)
+        ours = await asker(nursery, world, host)
+
+        for blob in (b"x", LARGEST):
+            found = await ours.ask(host.peer_id, request(blob), timeout_s=10)
+            assert found == (BlobStatus.FOUND, blob)
+        assert await ours.ask(host.peer_id, request(b"unknown")) == (BlobStatus.MISSING, b"")
+
+        await world.until(lambda: served.counters.served == 2)
+        assert served.counters.served_bytes == 1 + MAX_BLOB_BYTES
+        assert served.counters.unknown == 1
+        assert (ours.counters.asked, ours.counters.fetched, ours.counters.failed) == (3, 2, 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_length_than_asked_for_is_missing(world: Any) -> None:
+    """A blob of another length than the header says is not sent (P28)."""
+    async with trio.open_nursery() as nursery:
+        host, _ = await server(nursery, world, b"four")
+        ours = await asker(nursery, world, host)
+
+        assert (await ours.ask(host.peer_id, request(b"four", 5)))[0] is BlobStatus.MISSING
+        nursery.cancel_scope.cancel()
+
+
+async def test_broken_store_is_missing(world: Any) -> None:
+    """A disk that cannot be read is the server's fault alone, and it goes on serving."""
+
+    def broken(_commitment: bytes, _length: int) -> bytes:
+        raise StoreError("the disk is gone")
+
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "server")
+        await nursery.start(BlobExchange(host, broken).run)
+        ours = await asker(nursery, world, host)
+
+        for _ in range(2):
+            assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.MISSING
+        assert host.stats().swarm.handler_errors == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_peer_without_the_protocol_has_failed(world: Any) -> None:
+    """A peer that speaks no blob stream, and one that is gone, are failures of one question."""
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "plain")
+        ours = await asker(nursery, world, host)
+
+        assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FAILED
+        await host.disconnect(ours._host.peer_id)
+        assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FAILED
+        assert ours.counters.broken == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_peer_has_its_share(world: Any) -> None:
+    """Questions of one peer above its rate are answered busy, another peer's are served (P34)."""
+    config = BlobConfig(peer_requests_per_s=1, burst_s=2)
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, b"a", config=config)
+        greedy = await asker(nursery, world, host, "greedy")
+        modest = await asker(nursery, world, host, "modest")
+
+        got = [(await greedy.ask(host.peer_id, request(b"a")))[0] for _ in range(4)]
+
+        assert got == [BlobStatus.FOUND, BlobStatus.BUSY, BlobStatus.BUSY, BlobStatus.BUSY]
+        assert (await modest.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FOUND
+        assert served.counters.busy == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_bytes_of_one_peer_are_limited(world: Any) -> None:
+    """Above its bytes a peer gets no further blob for a while, but an answer (P34)."""
+    config = BlobConfig(peer_bytes_per_s=MAX_BLOB_BYTES / 2, burst_s=2)
+    async with trio.open_nursery() as nursery:
+        host, _ = await server(nursery, world, LARGEST, config=config)
+        ours = await asker(nursery, world, host)
+
+        got = [
+            (await ours.ask(host.peer_id, request(LARGEST), timeout_s=10))[0] for _ in range(2)
+        ]
+
+        assert got == [BlobStatus.FOUND, BlobStatus.BUSY]
+        nursery.cancel_scope.cancel()
+
+
+async def test_half_open_and_slow_readers_hold_nobody_up(world: Any) -> None:
+    """Streams without a question and answers that nobody takes end; others are served (20-58)."""
+    config = BlobConfig(request_timeout_s=0.5, stall_s=0.5, streams_max=3, peer_streams_max=2)
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, b"a", LARGEST, config=config)
+        rogue = await world.host(nursery, "rogue")
+        await rogue.dial(host.addresses[0])
+        silent = await rogue.open_stream(host.peer_id, BLOBS)
+        deaf = await rogue.open_stream(host.peer_id, BLOBS)
+        await deaf.send_all(encode_frame(request(LARGEST).encode()))
+        await world.until(lambda: served._serving.total() == 2)
+
+        third = await rogue.open_stream(host.peer_id, BLOBS)
+        await third.send_all(encode_frame(request(b"a").encode()))
+        assert await read_frame(third, 10) == bytes([BlobStatus.BUSY])
+        ours = await asker(nursery, world, host)
+        assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FOUND
+
+        await world.until(lambda: served._serving.total() == 0)
+        assert (served.counters.malformed, served.counters.unfinished) == (1, 2)
+        assert await silent.receive_some(1) == b""
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff" * 64, encode_frame(b"\x01"), encode_frame(bytes(38)), b"\x26\x01"]
+)
+async def test_malformed_questions_end_their_stream(world: Any, data: bytes) -> None:
+    """Whatever is no question ends its stream, and nothing else."""
+    config = BlobConfig(request_timeout_s=0.5)
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, config=config)
+        rogue = await world.host(nursery, "rogue")
+        await rogue.dial(host.addresses[0])
+        stream = await rogue.open_stream(host.peer_id, BLOBS)
+
+        await stream.send_all(data)
+
+        assert await stream.receive_some(1) == b""
+        await world.until(lambda: served.counters.malformed == 1)
+        assert rogue.is_connected(host.peer_id)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (encode_frame(b"\x00longer"), BlobStatus.BROKEN),
+        (encode_frame(b"\x00sho"), BlobStatus.BROKEN),
+        (encode_frame(b"\x01four"), BlobStatus.BROKEN),
+        (encode_frame(b"\x07"), BlobStatus.BROKEN),
+        (b"\xff\xff\xff\x7f", BlobStatus.BROKEN),
+        (b"", BlobStatus.FAILED),
+    ],
+)
+async def test_lying_answers_are_bounded(world: Any, answer: bytes, status: BlobStatus) -> None:
+    """An answer that breaks the protocol is told apart from none at all; neither takes longer."""
+
+    async def lie(stream: RelayStream) -> None:
+        await stream.receive_some(64)
+        await stream.send_all(answer or b"\x05")
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "liar")
+        host.handle(BLOBS, lie)
+        ours = await asker(nursery, world, host)
+
+        assert (await ours.ask(host.peer_id, request(b"four"), timeout_s=0.5))[0] is status
+        assert ours.counters.broken == (status is BlobStatus.BROKEN)
+        nursery.cancel_scope.cancel()
+
+
+async def test_questions_to_others_are_bounded(world: Any) -> None:
+    """A question above ``asks_max`` fails without being asked."""
+
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "silent")
+        host.handle(BLOBS, lambda _stream: trio.sleep_forever())
+        ours = await asker(nursery, world, host, asks_max=1)
+        results: list[BlobStatus] = []
+
+        async def ask() -> None:
+            results.append((await ours.ask(host.peer_id, request(b"a"), timeout_s=0.5))[0])
+
+        async with trio.open_nursery() as asking:
+            for _ in range(3):
+                asking.start_soon(ask)
+
+        assert results == [BlobStatus.FAILED] * 3
+        assert (ours.counters.asked, ours.counters.failed) == (1, 3)
+        nursery.cancel_scope.cancel()
