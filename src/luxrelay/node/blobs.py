@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
-from luxrelay.node.wanted import WantedBlob, WantedBlobs
+from luxrelay.node.wanted import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig
-from luxrelay.sync.rpc.blob_driver import BlobFetcher, sha3_matches
+from luxrelay.sync.rpc.blob_driver import BlobFetcher, OtherSources, sha3_matches
 
 ROUND_MAX: Final = 256
 """Missing blobs that one round asks for."""
@@ -28,6 +29,8 @@ ROUND_S: Final = 20.0
 """Seconds after which a round begins no further fetches."""
 ABREAST_MAX: Final = 8
 """Blobs fetched at once in a round: 16 MiB of the largest ones."""
+FETCHING: Final = FetchConfig(absent_s=PAUSE_MIN_MS / 2000)
+"""How the node fetches: what nobody has is remembered by the pauses of `WantedBlobs` (P28)."""
 CALLERS_MAX: Final = 4
 """Callers of `MissingBlobs.one` that may wait for peers at once; others get None."""
 
@@ -43,6 +46,8 @@ class MissingBlobs:
         clock_ms: Unix milliseconds.
         order: Puts addresses best first; what it leaves out is not asked.
         blamed: Told who sent something else.
+        others: Who else is asked.
+        kept: Told the commitment and length of each blob that came and was handed to ``take``.
         config: Bounds of the fetches.
 
     """
@@ -57,24 +62,33 @@ class MissingBlobs:
         clock_ms: Callable[[], int],
         order: Callable[[Sequence[str]], Sequence[str]],
         blamed: Callable[[Blame], None],
-        config: FetchConfig | None = None,
+        others: OtherSources | None = None,
+        kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
+        config: FetchConfig = FETCHING,
     ) -> None:
         self._store = store
         self._take = take
         self._wanted = wanted
+        self._kept = kept
         self._clock_ms = clock_ms
         self._callers = threading.Semaphore(CALLERS_MAX)
+        self._lock = threading.Lock()
+        self._asking: Counter[bytes] = Counter()
         self._fetcher = BlobFetcher(
             clients,
             self._held,
             on_blame=blamed,
             order=order,
             matches=self._matches,
+            others=others,
             config=config,
         )
 
     def round(self, stopping: threading.Event) -> int:
-        """Ask for each missing blob once, within the bounds of a round; return how many came.
+        """Ask for each missing blob that is due, within the bounds of a round.
+
+        Returns:
+            How many came, by this round or another way.
 
         Raises:
             StoreError: the store cannot be read.
@@ -85,7 +99,9 @@ class MissingBlobs:
         until = time.monotonic() + ROUND_S
         with ThreadPoolExecutor(ABREAST_MAX, thread_name_prefix="luxrelay-missing") as pool:
             while left > 0 and time.monotonic() < until and not stopping.is_set():
-                batch = self._wanted.take(min(left, ABREAST_MAX))
+                batch = self._wanted.take(min(left, ABREAST_MAX), self._clock_ms())
+                if not batch:
+                    break
                 left -= ABREAST_MAX
                 blobs = list(pool.map(self._fetch, batch))
                 self._keep([(e, blob) for e, blob in zip(batch, blobs, strict=True) if blob])
@@ -98,13 +114,20 @@ class MissingBlobs:
             StoreError: the store cannot be read or written.
 
         """
-        wanted = self._wanted.find(commitment)
-        if wanted is None or not self._callers.acquire(blocking=False):
-            return None
+        with self._lock:  # who comes while it is being fetched waits for the same end
+            wanted = self._wanted.due(commitment, self._clock_ms())
+            if wanted is None and commitment in self._asking:
+                wanted = self._wanted.find(commitment)
+            if wanted is None or not self._callers.acquire(blocking=False):
+                return None
+            self._asking[commitment] += 1
         try:
             blob = self._fetch(wanted)
         finally:
             self._callers.release()
+            with self._lock:
+                self._asking[commitment] -= 1
+                self._asking += Counter()  # drops what is zero
         if blob:
             self._keep([(wanted, blob)])
         return blob
@@ -128,6 +151,8 @@ class MissingBlobs:
                     if wanted.parent == parent
                 ],
             )
+        for wanted, blob in found:
+            self._kept(wanted.commitment, len(blob))
 
     def _settle(self) -> int:
         return self._wanted.settle(

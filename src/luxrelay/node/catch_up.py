@@ -32,6 +32,7 @@ from luxrelay.sync.report import (
     Outcome,
     PeerReport,
 )
+from luxrelay.sync.rpc.blob_driver import OtherSources
 from luxrelay.sync.rpc.catchup_driver import run_catchup
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
 
@@ -114,8 +115,15 @@ class CatchUpLoop:
         tls: ClientTls | None = None,
         ttl_ms: int = 600_000,
         rng: random.Random | None = None,
+        others: OtherSources | None = None,
+        kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
     ) -> None:
-        """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set."""
+        """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
+
+        ``others`` are asked for blobs as well; ``kept`` is told which blobs came.
+        """
+        self._others = others
+        self._kept = kept
         self._store = store
         self._doors = doors
         self._wanted = wanted
@@ -141,7 +149,6 @@ class CatchUpLoop:
     def once(self) -> None:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
-        self._look_back()
         complete = True
         for parent in self._parents:
             if self._stopping.is_set():
@@ -160,7 +167,7 @@ class CatchUpLoop:
                 continue
             complete &= report.complete
             self._note(parent, report)
-        self._fetch_blobs()
+        self.fetch_blobs()
         with self._lock:
             self._totals.runs += 1
             self._complete = complete
@@ -195,7 +202,7 @@ class CatchUpLoop:
 
     def _open(self) -> None:
         with self._lock:  # catching up and reconciling have threads of their own
-            if not self._clients:
+            if self._blobs is None:
                 self._clients = [RelaySyncClient(peer, tls=self._tls) for peer in self._peers]
                 self._blobs = MissingBlobs(
                     self._clients,
@@ -205,6 +212,8 @@ class CatchUpLoop:
                     clock_ms=self._clock_ms,
                     order=self._served_by,
                     blamed=self._note_blame,
+                    others=self._others,
+                    kept=self._kept,
                 )
 
     def _served_by(self, peers: Sequence[str]) -> list[str]:
@@ -214,7 +223,7 @@ class CatchUpLoop:
             return self._standing.order(serving, self._clock_ms())
 
     def blob(self, commitment: bytes) -> bytes | None:
-        """Return a blob: ours, else a sync peer's when a stored header lacks it.
+        """Return a blob: ours, else a peer's when a stored header lacks it.
 
         May take seconds; for a worker thread. Nobody is asked for a commitment that no stored
         header names (P28).
@@ -224,7 +233,8 @@ class CatchUpLoop:
 
         """
         found = self._store.get_blob(commitment, self._clock_ms())
-        if found is not None or not self._peers or self._stopping.is_set():
+        lonely = not self._peers and self._others is None
+        if found is not None or lonely or self._stopping.is_set():
             return found
         self._open()
         return None if self._blobs is None else self._blobs.one(commitment)
@@ -238,9 +248,10 @@ class CatchUpLoop:
 
         Not where blobs have a bound of their own: those that made room would come back.
         """
-        if self._looked_back or self._store.config.blob_bound() is not None:
+        with self._lock:
+            done, self._looked_back = self._looked_back, True
+        if done or self._store.config.blob_bound() is not None:
             return
-        self._looked_back = True
         cursor, more, looked = b"", True, 0
         while more and looked < LOOK_BACK_MAX and not self._stopping.is_set():
             now_ms = self._clock_ms()
@@ -284,8 +295,12 @@ class CatchUpLoop:
             **self.totals(),
         }
 
-    def _fetch_blobs(self) -> None:
-        """Ask the peers for blobs that stored headers still lack."""
+    def fetch_blobs(self) -> None:
+        """Ask the peers for blobs that stored headers still lack, each when it is due."""
+        if self._stopping.is_set():
+            return
+        self._open()
+        self._look_back()
         if self._blobs is None:
             return
         try:
@@ -301,7 +316,7 @@ class CatchUpLoop:
     def _note_blame(self, blame: Blame) -> None:
         with self._lock:
             self._standing.note(PeerReport(peer=blame.peer, rejected=1), self._clock_ms())
-        log(logging.WARNING, "a sync peer lies about a blob", peer=blame.peer, why=blame.why)
+        log(logging.WARNING, "a peer lies about a blob", peer=blame.peer, why=blame.why)
 
     def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
         self._note_peers(report)

@@ -18,6 +18,7 @@ from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError, KeyFormatError
 from luxrelay.node.document import Document
+from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.peering import Peering, peering_of
 from luxrelay.node.rates import rate_of
@@ -86,6 +87,7 @@ class NodeConfig:
     inbox_max: int
     heartbeat_ms: int
     peering: Peering
+    following: Following
     ttl_ms: int
     max_storage_bytes: int
     durability: str
@@ -211,6 +213,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         inbox_max=gossip["inbox_max"],
         heartbeat_ms=gossip["heartbeat_ms"],
         peering=peering_of(gossip),
+        following=following_of(gossip),
         ttl_ms=store["ttl_ms"],
         max_storage_bytes=store["max_storage_bytes"],
         durability=store["durability"],

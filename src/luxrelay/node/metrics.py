@@ -135,7 +135,7 @@ def _modules(modules: dict[str, dict[str, Any]]) -> Iterable[Metric]:
 def _messages(sources: Sources) -> Iterable[Metric]:
     verdicts = CounterMetricFamily(
         "luxrelay_verdicts",
-        "Messages judged, by door (gossip, publish, sync), verdict and code.",
+        "Messages judged, by door (gossip, claims, publish, sync), verdict and code.",
         labels=("door", "verdict", "code"),
     )
     for (door, kind, code), count in sorted(sources.doors.counts.snapshot().items()):
@@ -145,7 +145,7 @@ def _messages(sources: Sources) -> Iterable[Metric]:
     yield _counter(
         "luxda_headers_processed",
         "Headers accepted at any door (LP-6491).",
-        sum(count for (_, kind, _), count in processed if kind is VerdictKind.ACCEPT),
+        sum(count for (door, _, code), count in processed if code is Code.OK and door != "claims"),
     )
     refused = CounterMetricFamily(
         "luxrelay_rate_limited",

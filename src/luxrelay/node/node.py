@@ -27,15 +27,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
+from typing import Final
 
 import trio
 
 from luxrelay import __version__
 from luxrelay.errors import ConfigError, LuxRelayError
-from luxrelay.gossip import topic_for_namespace
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
+from luxrelay.node.following import followed_topics
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.logs import log, set_levels, start_logging
@@ -48,6 +49,13 @@ from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
 from luxrelay.store import RelayStore
 from luxrelay.store.capacity import capacity_warnings
+
+_BLOBS_PAUSE_S: Final = 0.05
+"""Seconds in which headers without blob are gathered before peers are asked."""
+_BLOBS_FEW: Final = 64
+"""Missing blobs up to which they are looked at that often; ten times less often beyond."""
+_BLOBS_IDLE_S: Final = 30.0
+"""Seconds after which missing blobs are looked at although nothing was heard."""
 
 
 def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None) -> int:
@@ -154,10 +162,10 @@ class Node:
             async with trio.open_nursery() as nursery:
                 self._gossip = tuple(await nursery.start(parts.host.run))
                 await nursery.start(parts.driver.run)
-                for entry in self._config.namespaces:
-                    parts.driver.subscribe(
-                        topic_for_namespace(self._config.network, entry.namespace_id)
-                    )
+                if parts.blob_exchange is not None:
+                    await nursery.start(parts.blob_exchange.run)
+                for topic in followed_topics(self._config):
+                    parts.driver.subscribe(topic)
                 ready.started(None)
 
         async def gateway(ready: ReadyReport[None]) -> None:
@@ -242,13 +250,25 @@ class Node:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_reconciled, parts)
+                nursery.start_soon(self._keep_fetching_blobs, parts)
                 while self._config.sync_peers and self._config.namespaces:
                     await trio.to_thread.run_sync(parts.catch_up.once)
                     await trio.sleep(self._config.sync_interval_ms / 1000)
                 await trio.sleep_forever()
         finally:
             if self._readiness.stopping.is_set():
-                parts.catch_up.close()
+                with trio.CancelScope(shield=True):  # its threads may still ask the loop
+                    await trio.to_thread.run_sync(parts.catch_up.close)
+
+    async def _keep_fetching_blobs(self, parts: Parts) -> None:
+        """Ask for each blob that a stored header lacks when its time has come."""
+        while True:
+            next_ms = parts.wanted.next_ms()
+            pause_s = _BLOBS_IDLE_S if next_ms is None else (next_ms - wall_ms()) / 1000
+            await parts.blob_news.wait(min(max(pause_s, _BLOBS_PAUSE_S), _BLOBS_IDLE_S))
+            # What comes together is asked for together; a long list is not walked all the time.
+            await trio.sleep(_BLOBS_PAUSE_S * (1 if len(parts.wanted) < _BLOBS_FEW else 10))
+            await trio.to_thread.run_sync(parts.catch_up.fetch_blobs)
 
     async def _keep_reconciled(self, parts: Parts) -> None:
         pause_s = self._config.sync_limits.reconcile_interval_ms / 1000

@@ -25,6 +25,7 @@ from luxrelay.node.gateway.config import GATEWAY_KEYS
 from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
 from luxrelay.node.store_keys import STORE_KEYS
+from luxrelay.node.topic_keys import TOPIC_KEYS
 
 _ANY_PORT: Final = range(65_536)
 _LISTEN_ADDRESS: Final = multiaddress(
@@ -170,6 +171,7 @@ KEYS: Final = (
         "Period of mesh upkeep (LP-6420 §4.1).",
     ),
     *PEER_KEYS,
+    *TOPIC_KEYS,
     Key(
         "store",
         "ttl_ms",

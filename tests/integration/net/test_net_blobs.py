@@ -19,6 +19,11 @@ pytestmark = pytest.mark.slow
 LARGEST = bytes(range(256)) * (MAX_BLOB_BYTES // 256)
 
 
+async def hold(_stream: RelayStream) -> None:
+    """Take a question and never answer."""
+    await trio.sleep_forever()
+
+
 def request(blob: bytes, length: int | None = None) -> BlobRequest:
     """A question for a blob."""
     return BlobRequest(
@@ -132,9 +137,7 @@ async def test_bytes_of_one_peer_are_limited(world: Any) -> None:
         host, _ = await server(nursery, world, LARGEST, config=config)
         ours = await asker(nursery, world, host)
 
-        got = [
-            (await ours.ask(host.peer_id, request(LARGEST), timeout_s=10))[0] for _ in range(2)
-        ]
+        got = [(await ours.ask(host.peer_id, request(LARGEST), timeout_s=10))[0] for _ in range(2)]
 
         assert got == [BlobStatus.FOUND, BlobStatus.BUSY]
         nursery.cancel_scope.cancel()
@@ -215,10 +218,9 @@ async def test_lying_answers_are_bounded(world: Any, answer: bytes, status: Blob
 
 async def test_questions_to_others_are_bounded(world: Any) -> None:
     """A question above ``asks_max`` fails without being asked."""
-
     async with trio.open_nursery() as nursery:
         host = await world.host(nursery, "silent")
-        host.handle(BLOBS, lambda _stream: trio.sleep_forever())
+        host.handle(BLOBS, hold)
         ours = await asker(nursery, world, host, asks_max=1)
         results: list[BlobStatus] = []
 

@@ -29,8 +29,8 @@ def test_take_gives_each_its_turn() -> None:
     for each in headers:
         wanted.add(each, PARENT)
 
-    first = [each.message_id for each in wanted.take(2)]
-    second = [each.message_id for each in wanted.take(2)]
+    first = [each.message_id for each in wanted.take(2, NOW)]
+    second = [each.message_id for each in wanted.take(2, NOW + 1000)]
 
     assert first == [headers[0].message_id, headers[1].message_id]
     assert second == [headers[2].message_id, headers[0].message_id]
@@ -44,7 +44,7 @@ def test_settle_drops_what_is_held_or_expired() -> None:
         wanted.add(each, PARENT)
 
     assert wanted.settle(lambda commitment: commitment == arrived.blob_commitment, NOW) == 1
-    assert [each.message_id for each in wanted.take(9)] == [missing.message_id]
+    assert [each.message_id for each in wanted.take(9, NOW)] == [missing.message_id]
 
 
 def test_find_by_commitment() -> None:
@@ -68,7 +68,7 @@ def test_forget_the_oldest_when_full() -> None:
 
     assert len(wanted) == 2
     assert wanted.forgotten == 1
-    assert [each.message_id for each in wanted.take(9)] == [
+    assert [each.message_id for each in wanted.take(9, NOW)] == [
         header(2).message_id,
         header(3).message_id,
     ]

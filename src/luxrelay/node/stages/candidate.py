@@ -24,6 +24,8 @@ class Candidate:
     """Peer id it came from; empty for our own publications and for sync."""
     announcement: HeaderAnnouncement | None = None
     """What a relay signed around the header (G8); None for our own and for sync."""
+    judged: bool = False
+    """The same header was accepted moments ago, without its blob; nothing is charged again."""
 
 
 class VerdictCounts:
@@ -35,7 +37,7 @@ class VerdictCounts:
         self._counts: Counter[tuple[str, VerdictKind, Code]] = Counter()
 
     def add(self, door: str, verdict: Verdict) -> None:
-        """Count one verdict; ``door`` is ``gossip``, ``publish`` or ``sync``."""
+        """Count one verdict; ``door`` is ``gossip``, ``claims``, ``publish`` or ``sync``."""
         with self._lock:
             self._counts[door, verdict.kind, verdict.code] += 1
 

@@ -40,6 +40,8 @@ from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
 from luxrelay.node.receipts import ReceiptBook
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
+from luxrelay.node.stages.copies import SecondCopies
+from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics
 from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.stages.verify import Judge
@@ -87,6 +89,7 @@ class Doors:
         clock_ms: Callable[[], int],
         spread: Spread,
         wanted: WantedBlobs,
+        globals_: GlobalTopics | None = None,
         fees: FeeDesk | None = None,
         traces: Traces | None = None,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
@@ -94,7 +97,7 @@ class Doors:
         """Join the parts; ``spread`` is called from the publishing thread.
 
         Headers that are stored without their blob are noted in ``wanted``; what is stored is told
-        to ``deliver``.
+        to ``deliver``. Without ``globals_`` only headers of namespace topics are taken.
         """
         self._deliver = deliver
         self._store = store
@@ -105,6 +108,10 @@ class Doors:
         self._clock_ms = clock_ms
         self._spread = spread
         self._wanted = wanted
+        self._globals = globals_
+        self._copies = SecondCopies(
+            lambda candidates: self._pass("gossip", candidates, LIVE_RULES), judge.announcement
+        )
         self._fees = fees
         self._traces = traces or Traces()
         self.book = ReceiptBook()
@@ -120,13 +127,11 @@ class Doors:
     def gossip(self, batch: Sequence[Validate]) -> list[VerdictKind]:
         """Return the verdict kinds on a batch from peers; accepted ones are durable."""
         found = [self._arrived(item) for item in batch]
-        candidates = [entry for entry in found if isinstance(entry, Candidate)]
-        judged = iter(self._pass("gossip", candidates, LIVE_RULES))
-        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
+        verdicts = self._copies.judged(found, [item.topic for item in batch])
         now_ms = self._clock_ms()
-        for entry, verdict in zip(found, verdicts, strict=True):
-            self.counts.add("gossip", verdict)
-            if verdict.accepted and isinstance(entry, Candidate):
+        for item, entry, verdict in zip(batch, found, verdicts, strict=True):
+            self.counts.add("claims" if item.message.type in CLAIMS else "gossip", verdict)
+            if verdict.code is Code.OK and isinstance(entry, Candidate):
                 self.latency.observe(now_ms - entry.header.timestamp)
         return [verdict.kind for verdict in verdicts]
 
@@ -149,7 +154,7 @@ class Doors:
         ]
         for candidate in fresh:  # before it is spread: a peer may show it at once
             self.book.note(self._receipt(candidate, ACCEPTED, 0))
-        peers = iter(self._spread([self._envelope(candidate) for candidate in fresh]))
+        peers = iter(self._announce(fresh))
         receipts = []
         for entry, verdict in zip(found, verdicts, strict=True):
             self.counts.add("publish", verdict)
@@ -181,7 +186,19 @@ class Doors:
         admitted = self._judge.admit(item.peer, len(item.data))
         if not admitted.accepted:
             return admitted
-        return ingest(item.topic, item.message, item.peer, inline_blob_max=self._inline_blob_max)
+        parent_of = None
+        if self._globals is not None:
+            claim = self._globals.claim(item, self._clock_ms())
+            if claim is not None:
+                return claim
+            parent_of = self._globals.parent_of
+        return ingest(
+            item.topic,
+            item.message,
+            item.peer,
+            inline_blob_max=self._inline_blob_max,
+            parent_of=parent_of,
+        )
 
     def _pass(
         self,
@@ -202,7 +219,7 @@ class Doors:
         self._complain(written)
         for candidate, verdict in zip(candidates, written, strict=True):
             if verdict.accepted and candidate.blob is None and candidate.header.blob_len:
-                self._wanted.add(candidate.header, candidate.parent)
+                self._wanted.add(candidate.header, candidate.parent, _holders(candidate))
         self._deliver(
             door, [c for c, verdict in zip(candidates, written, strict=True) if verdict.accepted]
         )
@@ -235,19 +252,27 @@ class Doors:
             self._complained_ms = now_ms
             log(logging.ERROR, "the store refuses writes", error=broken[0], lost=len(broken))
 
-    def _envelope(self, candidate: Candidate) -> tuple[str, bytes]:
-        header_bytes, blob = candidate.header.encode(), candidate.blob or b""
-        announcement = HeaderAnnouncement.signed(header_bytes, self._identity, self._clock_ms())
-        topic = topic_for_namespace(self._network, candidate.parent)
-        inline = bool(blob) and len(blob) <= self._inline_blob_max
-        message = RelayMessage(
-            type=MessageType.HEADER_WITH_BLOB if inline else MessageType.HEADER,
-            topic=topic,
-            payload=encode_header_with_blob(announcement, blob)
-            if inline
-            else announcement.encode(),
-        )
-        return topic, message.encode()
+    def _announce(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Spread what was published; return to how many peers of its namespace each went."""
+        own, others = [], []
+        now_ms = self._clock_ms()
+        for candidate in candidates:
+            header_bytes, blob = candidate.header.encode(), candidate.blob or b""
+            announcement = HeaderAnnouncement.signed(header_bytes, self._identity, now_ms)
+            inline = bool(blob) and len(blob) <= self._inline_blob_max
+            message = RelayMessage(
+                type=MessageType.HEADER_WITH_BLOB if inline else MessageType.HEADER,
+                topic=topic_for_namespace(self._network, candidate.parent),
+                payload=encode_header_with_blob(announcement, blob)
+                if inline
+                else announcement.encode(),
+            )
+            own.append((message.topic, message.encode()))
+            if self._globals is not None:
+                others += self._globals.announcements(
+                    candidate, announcement, inline=inline, now_ms=now_ms
+                )
+        return self._spread([*own, *others])[: len(own)]
 
     def _receipt(
         self, entry: Candidate | Verdict, verdict: Verdict, peers_sent: int
@@ -270,6 +295,12 @@ class Doors:
             expected_seq=expected,
             digest=header.digest,
         )
+
+
+def _holders(candidate: Candidate) -> tuple[bytes, ...]:
+    """Return who may have the blob of a header that came alone: its announcer, its bringer."""
+    announcer = b"" if candidate.announcement is None else candidate.announcement.source
+    return tuple(dict.fromkeys(filter(None, (announcer, candidate.source))))
 
 
 def _published(item: PublishItem) -> Candidate | Verdict:

@@ -201,7 +201,7 @@ class Judge:
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
             finalized_seq=self._finality.finalized_seq(header.namespace_id),
-            over_limit=None if rates is None else over_limit,
+            over_limit=None if rates is None or candidate.judged else over_limit,
             fees=FREE_ONLY if self._fees is None else self._fees.verifiers,
         )
 
@@ -214,12 +214,28 @@ class Judge:
             return verdict
         if self._known.has(header.content_id) and not self._completes(candidate):
             return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
+        return self._around(candidate, now_ms)
+
+    def announcement(self, candidate: Candidate) -> Verdict:
+        """Return the verdict on what stands around a header that was judged before."""
+        verdict = self._around(candidate, self._clock_ms())
+        return self._announcer(candidate) if verdict.accepted else verdict
+
+    def _around(self, candidate: Candidate, now_ms: int) -> Verdict:
+        """Return the verdict on the announcement's time and on the blob beside the header."""
         if candidate.announcement is not None:
             distance = abs(now_ms - candidate.announcement.timestamp_ms)
             if distance > self._config.announcement_age_max_ms:
                 return ignore(Code.TIMESTAMP_INVALID, "the announcement is not of now (G9)")
         if candidate.blob is not None:
-            return check_blob(header, candidate.blob)
+            return check_blob(candidate.header, candidate.blob)
+        return ACCEPTED
+
+    @staticmethod
+    def _announcer(candidate: Candidate) -> Verdict:
+        announcement = candidate.announcement
+        if announcement is not None and not announcement.verify(candidate.header.digest):
+            return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
         return ACCEPTED
 
     def _completes(self, candidate: Candidate) -> bool:
@@ -236,9 +252,9 @@ class Judge:
         return [verdict for part in checked for verdict in part]
 
     def _check_signatures(self, candidate: Candidate) -> Verdict:
-        header, announcement = candidate.header, candidate.announcement
-        if announcement is not None and not announcement.verify(header.digest):
-            return reject(Code.SOURCE_SIGNATURE, "the announcer's signature does not verify (G8)")
+        header, announced = candidate.header, self._announcer(candidate)
+        if not announced.accepted:
+            return announced
         network = self._config.bound_network
         holds = verify_header_bound(header, network) if network else verify_header(header)
         return signature_verdict(holds=holds)
@@ -252,6 +268,8 @@ class Judge:
         if not verdict.accepted:
             if rates is not None and verdict.kind is VerdictKind.REJECT:
                 rates.record(header.sender_pub_key, good=False)
+            return verdict
+        if candidate.judged:
             return verdict
         policy = context.policies.get(header.policy_hash)
         if rates is not None and not rates.charge(header, candidate.parent, policy):

@@ -1,4 +1,4 @@
-"""`BlobFetcher`: blobs from the own store, else from relays over gRPC.
+"""`BlobFetcher`: blobs from the own store, else from relays over gRPC or another way.
 
 Drives `luxrelay.sync.fetch.BlobFetch` with threads: a few workers ask relays, the threads that want
 a blob wait for its end, and one of them at a time keeps the machine's timers.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from luxrelay.bus import sha3_commitment
 from luxrelay.errors import LuxRelayError
@@ -47,6 +48,24 @@ def sha3_matches(commitment: bytes, blob: bytes) -> bool:
     return sha3_commitment(blob) == commitment
 
 
+class OtherSources(Protocol):
+    """Peers that are asked for blobs by another way than gRPC; any thread may call it."""
+
+    def peers(self, commitment: bytes) -> tuple[Sequence[str], Sequence[str]]:
+        """Return who is said to have a blob, and who else could be asked, best first.
+
+        A name is none of a relay's address; it comes back in `ask`.
+        """
+
+    def ask(self, ask: AskBlob, deadline_s: float) -> bytes | None:
+        """Return what a peer sends, empty for what breaks the protocol; None when it has nothing.
+
+        Raises:
+            LuxRelayError: it cannot be asked.
+
+        """
+
+
 class BlobFetcher:
     """Gets blobs; any thread may ask, and those who want the same one share one fetch.
 
@@ -56,6 +75,8 @@ class BlobFetcher:
         on_blame: Told who sent something else, and what was wrong; must not call the fetcher.
         order: Puts the relays' addresses best first; what it leaves out is not asked.
         matches: Whether bytes are the blob of a commitment.
+        others: Who else is asked: before the relays who is said to have the blob, after them the
+            rest.
         config: Bounds.
 
     """
@@ -68,8 +89,10 @@ class BlobFetcher:
         on_blame: Callable[[Blame], None] = lambda _: None,
         order: Callable[[Sequence[str]], Sequence[str]] = lambda addresses: addresses,
         matches: Callable[[bytes, bytes], bool] = sha3_matches,
+        others: OtherSources | None = None,
         config: FetchConfig | None = None,
     ) -> None:
+        self._others = others
         self._config = config or FetchConfig()
         self._clients = {client.address: client for client in clients}
         self._local = local
@@ -97,7 +120,7 @@ class BlobFetcher:
         found = self._local(commitment)
         if found is not None:
             return found
-        peers = self._order(list(self._clients))
+        peers = self._peers(commitment)
         with self._changed:
             if self._closed:
                 return None
@@ -135,6 +158,13 @@ class BlobFetcher:
             self._changed.notify_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def _peers(self, commitment: bytes) -> list[str]:
+        relays = list(self._clients)
+        if self._others is None:
+            return list(self._order(relays))
+        named, rest = self._others.peers(commitment)
+        return list(self._order([*named, *relays, *rest]))
+
     def _act(self) -> None:
         for action in [] if self._closed else self._fetch.drain():
             match action:
@@ -156,9 +186,7 @@ class BlobFetcher:
 
     def _ask(self, ask: AskBlob) -> None:
         try:
-            blob = self._clients[ask.peer].get_blob(
-                ask.commitment, deadline_s=self._config.timeout_s
-            )
+            blob = self._ask_one(ask)
         except LuxRelayError:
             blob = None
         with self._changed:
@@ -167,3 +195,10 @@ class BlobFetcher:
             else:
                 self._fetch.received(ask.request, blob, time.monotonic())
             self._act()
+
+    def _ask_one(self, ask: AskBlob) -> bytes | None:
+        client = self._clients.get(ask.peer)
+        if client is not None:
+            return client.get_blob(ask.commitment, deadline_s=self._config.timeout_s)
+        assert self._others is not None
+        return self._others.ask(ask, self._config.timeout_s)

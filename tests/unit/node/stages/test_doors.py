@@ -330,7 +330,7 @@ def test_header_without_blob_is_asked_for_until_the_blob_is_there(bench: Any) ->
 
     bench.doors.gossip([bench.validate(bench.envelope(h.encode(), b)) for h, b in messages])
 
-    (wanted,) = bench.wanted.take(9)
+    (wanted,) = bench.wanted.take(9, bench.now)
     assert (wanted.message_id, wanted.parent) == (alone.message_id, bench.parent)
     bench.doors.history(bench.parent, [WireMessage(header=alone.encode(), blob=b"large")])
     assert bench.store.get_blob(wanted.commitment) == b"large"
