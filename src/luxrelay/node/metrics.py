@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from luxrelay.net import NetStats
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
 from luxrelay.node.stages.doors import Doors
+from luxrelay.node.topic_metrics import TopicSources, topic_metrics
 from luxrelay.store import StoreStats
 from luxrelay.store.stats import GcStats
 from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
@@ -79,6 +80,7 @@ class Sources:
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
     gateway: Callable[[], GatewayStats]
+    topics: TopicSources = field(default_factory=TopicSources)
 
 
 class NodeMetrics:
@@ -112,6 +114,7 @@ class NodeCollector(Collector):
         yield from _store(self._sources.store(), self._sources.clock_ms())
         yield from _sync(self._sources)
         yield from gateway_metrics(self._sources.gateway())
+        yield from topic_metrics(self._sources.topics)
 
     def describe(self) -> Iterable[Metric]:
         """Say nothing beforehand, so that registering does not read the rooms."""

@@ -19,6 +19,7 @@ from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import Views
 from luxrelay.node.parts import Parts, wall_ms
+from luxrelay.node.topic_metrics import TopicSources
 from luxrelay.store import RelayStore
 
 
@@ -67,6 +68,12 @@ def views_of(
             rates=parts.guards.rates.refused,
             modules=modules.status,
             gateway=gateway,
+            topics=TopicSources(
+                blocks=parts.globals.blocks.totals,
+                hints=lambda: parts.globals.hints.taken,
+                wanted=lambda: len(parts.wanted),
+                blobs=None if parts.blob_exchange is None else parts.blob_exchange.counters,
+            ),
         )
     )
 
@@ -79,6 +86,7 @@ def views_of(
             "modules": modules.status(),
             "store": _store_view(parts.store),
             "catch_up": parts.catch_up.view(),
+            "blocks": parts.globals.blocks.view(),
             **_net_view(read_net()),
         }
 

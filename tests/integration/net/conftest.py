@@ -56,6 +56,13 @@ async def until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None
             await trio.sleep(0.01)
 
 
+async def eventually(look: Callable[[], object], found: object, *, seconds: float = 10.0) -> None:
+    """What another process answers is ``found``, or the test has failed."""
+    with trio.fail_after(seconds):
+        while await trio.to_thread.run_sync(look) != found:  # noqa: ASYNC110 - it is elsewhere
+            await trio.sleep(0.02)
+
+
 def envelope(seq: int, topic: str, size: int) -> bytes:
     """Bytes that the router takes for a header message; no signature in it is valid."""
     header = b"\x01\x00" + NAMESPACE + seq.to_bytes(8) + bytes(size - len(topic) - 56)
@@ -104,6 +111,7 @@ class World:
     """Makes hosts, and what stands between them."""
 
     until = staticmethod(until)
+    eventually = staticmethod(eventually)
     topic = TOPIC
     raw_peer = staticmethod(raw_pubsub_peer)
 

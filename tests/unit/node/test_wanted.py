@@ -1,7 +1,9 @@
 """Blobs that stored headers lack: remembered, asked for in turn, forgotten within bounds."""
 
+from dataclasses import replace
+
 from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
-from luxrelay.node.wanted import WantedBlobs
+from luxrelay.node.wanted import HOLDERS_MAX, WantedBlobs
 
 NOW = 1_704_067_200_000
 PARENT = NamespaceId(bytes(19) + b"\x01")
@@ -81,3 +83,71 @@ def test_a_blob_that_would_not_be_kept_is_not_asked_for() -> None:
         wanted = WantedBlobs(ttl_ms=1000, largest=largest)
         wanted.add(header(1), PARENT)
         assert len(wanted) == expected
+
+
+def test_pauses_double_up_to_half_a_minute() -> None:
+    """What nobody has is asked for ever less often, and news makes it due at once (P28)."""
+    told: list[int] = []
+    wanted = WantedBlobs(ttl_ms=10_000_000, news=lambda: told.append(1))
+    each = header(1)
+    wanted.add(each, PARENT)
+    now, pauses = NOW, []
+
+    for _ in range(9):
+        assert len(wanted.take(9, now)) == 1
+        assert wanted.take(9, now) == []
+        at = wanted.next_ms()
+        assert at is not None
+        pauses.append(at - now)
+        now = at
+
+    assert pauses == [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]
+    assert wanted.take(9, now)
+    assert wanted.hear(each.blob_commitment)
+    assert len(wanted.take(9, now)) == 1
+    assert not wanted.hear(bytes(32))
+    assert len(told) == 2
+
+
+def test_due_puts_off_like_a_turn() -> None:
+    """One caller may ask at once, the next one only after the pause."""
+    wanted = WantedBlobs(ttl_ms=1000)
+    commitment = header(1).blob_commitment
+    assert wanted.due(commitment, NOW) is None
+    wanted.add(header(1), PARENT)
+
+    assert wanted.due(commitment, NOW) is not None
+    assert wanted.due(commitment, NOW) is None
+    assert wanted.due(commitment, NOW + 250) is not None
+
+
+def test_holders_are_gathered_within_a_bound() -> None:
+    """Who announced or brought the header is remembered, the newest first, each once."""
+    wanted = WantedBlobs(ttl_ms=1000)
+    each = header(1)
+    wanted.add(each, PARENT, (b"a", b"b"))
+    wanted.add(each, PARENT, (b"c", b"a"))
+
+    found = wanted.find(each.blob_commitment)
+    assert found is not None
+    assert found.holders == (b"c", b"a", b"b")
+
+    wanted.add(each, PARENT, [bytes([n]) for n in range(HOLDERS_MAX + 5)])
+    found = wanted.find(each.blob_commitment)
+    assert found is not None
+    assert len(found.holders) == HOLDERS_MAX
+
+
+def test_commitments_of_dropped_headers_are_forgotten() -> None:
+    """Two headers may name one blob; the last of them takes the commitment along."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=2)
+    blob = header(1)
+    twin = replace(header(2), blob_commitment=blob.blob_commitment)
+    wanted.add(blob, PARENT)
+    wanted.add(twin, PARENT)
+
+    wanted.add(header(3), PARENT)
+    assert wanted.find(blob.blob_commitment) is not None
+    wanted.add(header(4), PARENT)
+    assert wanted.find(blob.blob_commitment) is None
+    assert not wanted.hear(blob.blob_commitment)

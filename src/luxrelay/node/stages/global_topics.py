@@ -31,6 +31,7 @@ from luxrelay.gossip import (
     parse_topic,
     peer_id_of,
 )
+from luxrelay.gossip.envelope import CARRIED
 from luxrelay.node.block_board import BlockBoard
 from luxrelay.node.carried import Carried
 from luxrelay.node.hint_book import HintBook
@@ -88,9 +89,15 @@ class GlobalTopics:
             return None
         if message.topic != item.topic:
             return reject(Code.WRONG_TOPIC, "envelope and transport name different topics (G6)")
+        try:
+            kind = parse_topic(message.topic).kind
+        except TopicError as error:
+            return reject(Code.WRONG_TOPIC, str(error))
+        if message.type not in CARRIED[kind]:
+            return reject(Code.WRONG_TOPIC, f"{kind} carries no {message.type.name} (20-08)")
         if message.type is MessageType.BLOB_HINT:
             return self._hint(message, now_ms)
-        return self._block(message, now_ms)
+        return self._block(message, kind, now_ms)
 
     def _hint(self, message: RelayMessage, now_ms: int) -> Verdict:
         verdict = judge_hint(message, now_ms, operators=self._operators)
@@ -100,11 +107,7 @@ class GlobalTopics:
             self._hinted(hint.commitment)
         return verdict
 
-    def _block(self, message: RelayMessage, now_ms: int) -> Verdict:
-        try:
-            kind = parse_topic(message.topic).kind
-        except TopicError as error:
-            return reject(Code.WRONG_TOPIC, str(error))
+    def _block(self, message: RelayMessage, kind: TopicKind, now_ms: int) -> Verdict:
         verdict = judge_block(message, now_ms)
         if not verdict.accepted:
             return verdict

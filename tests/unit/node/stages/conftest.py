@@ -18,15 +18,21 @@ from luxrelay.gossip import (
     MessageType,
     PeerId,
     RelayMessage,
+    TopicKind,
     Validate,
     encode_header_with_blob,
+    global_topic,
     topic_for_namespace,
 )
+from luxrelay.node.carried import Carried
 from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 
+HEADERS = global_topic("test", TopicKind.HEADERS_GLOBAL)
+HINTS = global_topic("test", TopicKind.BLOBS_AVAILABLE)
 NOW = 1_704_067_200_000
 PARENT = topic_namespace("/chat/1/room")
 
@@ -40,6 +46,15 @@ class Bench:
         self.spread: list[tuple[str, bytes]] = []
         self.wanted = WantedBlobs(ttl_ms=600_000)
         self.identity = SigningKey.generate()
+        self.globals = GlobalTopics(
+            network="test",
+            identity=self.identity,
+            carried=Carried([PARENT]),
+            announced={HEADERS, HINTS},
+            proposers=frozenset(),
+            operators=(),
+            hinted=self.wanted.hear,
+        )
         self.sender = SigningKey.generate()
         self.topic = topic_for_namespace("test", PARENT)
         self.parent = PARENT
@@ -53,6 +68,7 @@ class Bench:
             clock_ms=lambda: self.now,
             spread=self._spread,
             wanted=self.wanted,
+            globals_=self.globals,
         )
 
     def _spread(self, items: object) -> list[int]:
@@ -87,12 +103,14 @@ class Bench:
             )
         return RelayMessage(type=kind, topic=topic or self.topic, payload=payload)
 
-    def validate(self, message: RelayMessage, token: int = 1) -> Validate:
+    def validate(
+        self, message: RelayMessage, token: int = 1, *, topic: str | None = None
+    ) -> Validate:
         """Return what the router would ask about an envelope."""
         return Validate(
             token=token,
             peer=PeerId(b"peer"),
-            topic=self.topic,
+            topic=topic or self.topic,
             message=message,
             data=message.encode(),
         )

@@ -1,0 +1,80 @@
+"""Metrics of the global topics and of the blob stream.
+
+Source: LP-6420 §9; G10, G12, P28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from luxrelay.net.blobs import BlobCounters
+
+_BLOBS: Final = {
+    "served": "Blobs that peers took over libp2p streams.",
+    "served_bytes": "Bytes of blobs that peers took over libp2p streams.",
+    "unknown": "Questions of peers for blobs that are not here.",
+    "busy": "Questions of peers for blobs above a bound, answered so.",
+    "malformed": "Blob streams whose question could not be read or did not come in time.",
+    "unfinished": "Blobs that a peer did not take to the end in time.",
+    "asked": "Questions for blobs to peers over libp2p streams.",
+    "fetched": "Blobs that peers sent over libp2p streams.",
+    "fetched_bytes": "Bytes of blobs that peers sent over libp2p streams.",
+    "failed": "Questions for blobs to peers that brought nothing.",
+    "broken": "Of those, answers that break the protocol.",
+}
+
+
+def _no_blocks() -> dict[str, int]:
+    return {"proposed": 0, "finalized": 0, "conflicts": 0, "height": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSources:
+    """Where the numbers come from; each is called at every scrape, from the scraping thread."""
+
+    blocks: Callable[[], dict[str, int]] = _no_blocks
+    """Totals of a `BlockBoard`."""
+    hints: Callable[[], int] = int
+    """Blob hints taken."""
+    wanted: Callable[[], int] = int
+    """Headers stored without their blob, which is asked for."""
+    blobs: BlobCounters | None = None
+    """Of the blob stream; None when it is off."""
+
+
+def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
+    """Yield every metric of these as it stands now."""
+    blocks = sources.blocks()
+    announced = CounterMetricFamily(
+        "luxrelay_blocks_announced",
+        "Block announcements taken, by what was announced (LP-6420 §3.3).",
+        labels=("kind",),
+    )
+    for kind in ("proposed", "finalized"):
+        announced.add_metric((kind,), blocks[kind])
+    yield announced
+    yield CounterMetricFamily(
+        "luxrelay_block_conflicts",
+        "Finalized blocks announced of a height that had another one.",
+        value=blocks["conflicts"],
+    )
+    yield GaugeMetricFamily(
+        "luxrelay_block_height", "Highest finalized height announced.", value=blocks["height"]
+    )
+    yield CounterMetricFamily(
+        "luxrelay_blob_hints", "Blob hints taken (LP-6420 §3.2).", value=sources.hints()
+    )
+    yield GaugeMetricFamily(
+        "luxrelay_blobs_wanted", "Stored headers that lack their blob.", value=sources.wanted()
+    )
+    counters = sources.blobs or BlobCounters()
+    for each in fields(counters):
+        yield CounterMetricFamily(
+            f"luxrelay_blob_stream_{each.name}",
+            _BLOBS[each.name],
+            value=getattr(counters, each.name),
+        )
