@@ -176,9 +176,7 @@ def _text_of(path: Path) -> str:
 def _config_of(lines: Document, base: Path) -> NodeConfig:
     """Return the configuration; what does not fit is among the document's problems."""
     values = {section: lines.section(section) for section in SECTIONS}
-    node, gossip, store, sync, http = (
-        values[s] for s in ("node", "gossip", "store", "sync", "http")
-    )
+    node, gossip, store, sync = (values[s] for s in ("node", "gossip", "store", "sync"))
     finality = values["finality"]
     if bool(finality["file"]) != bool(finality["signers"]):
         lines.report(
@@ -227,7 +225,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         allow_publish=sync["allow_publish"],
         allow_handoff=sync["allow_handoff"],
         sync_limits=_sync_limits(sync, base, lines),
-        http_listen=http["listen"],
+        http_listen=values["http"]["listen"],
         limits=_limits(values["limits"]),
         prepaid_issuers=_key_fields(values["fees"]["prepaid_issuers"], lines, "fees"),
         free_tier=values["fees"]["free_tier"],

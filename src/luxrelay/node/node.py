@@ -162,8 +162,8 @@ class Node:
             async with trio.open_nursery() as nursery:
                 self._gossip = tuple(await nursery.start(parts.host.run))
                 await nursery.start(parts.driver.run)
-                if parts.blob_exchange is not None:
-                    await nursery.start(parts.blob_exchange.run)
+                if parts.blobs.exchange is not None:
+                    await nursery.start(parts.blobs.exchange.run)
                 for topic in followed_topics(self._config):
                     parts.driver.subscribe(topic)
                 ready.started(None)
@@ -263,11 +263,11 @@ class Node:
     async def _keep_fetching_blobs(self, parts: Parts) -> None:
         """Ask for each blob that a stored header lacks when its time has come."""
         while True:
-            next_ms = parts.wanted.next_ms()
+            next_ms = parts.blobs.wanted.next_ms()
             pause_s = _BLOBS_IDLE_S if next_ms is None else (next_ms - wall_ms()) / 1000
-            await parts.blob_news.wait(min(max(pause_s, _BLOBS_PAUSE_S), _BLOBS_IDLE_S))
+            await parts.blobs.news.wait(min(max(pause_s, _BLOBS_PAUSE_S), _BLOBS_IDLE_S))
             # What comes together is asked for together; a long list is not walked all the time.
-            await trio.sleep(_BLOBS_PAUSE_S * (1 if len(parts.wanted) < _BLOBS_FEW else 10))
+            await trio.sleep(_BLOBS_PAUSE_S * (1 if len(parts.blobs.wanted) < _BLOBS_FEW else 10))
             await trio.to_thread.run_sync(parts.catch_up.fetch_blobs)
 
     async def _keep_reconciled(self, parts: Parts) -> None:

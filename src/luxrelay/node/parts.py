@@ -7,33 +7,26 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import trio
 
 from luxrelay.bus import SigningKey, VerdictKind
-from luxrelay.gossip import GossipRouter, NodeRole, PeerId, Validate
+from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
-from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList
-from luxrelay.net.blobs import BlobConfig, BlobExchange
-from luxrelay.node.blob_peers import BlobPeers
-from luxrelay.node.carried import Carried
+from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
-from luxrelay.node.following import announced_topics_of
 from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
-from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.tracing import Traces
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
 from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
@@ -60,10 +53,7 @@ class Parts:
     driver: GossipDriver
     server: RelaySyncServer
     catch_up: CatchUpLoop
-    wanted: WantedBlobs
-    blob_news: BlobNews
-    globals: GlobalTopics
-    blob_exchange: BlobExchange | None
+    blobs: BlobSide
     feed: Feed
     policies: CurrentPolicies
 
@@ -91,9 +81,7 @@ def assemble(
     net_config = net_config_of(config)
     host = RelayHost(identity.seed, net_config, bans=_bans(config, net_config), clock_ms=wall_ms)
     spread = _Spread()
-    news = BlobNews()
-    wanted = _wanted(config, news)
-    global_topics = _global_topics(config, identity, wanted)
+    blobs = blob_side_of(config, identity, host, store, rng=rng, clock_ms=wall_ms)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
     doors = Doors(
         store=store,
@@ -103,8 +91,8 @@ def assemble(
         inline_blob_max=config.inline_blob_max,
         clock_ms=wall_ms,
         spread=spread,
-        wanted=wanted,
-        globals_=global_topics,
+        wanted=blobs.wanted,
+        globals_=blobs.topics,
         fees=guards.fees,
         traces=traces,
         deliver=feed.stored,
@@ -118,13 +106,6 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
-    exchange = _blob_exchange(config, host, store)
-    others = None
-    if exchange is not None:
-        others = BlobPeers(
-            host, exchange, wanted=wanted, hints=global_topics.hints, clock_ms=wall_ms, rng=rng
-        )
-    parents = tuple(entry.namespace_id for entry in config.namespaces)
     return Parts(
         store=store,
         guards=guards,
@@ -132,28 +113,9 @@ def assemble(
         doors=doors,
         host=host,
         driver=driver,
-        server=RelaySyncServer(
-            store,
-            _server_config(config),
-            clock_ms=wall_ms,
-            publisher=doors if config.allow_publish else None,
-            handoff=store if config.allow_handoff else None,
-            subscribed=frozenset(parents),
-            tls=_server_tls(config.sync_limits),
-        ),
-        catch_up=_catch_up(
-            config,
-            store,
-            doors,
-            wanted,
-            stopping=stopping,
-            others=others,
-            kept=_hinting(config, global_topics, spread),
-        ),
-        wanted=wanted,
-        blob_news=news,
-        globals=global_topics,
-        blob_exchange=exchange,
+        server=_server(config, store, doors),
+        catch_up=_catch_up(config, store, doors, stopping=stopping, blobs=blobs, spread=spread),
+        blobs=blobs,
         feed=feed,
         policies=policies,
     )
@@ -163,11 +125,10 @@ def _catch_up(
     config: NodeConfig,
     store: RelayStore,
     doors: Doors,
-    wanted: WantedBlobs,
     *,
     stopping: threading.Event,
-    others: BlobPeers | None,
-    kept: Callable[[bytes, int], None],
+    blobs: BlobSide,
+    spread: _Spread,
 ) -> CatchUpLoop:
     return CatchUpLoop(
         store,
@@ -177,60 +138,23 @@ def _catch_up(
         tls=_client_tls(config.sync_limits),
         ttl_ms=config.ttl_ms,
         stopping=stopping,
-        wanted=wanted,
+        wanted=blobs.wanted,
         clock_ms=wall_ms,
-        others=others,
-        kept=kept,
+        others=blobs.peers,
+        kept=lambda commitment, length: blobs.hint_at(commitment, length, spread),
     )
 
 
-def _wanted(config: NodeConfig, news: BlobNews) -> WantedBlobs:
-    limits = config.store_limits
-    return WantedBlobs(
-        ttl_ms=min(config.ttl_ms, limits.blob_ttl_ms or config.ttl_ms),
-        largest=limits.largest_blob,
-        news=news.tell,
+def _server(config: NodeConfig, store: RelayStore, doors: Doors) -> RelaySyncServer:
+    return RelaySyncServer(
+        store,
+        _server_config(config),
+        clock_ms=wall_ms,
+        publisher=doors if config.allow_publish else None,
+        handoff=store if config.allow_handoff else None,
+        subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
+        tls=_server_tls(config.sync_limits),
     )
-
-
-def _global_topics(config: NodeConfig, identity: SigningKey, wanted: WantedBlobs) -> GlobalTopics:
-    following = config.following
-    return GlobalTopics(
-        network=config.network,
-        identity=identity,
-        carried=Carried(entry.namespace_id for entry in config.namespaces),
-        announced=announced_topics_of(config),
-        proposers=frozenset(map(peer_id_from_text, following.block_proposers)),
-        operators=tuple(map(peer_id_from_text, following.hint_operators)),
-        hinted=wanted.hear,
-    )
-
-
-def _blob_exchange(config: NodeConfig, host: RelayHost, store: RelayStore) -> BlobExchange | None:
-    """Return what serves our blobs, from our own store alone (P28)."""
-    following = config.following
-    if not following.blob_streams:
-        return None
-    return BlobExchange(
-        host,
-        lambda commitment, _length: store.get_blob(commitment, wall_ms()),
-        config=BlobConfig(
-            peer_bytes_per_s=following.blob_bytes_per_s,
-            peer_requests_per_s=following.blob_requests_per_s,
-        ),
-    )
-
-
-def _hinting(
-    config: NodeConfig, global_topics: GlobalTopics, spread: _Spread
-) -> Callable[[bytes, int], None]:
-    """Return what a DA operator does with a fetched blob: it says that it has it."""
-
-    def kept(commitment: bytes, length: int) -> None:
-        if config.peering.role == NodeRole.DA_OPERATOR:
-            spread(global_topics.own_hint(commitment, length, wall_ms()))
-
-    return kept
 
 
 def _judge(
@@ -333,29 +257,6 @@ def _client_tls(limits: SyncLimits) -> ClientTls | None:
     if limits.tls_peer_ca is None:
         return None
     return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
-
-
-class BlobNews:
-    """Wakes whoever fetches blobs; told by any thread, waited for on the loop."""
-
-    def __init__(self) -> None:
-        """Nothing has been told."""
-        self._event = trio.Event()
-        self._token = trio.lowlevel.current_trio_token()
-
-    def tell(self) -> None:
-        """There is a blob to ask for at once."""
-        with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._ring, idempotent=True)
-
-    def _ring(self) -> None:
-        self._event.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Return when something was told since the last call, or after so many seconds."""
-        with trio.move_on_after(seconds):
-            await self._event.wait()
-        self._event = trio.Event()
 
 
 class _Spread:

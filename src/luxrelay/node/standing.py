@@ -1,4 +1,4 @@
-"""How far each sync peer can be relied on: what it forged or kept back, slowly forgiven.
+"""How far each peer can be relied on: what it forged or kept back, slowly forgiven.
 
 A peer that lies is named in the log by whoever keeps this, and asked last; it is asked still,
 because it may hold what nobody else has, and what it sends is verified anyway.
@@ -23,10 +23,12 @@ WITHHELD: Final = 1.0
 """For a sequence that was claimed and not delivered."""
 PENALTY_MAX: Final = 10_000.0
 """The most a peer can owe, so that it comes back within half a day of good conduct."""
+PEERS_MAX: Final = 4096
+"""Peers remembered; beyond it the one that has been in order for longest is forgotten."""
 
 
 class PeerStanding:
-    """Penalties by peer; one for each configured sync peer."""
+    """Penalties by peer: sync peers by address, gossip peers by peer id."""
 
     def __init__(self) -> None:
         """Start without a penalty."""
@@ -37,7 +39,10 @@ class PeerStanding:
         added = FORGED * report.rejected + UNUSABLE * report.unusable + WITHHELD * report.withheld
         if added:
             total = min(PENALTY_MAX, self.penalty(report.peer, now_ms) + added)
+            self._penalties.pop(report.peer, None)
             self._penalties[report.peer] = (total, now_ms)
+            if len(self._penalties) > PEERS_MAX:
+                del self._penalties[next(iter(self._penalties))]
         return added
 
     def penalty(self, peer: str, now_ms: int) -> float:

@@ -69,10 +69,10 @@ def views_of(
             modules=modules.status,
             gateway=gateway,
             topics=TopicSources(
-                blocks=parts.globals.blocks.totals,
-                hints=lambda: parts.globals.hints.taken,
-                wanted=lambda: len(parts.wanted),
-                blobs=None if parts.blob_exchange is None else parts.blob_exchange.counters,
+                blocks=parts.blobs.topics.blocks.totals,
+                hints=lambda: parts.blobs.topics.hints.taken,
+                wanted=lambda: len(parts.blobs.wanted),
+                blobs=None if parts.blobs.exchange is None else parts.blobs.exchange.counters,
             ),
         )
     )
@@ -86,7 +86,7 @@ def views_of(
             "modules": modules.status(),
             "store": _store_view(parts.store),
             "catch_up": parts.catch_up.view(),
-            "blocks": parts.globals.blocks.view(),
+            "blocks": parts.blobs.topics.blocks.view(),
             **_net_view(read_net()),
         }
 

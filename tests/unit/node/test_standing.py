@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from luxrelay.node.standing import FORGED, HALF_LIFE_MS, PENALTY_MAX, UNUSABLE, PeerStanding
+from luxrelay.node.standing import (
+    FORGED,
+    HALF_LIFE_MS,
+    PEERS_MAX,
+    PENALTY_MAX,
+    UNUSABLE,
+    PeerStanding,
+)
 from luxrelay.sync.report import PeerReport
 
 
@@ -30,3 +37,17 @@ def test_good_conduct_adds_nothing_and_penalties_are_bounded() -> None:
     assert standing.penalty("good", 0) == 0
     assert standing.penalty("bad", 0) == PENALTY_MAX
     assert standing.penalty("bad", -5) == PENALTY_MAX
+
+
+def test_identities_are_free_and_memory_is_not() -> None:
+    """Beyond PEERS_MAX the liar that was last heard of longest ago is forgotten."""
+    standing = PeerStanding()
+    standing.note(PeerReport(peer="first", rejected=1), 0)
+    standing.note(PeerReport(peer="second", rejected=1), 0)
+    standing.note(PeerReport(peer="first", rejected=1), 0)
+
+    for number in range(PEERS_MAX - 1):
+        standing.note(PeerReport(peer=f"p2p:{number}", rejected=1), 0)
+
+    assert standing.penalty("second", 0) == 0
+    assert standing.penalty("first", 0) == 2 * FORGED
