@@ -22,13 +22,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.rules import CODE_EPHEMERAL
 from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, SERVED, Table
+from luxrelay.archive.tables import table_name
 from luxrelay.bus import constants as c
 
 if TYPE_CHECKING:
@@ -51,13 +52,45 @@ class BatchReport:
     """Time from reading to the last commit."""
 
 
+_RELAYS: Final = "array_sort(array_union(t.relays, s.relays))"
+_KNOWN: Final = ", ".join(
+    f"{name} = {value}"
+    for name, value in {
+        "relays": _RELAYS,
+        "copies": f"size({_RELAYS})",
+        "blob": "coalesce(t.blob, s.blob)",
+        "received_at": "least(t.received_at, s.received_at)",
+        "latency_ms": "least(t.latency_ms, s.latency_ms)",
+        "expires_at": "greatest(t.expires_at, s.expires_at)",
+        "finality": "greatest(t.finality, s.finality)",
+    }.items()
+)
+"""What becomes of a message that is known when another relay serves it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCounts:
+    """What one micro-batch held and where it came from; made where the batch is written."""
+
+    report: BatchReport
+    """What a user is told."""
+    rows_by_relay: dict[str, int]
+    """Rows, good and bad."""
+    rejected_by_code: dict[int, int]
+    """Rejected rows by the code of their verdict."""
+    unread: dict[str, int]
+    """Tasks that missed a relay."""
+    ephemeral: int
+    """Valid rows whose class says that they are not archived."""
+
+
 class StreamStoppedError(Exception):
     """A micro-batch came after the run was told to end."""
 
 
 @dataclass(slots=True)
 class BatchWriter:
-    """Writes micro-batches; lives on the driver."""
+    """Writes micro-batches and adds them up; lives on the driver."""
 
     folder: ArchiveFolder
     progress: Callable[[BatchReport], None] | None
@@ -76,17 +109,52 @@ class BatchWriter:
     again: bool = False
     """The rows may have been read before: merge them instead of appending."""
 
+    @property
+    def tables(self) -> BatchTables:
+        """Where it writes."""
+        return BatchTables(folder=self.folder, barred=tuple(self.barred), again=self.again)
+
     def write(self, checked: DataFrame, batch: int) -> None:
         """Write one micro-batch; called by Spark, again after a crash with the same number."""
         if self.stopped.is_set():
             raise StreamStoppedError  # not written: the next run begins with this batch
+        self.take(self.tables.write(checked, batch))
+
+    def take(self, counts: BatchCounts) -> None:
+        """Add up a batch that is written, and tell of it."""
+        self.batches.append(counts.report)
+        self.rows_by_relay.update(counts.rows_by_relay)
+        self.rejected_by_code.update(counts.rejected_by_code)
+        self.unread.update(counts.unread)
+        self.ephemeral += counts.ephemeral
+        if self.progress is not None:
+            self.progress(counts.report)
+        if self.stop is not None and self.stop.is_set():
+            self.stopped.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTables:
+    """The tables that a micro-batch goes to; a value, so that it may be sent to another process."""
+
+    folder: ArchiveFolder
+    """The archive."""
+    barred: tuple[bytes, ...] = ()
+    """Namespaces that were erased: nothing of them is taken up."""
+    again: bool = False
+    """The rows may have been read before: merge them instead of appending."""
+
+    def write(self, checked: DataFrame, batch: int) -> BatchCounts:
+        """Write one micro-batch of checked rows; again with the same number does nothing."""
         began = time.monotonic()
         now_ms = int(time.time() * 1000)
         if self.barred:
             checked = checked.where(~_names(self.barred))
         checked = checked.persist()  # three actions follow, each would read the relays again
         try:
-            rows, rejected = self._count(checked)
+            groups = checked.groupBy("relay", "code").count().collect()
+            counts = count_rows((relay, code, number) for relay, code, number in groups)
+            rows, rejected = sum(counts[0].values()), sum(counts[1].values())
             messages = _messages_of(checked, now_ms).persist()
             count = messages.count()
             if rows:
@@ -105,27 +173,13 @@ class BatchWriter:
             rejected=rejected,
             seconds=time.monotonic() - began,
         )
-        self.batches.append(report)
-        if self.progress is not None:
-            self.progress(report)
-        if self.stop is not None and self.stop.is_set():
-            self.stopped.set()
-
-    def _count(self, checked: DataFrame) -> tuple[int, int]:
-        rows = rejected = 0
-        for relay, code, count in checked.groupBy("relay", "code").count().collect():
-            if code == CODE_UNREAD:
-                self.unread[relay] += count
-                continue
-            if code == CODE_EPHEMERAL:
-                self.ephemeral += count
-                continue
-            rows += count
-            self.rows_by_relay[relay] += count
-            if code:
-                rejected += count
-                self.rejected_by_code[code] += count
-        return rows, rejected
+        return BatchCounts(
+            report=report,
+            rows_by_relay=counts[0],
+            rejected_by_code=counts[1],
+            unread=counts[2],
+            ephemeral=counts[3],
+        )
 
     def _write(self, frame: DataFrame, table: Table, batch: int) -> None:
         if not self.again and self.folder.marker.checkpoints <= 1:
@@ -142,41 +196,53 @@ class BatchWriter:
 
     def _merge(self, messages: DataFrame) -> None:
         """Add what is new, and to what is known the relays that were not counted yet."""
-        from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
-
         days = [str(day) for (day,) in messages.select("date").distinct().collect()]
         within = ", ".join(f"DATE'{day}'" for day in days)
-        relays = "array_sort(array_union(t.relays, s.relays))"
-        (
-            DeltaTable.forPath(messages.sparkSession, str(self.folder.table(MESSAGES)))
-            .alias("t")
-            .merge(
-                messages.alias("s"),
-                f"t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id",
-            )
-            .whenMatchedUpdate(
-                condition="size(array_except(s.relays, t.relays)) > 0",
-                set={
-                    "relays": relays,
-                    "copies": f"size({relays})",
-                    "blob": "coalesce(t.blob, s.blob)",
-                    "received_at": "least(t.received_at, s.received_at)",
-                    "latency_ms": "least(t.latency_ms, s.latency_ms)",
-                    "expires_at": "greatest(t.expires_at, s.expires_at)",
-                    "finality": "greatest(t.finality, s.finality)",
-                },
-            )
-            .whenNotMatchedInsertAll()
-            .execute()
+        messages.sparkSession.sql(
+            f"MERGE INTO {_target(self.folder, MESSAGES)} AS t USING {{source}} AS s"
+            f" ON t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id"
+            f" WHEN MATCHED AND size(array_except(s.relays, t.relays)) > 0 THEN UPDATE SET {_KNOWN}"
+            " WHEN NOT MATCHED THEN INSERT *",
+            source=messages,
         )
 
     def _add_absent(self, frame: DataFrame, table: Table) -> None:
-        from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
-
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in table.key)
-        target = DeltaTable.forPath(frame.sparkSession, str(self.folder.table(table)))
-        merge = target.alias("t").merge(frame.dropDuplicates(list(table.key)).alias("s"), same)
-        merge.whenNotMatchedInsertAll().execute()
+        frame.sparkSession.sql(
+            f"MERGE INTO {_target(self.folder, table)} AS t USING {{source}} AS s ON {same}"
+            " WHEN NOT MATCHED THEN INSERT *",
+            source=frame.dropDuplicates(list(table.key)),
+        )
+
+
+def _target(folder: ArchiveFolder, table: Table) -> str:
+    """Return the name of a table in SQL that has a frame in braces."""
+    return table_name(folder, table).replace("{", "{{").replace("}", "}}")
+
+
+def count_rows(
+    groups: Iterable[tuple[str, int, int]],
+) -> tuple[dict[str, int], dict[int, int], dict[str, int], int]:
+    """Return rows by relay, rejects by code, missed reads by relay, and how many are ephemeral.
+
+    Args:
+        groups: Relay, code, and how many rows have both.
+
+    """
+    served: Counter[str] = Counter()
+    rejected: Counter[int] = Counter()
+    unread: Counter[str] = Counter()
+    ephemeral = 0
+    for relay, code, number in groups:
+        if code == CODE_UNREAD:
+            unread[relay] += number
+        elif code == CODE_EPHEMERAL:
+            ephemeral += number
+        else:
+            served[relay] += number
+            if code:
+                rejected[code] += number
+    return dict(served), dict(rejected), dict(unread), ephemeral
 
 
 def _names(namespaces: Sequence[bytes]) -> Column:

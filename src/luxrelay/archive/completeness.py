@@ -17,11 +17,11 @@ from luxrelay.archive.folder import ArchiveFolder, open_folder
 from luxrelay.archive.gaps import above
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.pipeline import failure
 from luxrelay.archive.relays import list_heads
 from luxrelay.archive.schema import MESSAGES, REJECTS, Table
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import retired
+from luxrelay.archive.transit import failure
 from luxrelay.sync.heads import Head
 
 if TYPE_CHECKING:

@@ -43,6 +43,7 @@ from luxrelay.archive.schema import (
     Table,
 )
 from luxrelay.archive.tables import days_since, open_table, retired, version_of
+from luxrelay.bus.finality import FinalityState
 from luxrelay.store.slots import CANDIDATES_MAX
 
 if TYPE_CHECKING:
@@ -221,19 +222,26 @@ def _by_slot(spark: SparkSession, folder: ArchiveFolder, now_ms: int) -> tuple[b
 
 
 def _candidates(messages: DataFrame, contested: DataFrame) -> DataFrame:
-    """Return the messages of contested slots, with what a relay keeps (`store.slots`, J11)."""
+    """Return the messages of contested slots, with what a relay keeps (J11, P40)."""
     from pyspark.sql import Window  # noqa: PLC0415  # heavy; a session is here
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
     slot = ("namespace_id", "seq")
     own = Window.partitionBy(*slot, "sender_pub_key")
     rivals = Window.partitionBy(*slot, "lowest").orderBy("content_id")
+    is_final = f.coalesce(f.col("finality") == int(FinalityState.FINALIZED), f.lit(False))
     return (
         messages.join(f.broadcast(contested), list(slot))
         .withColumn("equivocates", f.count("*").over(own) > 1)
         .withColumn("lowest", f.row_number().over(own.orderBy("content_id")) == 1)
         .withColumn("place", f.row_number().over(rivals))
-        .withColumn("kept", f.col("lowest") & (f.col("place") <= CANDIDATES_MAX))
+        .withColumn("final", f.max(is_final).over(Window.partitionBy(*slot)))
+        .withColumn(
+            "kept",
+            f.when(f.col("final"), is_final).otherwise(
+                f.col("lowest") & (f.col("place") <= CANDIDATES_MAX)
+            ),
+        )
     )
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from luxrelay.archive.batch_reports import BatchReports, ReportingTables
 from luxrelay.archive.batches import BatchReport, BatchWriter
 from luxrelay.archive.decode import checker
 from luxrelay.archive.derived import RefreshReport, refresh
@@ -33,20 +34,18 @@ from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
 from luxrelay.archive.handoff import HandoffReport, announce, committed_offsets, hand_off
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import CHECKED, Table
+from luxrelay.archive.schema import CHECKED
 from luxrelay.archive.session import ArchiveSession
+from luxrelay.archive.statements import Statements, settle_finality
 from luxrelay.archive.tables import erased, prepare_tables
-from luxrelay.archive.transit import recover
-from luxrelay.errors import ArchiveError, LuxRelayError
+from luxrelay.archive.transit import failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
-_FAILED_HINT: Final = "run it again: what was written stays and is not written twice"
-_CAUSE_CHARS: Final = 400
 _LOOK_S: Final = 1
 """Seconds between two looks whether the run is to end."""
 
@@ -104,6 +103,7 @@ def ingest(
     derived: bool = True,
     handoff: bool = False,
     stop: threading.Event | None = None,
+    statements: Statements | None = None,
     tls: Mapping[str, str] | None = None,
 ) -> IngestReport:
     """Read everything the relays hold and the archive has not read; return what was done.
@@ -127,6 +127,8 @@ def ingest(
         handoff: Tell the relays how far the archive has read, and that they keep what it has not
             (J8); they must allow it (``sync.allow_handoff``).
         stop: Ends the run after the micro-batch that is being written, when it is set.
+        statements: Signed statements on finality, joined to the messages of this run and of those
+            before (`statements.apply_finality`); with ``derived`` only.
         tls: The options ``tlsCa``, ``tlsCertificate`` and ``tlsKey`` of the source.
         derived: Bring the derived tables up to date at the end; without, `derive` does it later.
 
@@ -159,7 +161,7 @@ def ingest(
         _run(stream, folder.checkpoint, writer, rules or ArchiveRules())
         if handoff:
             told = hand_off(checked, committed_offsets(folder.checkpoint))
-        made = _derive(session.spark, folder) if derived else None
+        made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, told)
 
 
@@ -232,23 +234,43 @@ def derive(session: ArchiveSession, *, out: Path) -> RefreshReport:
         return _derive(session.spark, folder)
 
 
-def _derive(spark: SparkSession, folder: ArchiveFolder) -> RefreshReport:
+def _derive(
+    spark: SparkSession, folder: ArchiveFolder, statements: Statements | None = None
+) -> RefreshReport:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
     try:
+        if statements is not None:
+            settle_finality(spark, folder, statements)
         return refresh(spark, folder, int(time.time() * 1000))
     except PySparkException as error:
         raise failure(error, "ingest") from None
 
 
-def table_name(folder: ArchiveFolder, table: Table) -> str:
-    """Return the name of a table in SQL."""
-    path = str(folder.table(table).resolve()).replace("`", "``")
-    return f"delta.`{path}`"
-
-
 def _run(
     reader: DataStreamReader, checkpoint: Path, writer: BatchWriter, rules: ArchiveRules
+) -> None:
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415  # heavy; a session is here
+
+    if not is_remote():
+        _stream(reader, checkpoint, rules, writer.write, writer.stopped.is_set)
+        return
+    with BatchReports(writer.folder, writer) as reports:
+
+        def stopped() -> bool:
+            reports.take()
+            return writer.stopped.is_set()
+
+        _stream(reader, checkpoint, rules, ReportingTables(writer.tables), stopped)
+        reports.take()
+
+
+def _stream(
+    reader: DataStreamReader,
+    checkpoint: Path,
+    rules: ArchiveRules,
+    write: Callable[[DataFrame, int], None],
+    stopped: Callable[[], bool],
 ) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
@@ -256,31 +278,17 @@ def _run(
     try:
         checked = reader.load().mapInArrow(checker(rules), CHECKED.plain_ddl())
         query = (
-            checked.writeStream.foreachBatch(writer.write)
+            checked.writeStream.foreachBatch(write)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         while not query.awaitTermination(_LOOK_S):
-            if writer.stopped.is_set():
+            if stopped():
                 break  # what of a batch has begun since is read and written by the next run
     except PySparkException as error:
-        if not writer.stopped.is_set():
+        if not stopped():
             raise failure(error, "ingest") from None
     finally:
         if query is not None and query.isActive:
             query.stop()
-
-
-def failure(error: Exception, what: str) -> LuxRelayError:
-    """Return our own error that Spark carried in ``error``, or one that says Spark failed.
-
-    Raise it ``from None``: the chain would print pages of Java, which are in Spark's log.
-    """
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return recover(text) or ArchiveError(
-        f"Spark ended {what} with an error: {lines[0][:_CAUSE_CHARS] if lines else type(error)}",
-        hint=_FAILED_HINT,
-        code="archive.failed",
-    )

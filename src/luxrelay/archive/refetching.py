@@ -23,12 +23,12 @@ from luxrelay.archive.derived import gap_rows, refresh
 from luxrelay.archive.folder import open_folder, writing
 from luxrelay.archive.offsets import Span, lost_spans, union_reach
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.pipeline import failure
 from luxrelay.archive.relays import list_heads, read_spans
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import CHECKED
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import erased, prepare_tables
+from luxrelay.archive.transit import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

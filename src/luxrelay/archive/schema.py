@@ -235,7 +235,7 @@ CONTENTION: Final = Table(
         Column("timestamp", Kind.LONG, "sender clock when it was signed, ms", required=True),
         Column("contents", Kind.INT, "how many messages contest the slot", required=True),
         Column("equivocates", Kind.FLAG, "its sender signed another one for the slot"),
-        Column("kept", Kind.FLAG, "a relay that saw all of them keeps this one (J11)"),
+        Column("kept", Kind.FLAG, "a relay that saw all of them keeps this one (J11, P40)"),
     ),
     key=("namespace_id", "seq", "content_id"),
 )

@@ -1,13 +1,15 @@
 """A Spark session with the right jars, or a clear word on what is missing.
 
 `ArchiveSession` starts a JVM of its own, with its output in a log file, and ends it again; or it
-stands on a session that somebody else owns (`ArchiveSession.attach`).
+is a client of a Spark Connect server (``sc://host:port``), and needs no Java; or it stands on a
+session that somebody else owns (`ArchiveSession.attach`).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from luxrelay.archive.jars import COORDINATE, EXCLUDES, find_jars, jar_folders
 from luxrelay.archive.java import find_java
@@ -37,6 +40,13 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss} %p %c{1} %m%n%throwab
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ARROW_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of one batch that Spark hands to Python."""
+CONNECT: Final = "sc://"
+"""How the address of a Spark Connect server begins."""
+_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_CONNECT_PORT: Final = 15_002
+"""Where such a server listens when its address names no port."""
+_REACH_S: Final = 10
 _END_S: Final = 30
 """Longest wait for the JVM to end, seconds."""
 _LOG_TAIL: Final = 600
@@ -48,7 +58,8 @@ class SessionConfig:
     """How Spark runs."""
 
     master: str = "local[2]"
-    """Spark master; ``local[n]`` runs n tasks in one JVM here."""
+    """Spark master; ``local[n]`` runs n tasks in one JVM here, ``sc://host:port`` names a Spark
+    Connect server."""
     tasks: int = 2
     """Shuffle partitions, and parallel tasks of a read; 1 to 1,024."""
     driver_memory_mb: int = 1_024
@@ -61,6 +72,11 @@ class SessionConfig:
     """Where Spark's output goes; a temporary file that ends with the session when not given."""
     options: tuple[tuple[str, str], ...] = ()
     """Further Spark settings; they win over ours."""
+
+    @property
+    def remote(self) -> bool:
+        """True when the master is a Spark Connect server."""
+        return self.master.startswith(CONNECT)
 
     def __post_init__(self) -> None:
         """Refuse what Spark would refuse less clearly."""
@@ -87,12 +103,15 @@ class ArchiveSession:
     def __init__(self, config: SessionConfig | None = None) -> None:
         self.config = config or SessionConfig()
         _require_pyspark()
-        find_java()
+        if not self.config.remote:
+            find_java()
         self._work: Path | None = Path(tempfile.mkdtemp(prefix="luxrelay-spark-"))
         self._python = os.environ.get("PYSPARK_PYTHON")
         self._gateway: Any = None
         try:
-            self.spark: SparkSession = self._start(self._work)
+            self.spark: SparkSession = (
+                _connect(self.config) if self.config.remote else self._start(self._work)
+            )
         except BaseException:
             self.close()
             raise
@@ -120,6 +139,10 @@ class ArchiveSession:
         if self._work is None:
             return
         work, self._work = self._work, None
+        if self.config.remote:
+            _disconnect(getattr(self, "spark", None))
+            shutil.rmtree(work, ignore_errors=True)
+            return
         from pyspark import SparkContext  # noqa: PLC0415  # heavy, and present by now
 
         context = SparkContext._active_spark_context  # noqa: SLF001  # no public way to ask
@@ -187,6 +210,73 @@ class ArchiveSession:
         return conf
 
 
+def _connect(config: SessionConfig) -> SparkSession:
+    """Return a session on a Spark Connect server that has what an archive needs."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; its absence was reported
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
+
+    _reach(config.master)  # PySpark would try again for minutes
+    try:
+        spark = SparkSession.builder.remote(config.master).getOrCreate()
+        extensions = spark.conf.get("spark.sql.extensions", "") or ""
+        if _DELTA not in extensions:
+            raise ArchiveError(
+                "the Spark Connect server runs without Delta",
+                where=config.master,
+                hint=f"start it with spark.sql.extensions={_DELTA}, its catalog and its jars",
+            )
+        for key, value in (*session_settings(config), *config.options):
+            spark.conf.set(key, value)
+    except ImportError as error:  # PySpark's own, of a package that only its client needs
+        raise ArchiveError(
+            f"Spark Connect needs more packages: {error}",
+            where=sys.prefix,
+            hint="pip install 'luxrelay[archive,connect]'",
+        ) from None
+    except PySparkException as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ArchiveError(
+            f"the Spark Connect server cannot be used: {lines[0][:_LOG_TAIL]}",
+            where=config.master,
+            hint="start it, or name its address",
+        ) from None
+    return spark
+
+
+def _reach(master: str) -> None:
+    """Raise when nobody listens at the address of a server."""
+    try:
+        address = urlsplit(master)
+        place = (address.hostname or "", address.port or _CONNECT_PORT)
+        socket.create_connection(place, timeout=_REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise ArchiveError(
+            f"the Spark Connect server cannot be reached: {error}",
+            where=master,
+            hint="start it, or name its address as sc://host:port",
+        ) from None
+
+
+def _disconnect(spark: SparkSession | None) -> None:
+    """Leave the server, and let PySpark start a JVM in this process again."""
+    if spark is not None:
+        spark.stop()
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+def session_settings(config: SessionConfig) -> list[tuple[str, str]]:
+    """Return the settings that a session has for itself, on a server that others use too."""
+    return [
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.sql.shuffle.partitions", str(config.tasks)),
+        # The default of 50 tasks to read a table's log costs more than the log of a small table.
+        ("spark.databricks.delta.snapshotPartitions", "2"),
+        # What Python is handed at once is bounded by rows and by bytes: payloads reach 2 MiB.
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", "2048"),
+        ("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES_MAX)),
+    ]
+
+
 def register_source(spark: SparkSession) -> None:
     """Make the formats ``luxrelay`` and ``luxrelay-segments`` known; again is harmless.
 
@@ -212,15 +302,9 @@ def spark_settings(config: SessionConfig, work: Path) -> list[tuple[str, str]]:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(work / "local"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(config.tasks),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The default of 50 tasks to read a table's log costs more than the log of a small table.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # What Python is handed at once is bounded by rows and by bytes: payloads reach 2 MiB.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
+        "spark.sql.extensions": _DELTA,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        **dict(session_settings(config)),
     }
     if config.master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:")):
         settings["spark.driver.bindAddress"] = "127.0.0.1"

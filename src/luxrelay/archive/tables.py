@@ -67,6 +67,12 @@ def open_table(folder: ArchiveFolder, table: Table, version: int | None = None) 
         ) from None
 
 
+def table_name(folder: ArchiveFolder, table: Table) -> str:
+    """Return the name of a table in SQL."""
+    path = str(folder.table(table).resolve()).replace("`", "``")
+    return f"delta.`{path}`"
+
+
 def version_of(folder: ArchiveFolder, table: Table) -> int:
     """Return the version of a table, which rises with each change."""
     return open_table(folder, table).version()

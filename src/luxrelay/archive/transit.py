@@ -12,10 +12,12 @@ import re
 from typing import Final, TypeVar
 
 from luxrelay import errors
-from luxrelay.errors import LuxRelayError
+from luxrelay.errors import ArchiveError, LuxRelayError
 
 _MARK: Final = "luxrelay-error "
 _NOTE: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")
+_FAILED_HINT: Final = "run it again: what was written stays and is not written twice"
+_CAUSE_CHARS: Final = 400
 _TEXT_MAX: Final = 1_000
 """Characters of each part that travel."""
 
@@ -47,3 +49,17 @@ def recover(text: str) -> LuxRelayError | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return error if isinstance(error, LuxRelayError) else None
+
+
+def failure(error: Exception, what: str) -> LuxRelayError:
+    """Return our own error that Spark carried in ``error``, or one that says Spark failed.
+
+    Raise it ``from None``: the chain would print pages of Java, which are in Spark's log.
+    """
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return recover(text) or ArchiveError(
+        f"Spark ended {what} with an error: {lines[0][:_CAUSE_CHARS] if lines else type(error)}",
+        hint=_FAILED_HINT,
+        code="archive.failed",
+    )

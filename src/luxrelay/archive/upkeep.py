@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
-from luxrelay.archive.pipeline import failure, table_name
 from luxrelay.archive.schema import (
     CONTENTION,
     ERASED,
@@ -45,7 +44,8 @@ from luxrelay.archive.schema import (
     Table,
 )
 from luxrelay.archive.session import ArchiveSession
-from luxrelay.archive.tables import file_counts, prepare_tables
+from luxrelay.archive.tables import file_counts, prepare_tables, table_name
+from luxrelay.archive.transit import failure
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ArchiveArgumentError
 

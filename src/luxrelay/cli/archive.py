@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus.policy import RetentionClass
-from luxrelay.cli.archive_common import add_action, add_out, add_relays, open_session, show
+from luxrelay.cli.archive_common import (
+    add_action,
+    add_finality,
+    add_out,
+    add_relays,
+    open_session,
+    show,
+    statements_of,
+)
 from luxrelay.cli.archive_ingest import register_ingest
 from luxrelay.cli.archive_query import run_query
 from luxrelay.cli.archive_restore import register_restore
@@ -70,6 +78,16 @@ def register(commands: SubParsers) -> None:
     erase.add_argument("--namespace", required=True, metavar="HEX", help="40 hex digits")
     erase.add_argument("--yes", action="store_true", help="there is no way back")
     erase.add_argument("--json", action="store_true", help="print JSON")
+    finality = add_action(
+        actions,
+        "finality",
+        "give archived messages the states that signed statements say",
+        " --finality FILE --finality-signer HEX --network NAME",
+        _finality,
+    )
+    add_finality(finality)
+    finality.add_argument("--network", metavar="NAME", help="network of the statements")
+    finality.add_argument("--json", action="store_true", help="print JSON")
     _register_query(actions)
     register_restore(actions)
 
@@ -231,6 +249,21 @@ def _erase(arguments: argparse.Namespace) -> int:
         done = erase(session, out=arguments.out, namespace_id=namespace)
     show(arguments, _removed(done.messages, done.others, done.namespaces, done.seconds))
     return 0
+
+
+def _finality(arguments: argparse.Namespace) -> int:
+    from luxrelay.archive.statements import apply_finality  # noqa: PLC0415  with the extra only
+
+    statements = statements_of(arguments)
+    if statements is None:
+        raise UsageError("name a file, its signers and their network", where="--finality")
+    with open_session(arguments) as session:
+        done = apply_finality(session, out=arguments.out, statements=statements)
+    show(
+        arguments,
+        {"statements": done.applied, "refused": done.refused, "messages": done.messages},
+    )
+    return 1 if done.refused else 0
 
 
 def _removed(messages: int, others: int, namespaces: int, seconds: float) -> dict[str, Any]:

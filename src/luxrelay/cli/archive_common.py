@@ -13,6 +13,7 @@ from luxrelay.errors import UsageError
 
 if TYPE_CHECKING:
     from luxrelay.archive import ArchiveSession
+    from luxrelay.archive.statements import Statements
 
 _SESSION: Final = argparse.ArgumentParser(add_help=False)
 _SESSION.add_argument(
@@ -80,6 +81,37 @@ def add_relays(parser: argparse.ArgumentParser, *, required: bool) -> None:
         metavar="HOST:PORT",
         help="sync port of a relay; may be given again"
         + (f" (default {DEFAULT_RELAY})" if required else ""),
+    )
+
+
+def add_finality(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name signed statements; --network is the caller's to add."""
+    parser.add_argument(
+        "--finality", type=Path, metavar="FILE", help="signed statements, one in hex a line"
+    )
+    parser.add_argument(
+        "--finality-signer",
+        action="append",
+        default=[],
+        metavar="HEX",
+        help="key field of one whose statements count; may be given again",
+    )
+
+
+def statements_of(arguments: argparse.Namespace) -> Statements | None:
+    """Return the statements that the options name; None when they name none."""
+    from luxrelay.archive.statements import Statements  # noqa: PLC0415  with the extra only
+
+    if arguments.finality is None and not arguments.finality_signer:
+        return None
+    if arguments.finality is None or not arguments.finality_signer or not arguments.network:
+        raise UsageError("name a file, its signers and their network", where="--finality")
+    try:
+        signers = [bytes.fromhex(each.removeprefix("0x")) for each in arguments.finality_signer]
+    except ValueError:
+        raise UsageError("a key field is written in hex", where="--finality-signer") from None
+    return Statements(
+        path=arguments.finality, network=arguments.network, signers=tuple(signers)
     )
 
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxrelay.bus.signed_policy import SignedPolicy
-from luxrelay.cli.archive_common import add_action, add_relays, open_session, show
+from luxrelay.cli.archive_common import (
+    add_action,
+    add_finality,
+    add_relays,
+    open_session,
+    show,
+    statements_of,
+)
 from luxrelay.cli.arguments import DEFAULT_RELAY, SubParsers, whole_number
 from luxrelay.cli.output import Progress, printable
 from luxrelay.errors import LuxRelayError, UsageError
@@ -81,7 +88,10 @@ def _add_trust(ingest: argparse.ArgumentParser) -> None:
         "--policies", type=Path, action="append", default=[], metavar="FILE",
         help="signed policies, as `luxrelay policy sign` writes them; may be given again",
     )  # fmt: skip
-    ingest.add_argument("--network", metavar="NAME", help="network of the policies")
+    add_finality(ingest)
+    ingest.add_argument(
+        "--network", metavar="NAME", help="network of the policies and the statements"
+    )
     ingest.add_argument(
         "--bound", action="store_true", help="signatures of the network are bound (H3)"
     )
@@ -204,6 +214,7 @@ def _runner(
             progress=told,
             rules=rules,
         )
+    statements = statements_of(arguments)
     names = {"tlsCa": "tls_ca", "tlsCertificate": "tls_certificate", "tlsKey": "tls_key"}
     tls = {key: value for key, name in names.items() if (value := getattr(arguments, name))}
     return lambda: ingest(
@@ -219,6 +230,7 @@ def _runner(
         progress=told,
         rules=rules,
         handoff=arguments.handoff,
+        statements=statements,
         tls=tls,
         stop=stop,
     )

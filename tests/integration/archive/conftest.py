@@ -9,9 +9,16 @@ import pytest
 from luxrelay.archive import ArchiveSession
 from luxrelay.archive.session import SessionConfig
 
+SMALL_DATA = (
+    # Compiling a plan costs seconds and saves microseconds a row: not worth it for a few rows.
+    ("spark.sql.codegen.wholeStage", "false"),
+    ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    ("spark.sql.adaptive.enabled", "false"),
+)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[ArchiveSession]:
     """Spark with two tasks; ask for it before any gRPC server, because starting it forks."""
-    with ArchiveSession(SessionConfig(master="local[2]", tasks=2)) as session:
+    with ArchiveSession(SessionConfig(master="local[2]", tasks=2, options=SMALL_DATA)) as session:
         yield session

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from luxrelay.archive import session as module
-from luxrelay.archive.session import ArchiveSession, SessionConfig, jar_settings, spark_settings
+from luxrelay.archive.session import (
+    ArchiveSession,
+    SessionConfig,
+    jar_settings,
+    session_settings,
+    spark_settings,
+)
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
 
@@ -103,3 +111,30 @@ def test_a_failed_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         ArchiveSession()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_connect_server_is_no_jvm_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No Java is looked for; one that does not answer is named at once, nothing is left behind."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(module.tempfile, "tempdir", None)
+    with socket.socket() as taken:  # bound and never listening: connections are refused
+        taken.bind(("127.0.0.1", 0))
+        master = f"sc://127.0.0.1:{taken.getsockname()[1]}/;use_ssl=false"
+        with pytest.raises(ArchiveError, match="Spark Connect server cannot be reached") as caught:
+            ArchiveSession(SessionConfig(master=master))
+
+    assert (caught.value.code, caught.value.where) == ("archive.setup", master)
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_session_has_for_itself() -> None:
+    """The settings of a shared server that an archive relies on are those of a JVM of its own."""
+    own = dict(session_settings(SessionConfig(tasks=5)))
+
+    assert own["spark.sql.shuffle.partitions"] == "5"
+    assert own["spark.sql.session.timeZone"] == "UTC"
+    assert all(key.startswith(("spark.sql.", "spark.databricks.")) for key in own)

@@ -12,8 +12,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from luxrelay.archive import tables
 from luxrelay.archive.folder import ArchiveFolder, Marker
-from luxrelay.archive.schema import GAPS, NAMESPACES, TABLES, Column, Kind
-from luxrelay.archive.tables import days_since, open_table, prepare_tables, version_of
+from luxrelay.archive.schema import GAPS, MESSAGES, NAMESPACES, TABLES, Column, Kind
+from luxrelay.archive.tables import (
+    days_since,
+    open_table,
+    prepare_tables,
+    table_name,
+    version_of,
+)
 from luxrelay.errors import ArchiveError
 
 
@@ -113,3 +119,10 @@ def test_say_what_is_missing(tmp_path: Path) -> None:
         open_table(ArchiveFolder(tmp_path, Marker()), GAPS)
 
     assert caught.value.code == "archive.foreign"
+
+
+def test_table_names_quote_paths(tmp_path: Path) -> None:
+    """A backtick in a path cannot end the name."""
+    folder = ArchiveFolder(tmp_path / "a`b", Marker())
+
+    assert table_name(folder, MESSAGES) == f"delta.`{tmp_path}/a``b/messages`"

@@ -2,7 +2,7 @@
 
 import traceback
 
-from luxrelay.archive.transit import carry, recover
+from luxrelay.archive.transit import carry, failure, recover
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 
 
@@ -46,3 +46,23 @@ def test_foreign_text_brings_nothing() -> None:
     assert (
         recover('luxrelay-error {"kind": "CATALOGUE", "what": "", "where": "", "hint": ""}') is None
     )
+
+
+def test_our_errors_come_back_from_spark() -> None:
+    """An error a worker carried is raised as itself."""
+    inner = carry(SyncUnreachableError("silence", where="a:1"))
+    text = "\n".join(["Job aborted", *inner.__notes__])
+
+    found = failure(RuntimeError(text), "ingest")
+
+    assert isinstance(found, SyncUnreachableError)
+
+
+def test_other_errors_are_named() -> None:
+    """Anything else says that Spark failed, in its first line, and what to do."""
+    found = failure(RuntimeError("\n  Disk is full \n at java"), "ingest")
+
+    assert isinstance(found, ArchiveError)
+    assert found.code == "archive.failed"
+    assert "Disk is full; " in str(found)
+    assert "java" not in str(found)

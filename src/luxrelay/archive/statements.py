@@ -1,0 +1,201 @@
+"""Finality joined to what is archived: signed statements become states of messages.
+
+A message is usually archived before consensus has spoken of it, so the state that its relay knew
+is old. The statements that a node reads (`bus.finality`) are read here as well, whole and in order,
+checked the same way, and joined to the table ``messages`` by namespace, sequence and header hash.
+A message that comes later gets its state with the run that brings it.
+
+A statement that does not check is counted and changes nothing; the others hold.
+
+Source: decisions J9, P40; LP-6413.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from luxrelay.archive.derived import refresh
+from luxrelay.archive.folder import ArchiveFolder, open_folder, write_whole, writing
+from luxrelay.archive.schema import MAX_I64, MESSAGES
+from luxrelay.archive.session import ArchiveSession
+from luxrelay.archive.tables import prepare_tables, table_name, version_of
+from luxrelay.archive.transit import failure
+from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOracle
+from luxrelay.errors import ArchiveArgumentError, FinalityError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest file of statements that is read, bytes; a node reads as much."""
+_ROWS_MAX: Final = FILE_BYTES_MAX // 122 + 1
+"""More messages than such a file can name."""
+_STATE: Final = "finality.json"
+_SCHEMA: Final = pa.schema(
+    [
+        ("namespace_id", pa.binary()),
+        ("seq", pa.int64()),
+        ("header_hash", pa.binary()),
+        ("state", pa.int32()),
+    ]
+)
+
+Said = dict[tuple[bytes, int, bytes], FinalityState]
+"""(namespace, sequence, header hash) → the state said last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    """A file of signed statements, one in hex a line, and whose count."""
+
+    path: Path
+    """The file."""
+    network: str
+    """The network they speak of."""
+    signers: tuple[bytes, ...]
+    """Key fields of those whose statements count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalityReport:
+    """What the statements changed."""
+
+    applied: int = 0
+    """Statements that hold."""
+    refused: int = 0
+    """Statements that do not check."""
+    messages: int = 0
+    """Messages whose state is another one than before."""
+
+
+def apply_finality(
+    session: ArchiveSession, *, out: Path, statements: Statements, now_ms: int | None = None
+) -> FinalityReport:
+    """Give the archived messages the states that signed statements say; return what changed.
+
+    Args:
+        session: A running Spark.
+        out: The archive folder.
+        statements: The file, its network and its signers.
+        now_ms: The time, Unix milliseconds; the clock's when not given.
+
+    Raises:
+        ArchiveArgumentError: the file cannot be read, or is too large.
+        ArchiveError: ``archive.foreign``, ``archive.busy``, or ``archive.failed``.
+
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
+
+    open_folder(out)
+    with writing(out) as folder:
+        prepare_tables(folder)
+        try:
+            done = settle_finality(session.spark, folder, statements)
+            refresh(session.spark, folder, int(time.time() * 1000) if now_ms is None else now_ms)
+        except PySparkException as error:
+            raise failure(error, "finality") from None
+    return done
+
+
+def settle_finality(
+    spark: SparkSession, folder: ArchiveFolder, statements: Statements
+) -> FinalityReport:
+    """Join the statements to ``messages``; nothing when neither has changed since.
+
+    Args:
+        spark: A running Spark with Delta.
+        folder: The archive, held for writing.
+        statements: The file, its network and its signers.
+
+    """
+    said, applied, refused = read_statements(statements)
+    stat = statements.path.stat()
+    mark = {"size": stat.st_size, "changed": stat.st_mtime_ns, "signers": _signers(statements)}
+    before = _state(folder)
+    if before == mark | {"version": version_of(folder, MESSAGES)}:
+        return FinalityReport(applied=applied, refused=refused)
+    changed = _merge(spark, folder, said) if said else 0
+    mark["version"] = version_of(folder, MESSAGES)
+    write_whole(folder.path / _STATE, json.dumps(mark))  # last: a killed run joins again
+    return FinalityReport(applied=applied, refused=refused, messages=changed)
+
+
+def read_statements(statements: Statements) -> tuple[Said, int, int]:
+    """Return what a file says last of each message, and how many statements hold or do not.
+
+    Raises:
+        ArchiveArgumentError: it cannot be read, or is too large.
+
+    """
+    oracle = StatementOracle(
+        statements.network, statements.signers, rows_max=_ROWS_MAX, namespaces_max=_ROWS_MAX
+    )
+    said: Said = {}
+    applied = refused = 0
+    for line in _lines(statements.path):
+        try:
+            statement = FinalityStatement.decode(bytes.fromhex(line.removeprefix("0x")))
+            oracle.apply(statement)
+        except (FinalityError, ValueError):
+            refused += 1
+            continue
+        applied += 1
+        said.update((row[:3], row.state) for row in statement.rows if row.seq <= MAX_I64)
+    return said, applied, refused
+
+
+def _lines(path: Path) -> Sequence[str]:
+    try:
+        size = path.stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise ArchiveArgumentError(
+                f"{size} bytes of statements, at most {FILE_BYTES_MAX} are read",
+                where=str(path),
+                hint="leave out what is archived and final",
+            )
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArchiveArgumentError(
+            f"the statements cannot be read: {error}", where=str(path)
+        ) from None
+    whole = text[: text.rfind("\n") + 1]  # somebody may be appending to it
+    lines = (line.strip() for line in whole.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _signers(statements: Statements) -> list[str]:
+    return sorted(signer.hex() for signer in statements.signers)
+
+
+def _state(folder: ArchiveFolder) -> object:
+    try:
+        return json.loads((folder.path / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _merge(spark: SparkSession, folder: ArchiveFolder, said: Said) -> int:
+    namespaces, seqs, hashes = zip(*said, strict=True)
+    states = [int(state) for state in said.values()]
+    columns = dict(zip(_SCHEMA.names, (namespaces, seqs, hashes, states), strict=True))
+    rows = pa.Table.from_pydict(columns, schema=_SCHEMA)
+    bounds = [int.from_bytes(name[:8], "big", signed=True) for name in namespaces]
+    # Bounds of files rule most of them out before the join looks into any.
+    target = table_name(folder, MESSAGES).replace("{", "{{").replace("}", "}}")
+    done = spark.sql(
+        f"MERGE INTO {target} AS t USING {{said}} AS s"
+        f" ON t.seq BETWEEN {min(seqs)} AND {max(seqs)}"
+        f" AND (t.namespace_key IS NULL OR t.namespace_key BETWEEN {min(bounds)} AND {max(bounds)})"
+        " AND t.namespace_id = s.namespace_id AND t.seq = s.seq AND t.header_hash = s.header_hash"
+        " WHEN MATCHED AND coalesce(t.finality, 0) <> s.state THEN UPDATE SET finality = s.state",
+        said=spark.createDataFrame(rows),
+    )
+    changed: int = done.collect()[0]["num_updated_rows"]
+    return changed
