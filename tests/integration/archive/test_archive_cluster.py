@@ -67,10 +67,10 @@ def _load_oracle() -> ModuleType:
 class Daemon:
     """A part of Spark as a process."""
 
-    def __init__(self, log: Path, says: str, *command: str) -> None:
+    def __init__(self, log: Path, says: str, *command: str, memory: str) -> None:
         environment = os.environ | {
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_MEMORY": memory,
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "SPARK_WORKER_DIR": str(log.with_suffix("")),
             "PYSPARK_PYTHON": sys.executable,
@@ -123,8 +123,8 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     """Start parts of Spark that end with the test."""
     with ExitStack() as stack:
 
-        def start(name: str, says: str, *command: str) -> Daemon:
-            started = Daemon(tmp_path / f"{name}.log", says, *command)
+        def start(name: str, says: str, *command: str, memory: str = "256m") -> Daemon:
+            started = Daemon(tmp_path / f"{name}.log", says, *command, memory=memory)
             stack.callback(started.close)
             started.wait()
             return started
@@ -243,7 +243,6 @@ def test_a_spark_connect_server_archives_the_same(
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
     }
     port = daemon(
@@ -252,7 +251,7 @@ def test_a_spark_connect_server_archives_the_same(
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
         "--master", "local[2]", "--jars", jars,
         *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
-        "spark-internal",
+        "spark-internal", memory="1g",
     ).found  # fmt: skip
     batches: list[str] = []
 
