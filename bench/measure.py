@@ -25,7 +25,7 @@ PARTS = {
     "net": ("net",),
     "sim": ("sim",),
     "node": ("node",),
-    "archive": ("archive",),
+    "archive": ("archive", "archive_spark"),
     "channel": ("channel",),
 }
 """Each part's programs."""
