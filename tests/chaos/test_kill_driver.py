@@ -4,7 +4,7 @@ The driver is a process of its own with its JVM; both are killed with SIGKILL at
 after a random batch, round after round on one folder, and once a relay goes away in between. Then
 one run is left alone, and every table must be exactly right.
 
-LUXRELAY_KILLS sets the rounds: 2 here, 20 in `make chaos`.
+LUXRELAY_KILLS sets the rounds: 2 unless it is given.
 
 Source: J8; 21-52.
 """
@@ -40,7 +40,12 @@ from luxrelay.archive import ArchiveSession, ingest
 from luxrelay.archive.session import SessionConfig
 
 out, relays = Path(sys.argv[1]), sys.argv[2].split(",")
-with ArchiveSession(SessionConfig(master="local[2]", tasks=2)) as session:
+options = (  # compiling a plan is not worth it for a few rows
+    ("spark.sql.codegen.wholeStage", "false"),
+    ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    ("spark.sql.adaptive.enabled", "false"),
+)
+with ArchiveSession(SessionConfig(master="local[2]", tasks=2, options=options)) as session:
     done = ingest(
         session,
         relays=relays,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +18,17 @@ SMALL_DATA = (
 )
 
 
+LARGE = int(os.environ.get("LUXRELAY_ARCHIVE_MESSAGES", "0")) > 50_000
+"""The corpus of test_archive_whole.py is large: Spark is to run as it does for long."""
+CONFIG = (
+    SessionConfig(master="local[2]", tasks=2, quick=False, driver_memory_mb=3_072)
+    if LARGE
+    else SessionConfig(master="local[2]", tasks=2, options=SMALL_DATA)
+)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[ArchiveSession]:
     """Spark with two tasks; ask for it before any gRPC server, because starting it forks."""
-    with ArchiveSession(SessionConfig(master="local[2]", tasks=2, options=SMALL_DATA)) as session:
+    with ArchiveSession(CONFIG) as session:
         yield session

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -37,16 +37,21 @@ from luxrelay.archive import ArchiveSession, ingest
 from luxrelay.archive.session import SessionConfig
 
 master, out, relays = sys.argv[1], Path(sys.argv[2]), sys.argv[3].split(",")
-options = (("spark.executor.memory", "512m"), ("spark.executor.cores", "1"))
-options = () if master.startswith("sc:") else options
-with ArchiveSession(SessionConfig(master=master, tasks=2, options=options)) as session:
+options = [  # compiling a plan is not worth it for a few rows
+    ("spark.sql.codegen.wholeStage", "false"),
+    ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    ("spark.sql.adaptive.enabled", "false"),
+]
+if not master.startswith("sc:"):
+    options += [("spark.executor.memory", "512m"), ("spark.executor.cores", "1")]
+with ArchiveSession(SessionConfig(master=master, tasks=2, options=tuple(options))) as session:
     for _ in range(2):
         done = ingest(
             session,
             relays=relays,
             out=out,
             heads="latest",
-            rows_per_batch=900,
+            rows_per_batch=600,
             progress=lambda batch: print("batch", batch.batch, flush=True),
         )
         print("done", done.messages, done.rejected, sum(done.rows_by_relay.values()), flush=True)
@@ -138,7 +143,7 @@ class Relays:
     def __init__(self, stack: ExitStack) -> None:
         self.oracle = _load_oracle()
         self.corpus = self.oracle.Corpus(
-            1_200, [b"over the cluster"], namespaces=10, holes=6, contended=8
+            800, [b"over the cluster"], namespaces=8, holes=6, contended=8
         )
         self.addresses = []
         for store in self.corpus.stores:
@@ -166,6 +171,7 @@ class Relays:
             )  # fmt: skip
             assert driver.stdout is not None
             stack.callback(driver.stdout.close)
+            stack.callback(driver.wait, 60)
             stack.callback(driver.kill)
             said = []
             for line in driver.stdout:
@@ -196,8 +202,12 @@ def relays() -> Iterator[Relays]:
 
 
 def _executors(worker: Daemon) -> list[Any]:
-    children = psutil.Process(worker.process.pid).children(recursive=True)
-    return [each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+    found = []
+    for child in psutil.Process(worker.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def test_a_cluster_archives_what_one_process_would(
