@@ -110,9 +110,7 @@ def statements_of(arguments: argparse.Namespace) -> Statements | None:
         signers = [bytes.fromhex(each.removeprefix("0x")) for each in arguments.finality_signer]
     except ValueError:
         raise UsageError("a key field is written in hex", where="--finality-signer") from None
-    return Statements(
-        path=arguments.finality, network=arguments.network, signers=tuple(signers)
-    )
+    return Statements(path=arguments.finality, network=arguments.network, signers=tuple(signers))
 
 
 def open_session(arguments: argparse.Namespace) -> ArchiveSession:
