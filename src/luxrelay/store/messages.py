@@ -75,9 +75,13 @@ class IncomingMessage:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, unsafe_hash=True)
 class StoredMessage:
-    """A message as the store holds it; the bytes are those that arrived."""
+    """A message as the store holds it; the bytes are those that arrived.
+
+    A value: nobody changes one. Not frozen, because a page makes thousands and freezing costs as
+    much as reading the row.
+    """
 
     header_bytes: bytes
     """The encoded header."""
@@ -109,8 +113,7 @@ class StoredMessage:
                 raise StoreError(
                     "a stored header cannot be decoded", where=error.what, code="store.corrupt"
                 ) from error
-            object.__setattr__(self, "_header", header)
-        assert self._header is not None
+            self._header = header
         return self._header
 
     @property

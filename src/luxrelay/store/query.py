@@ -20,13 +20,14 @@ from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
 from luxrelay.store.config import RelayStoreConfig, require_ms
 from luxrelay.store.hot import HotCache
-from luxrelay.store.layout import MessageRow
+from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
 
 CURSOR_BYTES: Final = 8 + c.HASH_BYTES
 """Sequence and content id of the last message seen."""
+_INLINE: Final = BlobPlace.INLINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +203,21 @@ def _scan(
 
 def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: MessageRow) -> bool:
     """Add the message of ``row``; False when the page has no room for it."""
-    size = len(row.header) + row.blob_len
-    if len(scan.messages) == bounds.messages:
+    messages = scan.messages
+    size = scan.size_bytes + len(row.header) + row.blob_len
+    if messages and (size > bounds.bytes or len(messages) == bounds.messages):
         return False
-    if scan.messages and scan.size_bytes + size > bounds.bytes:
-        return False
-    try:
-        scan.messages.append(stored_message(row, blobs.blob_of(slices, row)))
-        scan.size_bytes += size
-    except KeyError:
-        pass  # deleted since this scan began; the page is as if it had begun later
+    if row.place is _INLINE:
+        blob: bytes | None = row.inline_blob
+    else:
+        try:
+            blob = blobs.blob_of(slices, row)
+        except KeyError:
+            return True  # deleted since this scan began; the page is as if it had begun later
+    messages.append(
+        StoredMessage(row.header, blob, row.received_at, row.expires_at, row.source, row.finality)
+    )
+    scan.size_bytes = size
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -154,17 +154,62 @@ def catch_up(harbour: Harbour, ours: RelayStore, addresses: list[str]) -> CatchU
     return run_catchup(clients, harbour.sink(ours), small)
 
 
+@dataclass
+class Mortal:
+    """A relay that is killed while it reads a page."""
+
+    store: RelayStore
+    kill: Callable[[], None]
+    queries: int
+    """Reads that it lives to see."""
+    dead: threading.Event = field(default_factory=threading.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def query(self, query: NamespaceQuery, now_ms: int) -> QueryPage:
+        """Return a page; the last one reaches nobody."""
+        self.queries -= 1
+        if not self.queries:
+            threading.Thread(target=self.kill, daemon=True).start()
+            self.dead.set()
+        return self.store.query(query, now_ms)
+
+
+@dataclass
+class Late:
+    """A relay that lists nothing before the other one is dead."""
+
+    store: RelayStore
+    dead: threading.Event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def heads(self, *asked: Any) -> Any:
+        """Return the heads."""
+        self.dead.wait(10)
+        return self.store.heads(*asked)
+
+
 def test_a_peer_killed_in_the_middle(harbour: Harbour) -> None:
     """21-25: the other peer brings what the one that went away did not."""
     messages = [m for n in (1, 2, 3) for m in harbour.author(n).messages(range(1, 201))]
     stores = [harbour.store(messages) for _ in range(2)]
-    addresses = [harbour.serve(store, SyncServerConfig(read_messages=4)) for store in stores]
+    mortal = Mortal(stores[0], lambda: harbour.servers[0].stop(grace_s=0), queries=8)
+    config = SyncServerConfig(read_messages=4)
+    addresses = [
+        harbour.serve(mortal, config),
+        harbour.serve(Late(stores[1], mortal.dead), config),
+    ]
     ours = harbour.store()
-    stopped = stops_after(2, harbour, 0)
 
     report = catch_up(harbour, ours, addresses)
 
-    assert stopped.wait(10)
+    first, second = report.peers
+    assert mortal.dead.is_set()
+    assert first.failures
+    assert first.stored < len(messages) == first.stored + second.stored
     assert report.complete
     assert ours.tree_root() == stores[0].tree_root()
 

@@ -25,6 +25,7 @@ from luxrelay.sync.messages import (
     SyncStatus,
     Watermark,
     WireMessage,
+    peek,
 )
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
@@ -82,12 +83,9 @@ class PageCheck:
 
         """
         if frame.header:
-            self._take_message(frame)
-        for entry in frame.batch:
-            if entry.header or not entry.HasField("status"):
-                self._take_message(entry)
-            else:
-                self._take_status(entry.status)
+            self._take_messages((frame,))
+        if frame.batch:
+            self._take_messages(frame.batch)
         if frame.HasField("status"):
             self._take_status(frame.status)
 
@@ -120,24 +118,35 @@ class PageCheck:
             for lane in self._done
         ]
 
-    def _take_message(self, frame: pb.StoredMessage) -> None:
-        message = to_message(frame)
-        lane = self._current(message.namespace_id)
-        seq = message.seq
-        if not lane.asked.from_seq < seq <= (lane.asked.to_seq or c.MAX_U64):
-            raise ValueError(f"sequence {seq} is outside the asked range")
-        if seq < lane.last_seq:
-            raise ValueError(f"sequence {seq} follows {lane.last_seq}")
-        # The first message may alone exceed the byte bound; otherwise a page could never move on.
-        self._bytes_left -= len(message.header) + len(message.blob)
-        if self._any and self._bytes_left < 0:
-            raise ValueError(f"more than {self._bytes_max} bytes")
-        if not self._rows_left:
-            raise ValueError(f"more than {self._rows_max} messages")
-        self._rows_left -= 1
-        self._any = True
-        lane.last_seq = seq
-        lane.messages.append(message)
+    def _take_messages(self, entries: Iterable[pb.StoredMessage]) -> None:
+        """Keep messages and statuses in order; the hot loop of a client."""
+        lane = self._lane
+        for entry in entries:
+            header, blob = entry.header, entry.blob_data
+            if not header and entry.HasField("status"):
+                self._take_status(entry.status)
+                lane = None
+                continue
+            _check_lengths(header, blob)
+            namespace_id, seq = peek(header)
+            if lane is None or namespace_id != lane.asked.namespace_id:
+                lane = self._current(namespace_id)
+            if not lane.asked.from_seq < seq <= (lane.asked.to_seq or c.MAX_U64):
+                raise ValueError(f"sequence {seq} is outside the asked range")
+            if seq < lane.last_seq:
+                raise ValueError(f"sequence {seq} follows {lane.last_seq}")
+            # The first message may alone exceed the byte bound; else a page could never move on.
+            self._bytes_left -= len(header) + len(blob)
+            if self._any and self._bytes_left < 0:
+                raise ValueError(f"more than {self._bytes_max} bytes")
+            if not self._rows_left:
+                raise ValueError(f"more than {self._rows_max} messages")
+            self._rows_left -= 1
+            self._any = True
+            lane.last_seq = seq
+            lane.messages.append(
+                WireMessage(header, blob, entry.received_at, entry.expires_at, entry.finality)
+            )
 
     def _current(self, namespace_id: bytes) -> _Lane:
         """Return the lane that frames are coming in for: the one begun, or the next."""
@@ -188,17 +197,15 @@ def to_message(frame: pb.StoredMessage) -> WireMessage:
 
     """
     header, blob = frame.header, frame.blob_data
+    _check_lengths(header, blob)
+    return WireMessage(header, blob, frame.received_at, frame.expires_at, frame.finality)
+
+
+def _check_lengths(header: bytes, blob: bytes) -> None:
     if not HEADER_PEEK_BYTES <= len(header) <= c.MAX_HEADER_BYTES:
         raise ValueError(f"a header of {len(header)} bytes")
     if len(blob) > c.MAX_BLOB_BYTES:
         raise ValueError(f"a blob of {len(blob)} bytes")
-    return WireMessage(
-        header=header,
-        blob=blob,
-        received_at=frame.received_at,
-        expires_at=frame.expires_at,
-        finality=frame.finality,
-    )
 
 
 def to_status(frame: pb.SyncStatus) -> SyncStatus:

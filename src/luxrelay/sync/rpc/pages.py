@@ -23,6 +23,7 @@ from luxrelay.sync.messages import LaneRange, SyncStatus
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import StoreHead, StoreRow, SyncStore
 from luxrelay.sync.rpc.config import PAGE_MESSAGES_DEFAULT, SyncServerConfig
+from luxrelay.sync.rpc.encoding import FrameBytes
 from luxrelay.sync.rpc.frames import from_status
 
 CURSOR_BYTES: Final = 8 + c.HASH_BYTES
@@ -132,15 +133,17 @@ class PageReader:
         self._now_ms = now_ms
         self._stop = stop
         self._turns = turns
-        self._frame = pb.StoredMessage()
-        self._frame_bytes = 0
+        self._frame = FrameBytes(grouped=request.frame_rows > 1)
         self.messages = 0
         """Messages sent so far."""
         self.size_bytes = 0
         """Their header and blob bytes."""
 
-    def frames(self) -> Iterator[pb.StoredMessage]:
-        """Yield the frames of the page; the last one carries a status (P23)."""
+    def frames(self) -> Iterator[bytes]:
+        """Yield the frames of the page, each an encoded `StoredMessage`.
+
+        The last one carries a status (P23).
+        """
         for lane in self._request.lanes:
             if self.messages and self._full():
                 break
@@ -151,52 +154,45 @@ class PageReader:
             status = scan.status(self._now_ms)
             if not self._request.several:
                 yield from self._flush()
-                yield from_status(status)
-            elif self._request.frame_rows == 1:
-                yield from_status(status, lane.namespace_id)
-            else:
-                if len(self._frame.batch) >= self._request.frame_rows:
-                    yield from self._flush()
-                self._frame.batch.append(from_status(status, lane.namespace_id))
+                yield from_status(status).SerializeToString()
+                continue
+            if self._frame.count >= self._request.frame_rows:
+                yield from self._flush()
+            self._frame.end(from_status(status, lane.namespace_id))
         yield from self._flush()
 
-    def _rows(self, scan: _LaneScan) -> Iterator[pb.StoredMessage]:
+    def _rows(self, scan: _LaneScan) -> Iterator[bytes]:
         """Yield full frames of one namespace; its last messages stay in the open one."""
-        cursor = scan.lane.cursor
+        cursor, frame = scan.lane.cursor, self._frame
+        rows_max, size_max = self._request.frame_rows, self._config.frame_bytes
         while scan.more:
             with self._turns() as turn:
                 page = self._store.query(self._slice(scan.lane, cursor), self._now_ms)
-                turn.read(sum(map(_size, page.messages)))
+                sizes = [len(row.header_bytes) + len(row.blob or b"") for row in page.messages]
+                turn.read(sum(sizes))
             if cursor == scan.lane.cursor:
                 scan.begin(page.earliest_seq)
             taken = 0
-            for row in page.messages:
-                size = _size(row)
+            for row, size in zip(page.messages, sizes, strict=True):
                 if self.messages and self.size_bytes + size > self._request.size:
                     break
-                if not scan.admit(row):
+                if not scan.admit(row, row.seq):
                     break
                 self.messages += 1
                 self.size_bytes += size
                 taken += 1
-                if self._request.frame_rows == 1:
-                    yield to_frame(row)
-                    continue
-                full = len(self._frame.batch) >= self._request.frame_rows
-                if full or self._frame_bytes + size > self._config.frame_bytes:
-                    yield from self._flush()
-                _fill(row, self._frame.batch.add())
-                self._frame_bytes += size
+                if frame.count and (frame.count >= rows_max or frame.size_bytes + size > size_max):
+                    yield frame.take()
+                frame.add(row, size)
             scan.more = page.has_more or taken < len(page.messages)
             if taken < len(page.messages) or self._full():
                 break
             cursor = page.next_cursor
 
-    def _flush(self) -> Iterator[pb.StoredMessage]:
+    def _flush(self) -> Iterator[bytes]:
         """Yield the open frame, if it has anything."""
-        if self._frame.batch:
-            frame, self._frame, self._frame_bytes = self._frame, pb.StoredMessage(), 0
-            yield frame
+        if self._frame.count:
+            yield self._frame.take()
 
     def _slice(self, lane: LaneRange, cursor: bytes) -> NamespaceQuery:
         """Return the store query for the next rows: no more than still belong to this page."""
@@ -246,13 +242,14 @@ class _LaneScan:
         first = (int.from_bytes(cursor[:8], "big") if cursor else self.lane.from_seq) + 1
         self._expected = max(first, self._earliest)
 
-    def admit(self, row: StoreRow) -> bool:
+    def admit(self, row: StoreRow, seq: int) -> bool:
         """Count the row; False when the status would have to name too many gaps."""
-        if row.seq > self._expected and not self._request.timed:
+        if seq > self._expected and not self._request.timed:
             if len(self._gaps) == self._config.gaps_max:
                 return False
-            self._gaps.append(SeqRange(self._expected, row.seq - 1))
-        self._expected = max(self._expected, row.seq + 1)
+            self._gaps.append(SeqRange(self._expected, seq - 1))
+        if seq >= self._expected:
+            self._expected = seq + 1
         self._last = row
         self.messages += 1
         return True
@@ -298,10 +295,6 @@ def _fill(row: StoreRow, frame: pb.StoredMessage) -> None:
 
 def _cursor(row: StoreRow) -> bytes:
     return row.seq.to_bytes(8, "big") + row.header.content_id
-
-
-def _size(row: StoreRow) -> int:
-    return len(row.header_bytes) + len(row.blob or b"")
 
 
 def _lanes(request: pb.SyncRequest, config: SyncServerConfig) -> tuple[LaneRange, ...]:

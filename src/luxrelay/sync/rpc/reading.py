@@ -54,8 +54,8 @@ class SyncServicer(RelaySyncServicer):
 
     def SyncNamespace(  # noqa: N802 - the name of the specification
         self, request: pb.SyncRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.StoredMessage]:
-        """Stream one page; the last frame is its status."""
+    ) -> Iterator[bytes]:
+        """Stream one page in encoded frames; the last one is its status."""
         with self._calls.call(
             "SyncNamespace", context, stream=True, weigh=partial(self._weigh, request)
         ) as call:

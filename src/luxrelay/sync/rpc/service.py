@@ -104,6 +104,7 @@ class RelaySyncServer:
             pool, options=self._options(), maximum_concurrent_rpcs=self.config.calls_max
         )
         add_RelaySyncServicer_to_server(self._sync, server)
+        _serve_encoded(self._sync, server)
         add_RelayNodeServicer_to_server(self._node, server)
         self._describe(server)
         address = f"{self.config.host}:{self.config.port}"
@@ -174,6 +175,18 @@ class RelaySyncServer:
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
         ]
+
+
+def _serve_encoded(servicer: SyncServicer, server: grpc.Server) -> None:
+    """Have the frames of SyncNamespace sent as they are: the servicer encodes them itself."""
+    handler = grpc.unary_stream_rpc_method_handler(
+        servicer.SyncNamespace,
+        request_deserializer=relay_sync_pb2.SyncRequest.FromString,
+        response_serializer=None,
+    )
+    name = relay_sync_pb2.DESCRIPTOR.services_by_name["RelaySync"].full_name
+    # A method that is registered later takes the place of the generated one.
+    server.add_registered_method_handlers(name, {"SyncNamespace": handler})
 
 
 def _require_free(host: str, port: int) -> None:

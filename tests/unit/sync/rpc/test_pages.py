@@ -98,7 +98,7 @@ def read(
     config = config or SyncServerConfig()
     request = PageRequest.check(pb.SyncRequest(namespace_id=NS, **fields), config)
     reader = PageReader(store, config, request, now_ms=NOW_MS, stop=lambda: stop)
-    *frames, last = reader.frames()
+    *frames, last = map(pb.StoredMessage.FromString, reader.frames())
     groups = [frame.batch or [frame] for frame in frames]
     assert sum(len(group) for group in groups) == reader.messages
     numbers = [[MsgHeader.decode(each.header).seq for each in group] for group in groups]
