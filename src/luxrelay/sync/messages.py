@@ -16,15 +16,13 @@ from luxrelay.sync.heads import SeqRange
 HEADER_PEEK_BYTES: Final = c.MIN_HEADER_BYTES
 """A header shorter than this has no readable namespace and sequence."""
 
-_SLOT: Final = Struct(">20sQ")
+SLOT: Final = Struct(">20sQ")
+"""Namespace and sequence as they follow each other in a header (LP-6411 §1.2)."""
 
 
 def peek(header: bytes) -> tuple[bytes, int]:
-    """Return the namespace and sequence a header of `HEADER_PEEK_BYTES` or more names.
-
-    Source: LP-6411 §1.2: the sequence follows the namespace.
-    """
-    namespace_id, seq = _SLOT.unpack_from(header, c.OFFSET_NAMESPACE)
+    """Return the namespace and sequence a header of `HEADER_PEEK_BYTES` or more names."""
+    namespace_id, seq = SLOT.unpack_from(header, c.OFFSET_NAMESPACE)
     return namespace_id, seq
 
 

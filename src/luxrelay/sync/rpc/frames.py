@@ -17,6 +17,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.sync.heads import Head, SeqRange
 from luxrelay.sync.messages import (
     HEADER_PEEK_BYTES,
+    SLOT,
     LanePage,
     LaneRange,
     PublishItem,
@@ -25,13 +26,14 @@ from luxrelay.sync.messages import (
     SyncStatus,
     Watermark,
     WireMessage,
-    peek,
 )
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 
 _VERDICTS: Final = range(3)
 """Accept, ignore, reject."""
+_USUAL_BYTES: Final = min(c.MAX_HEADER_BYTES, c.MAX_BLOB_BYTES)
+"""Header and blob of no more than this together are each within their limits."""
 
 
 @dataclass(slots=True)
@@ -120,15 +122,17 @@ class PageCheck:
 
     def _take_messages(self, entries: Iterable[pb.StoredMessage]) -> None:
         """Keep messages and statuses in order; the hot loop of a client."""
-        lane = self._lane
+        lane, unpack, new = self._lane, SLOT.unpack_from, tuple.__new__
         for entry in entries:
             header, blob = entry.header, entry.blob_data
             if not header and entry.HasField("status"):
                 self._take_status(entry.status)
                 lane = None
                 continue
-            _check_lengths(header, blob)
-            namespace_id, seq = peek(header)
+            size = len(header) + len(blob)
+            if size > _USUAL_BYTES or len(header) < HEADER_PEEK_BYTES:
+                _check_lengths(header, blob)
+            namespace_id, seq = unpack(header, c.OFFSET_NAMESPACE)
             if lane is None or namespace_id != lane.asked.namespace_id:
                 lane = self._current(namespace_id)
             if not lane.asked.from_seq < seq <= (lane.asked.to_seq or c.MAX_U64):
@@ -136,7 +140,7 @@ class PageCheck:
             if seq < lane.last_seq:
                 raise ValueError(f"sequence {seq} follows {lane.last_seq}")
             # The first message may alone exceed the byte bound; else a page could never move on.
-            self._bytes_left -= len(header) + len(blob)
+            self._bytes_left -= size
             if self._any and self._bytes_left < 0:
                 raise ValueError(f"more than {self._bytes_max} bytes")
             if not self._rows_left:
@@ -144,9 +148,8 @@ class PageCheck:
             self._rows_left -= 1
             self._any = True
             lane.last_seq = seq
-            lane.messages.append(
-                WireMessage(header, blob, entry.received_at, entry.expires_at, entry.finality)
-            )
+            fields = header, blob, entry.received_at, entry.expires_at, entry.finality
+            lane.messages.append(new(WireMessage, fields))
 
     def _current(self, namespace_id: bytes) -> _Lane:
         """Return the lane that frames are coming in for: the one begun, or the next."""
