@@ -21,7 +21,7 @@ PARTS = {
     "bus": ("bus",),
     "gossip": ("gossip",),
     "store": ("store", "store_brokers"),
-    "sync": ("sync",),
+    "sync": ("sync", "sync_sets"),
     "net": ("net",),
     "sim": ("sim",),
     "node": ("node",),

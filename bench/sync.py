@@ -1,7 +1,12 @@
-"""Catching up against Redis and JetStream, many clients at once, the bytes of reconciling.
+"""Catching up against JetStream and Redis, with and without verification, and many clients at once.
 
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim. Servers run in
-processes of their own; runs of ours and of the others take turns.
+processes of their own; runs of ours and of the others take turns. What a row measures:
+
+* *stream*: pages over gRPC as values, checked for namespace, order, range and size; no signature.
+* *every signature verified*: the same, and each header decoded and verified on as many threads as
+  the machine has cores, beside raw verification on as many.
+* *into a node's store*: a node's own catch-up: pages, rules, signatures, one durable batch a page.
 """
 
 from __future__ import annotations
@@ -11,49 +16,59 @@ import multiprocessing
 import os
 import resource
 import statistics
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from luxrelay.bus import (
     MsgHeader,
-    NamespaceId,
     SignatureScheme,
     SigningKey,
     VerifyKey,
     lane,
     sha3_commitment,
+    topic_namespace,
     verify_header,
 )
+from luxrelay.bus.policy import default_policy
+from luxrelay.node.catch_up import StoreSink
+from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
-from luxrelay.sync import FairnessConfig, RelaySyncClient, RelaySyncServer, SyncServerConfig
-from luxrelay.sync.held import to_steps
-from luxrelay.sync.holes import spans_of
-from luxrelay.sync.idset import SortedIds
-from luxrelay.sync.negentropy import Initiator, Responder
-from luxrelay.sync.reconcile import TreeInitiator, TreeResponder
+from luxrelay.sync import (
+    FairnessConfig,
+    RelaySyncClient,
+    RelaySyncServer,
+    SyncServerConfig,
+    WireMessage,
+    run_catchup,
+)
 
-MESSAGES = int(os.environ.get("LUXRELAY_BENCH_SYNC", "50000"))
+MESSAGES = int(os.environ.get("LUXRELAY_BENCH_SYNC", "100000"))
+VERIFIED = min(MESSAGES, int(os.environ.get("LUXRELAY_BENCH_VERIFIED", "20000")))
+"""Messages whose signatures are verified in one run."""
 BLOB_BYTES = 1_024
-IDS = int(os.environ.get("LUXRELAY_BENCH_IDS", "1000000"))
-DIFFERENCES = IDS // 1_000
-CLIENTS = 200
+CLIENTS = int(os.environ.get("LUXRELAY_BENCH_CLIENTS", "200"))
 REPEATS = 3
-PARENT = NamespaceId(b"\x22" * 20)
+CORES = os.cpu_count() or 1
+PAGE = 10_000
+"""Messages a page, the most there is; XREAD is asked for as many."""
+TTL_MS = 3_600_000
+ROOMY = RelayStoreConfig(cold_store_ttl_ms=TTL_MS, namespace_quota_bytes=2**30)
+"""One sender takes a tenth of a store with the defaults, which is less than what is sent here."""
+PARENT = topic_namespace("/bench/1/sync")
+POLICY = default_policy(PARENT).policy_hash
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, bytes(32))
 LANE = lane(PARENT, KEY.public_field)
 FREE = FairnessConfig(out_bytes_per_s=0)
-PUBLIC_RANDOM, PUBLIC_NEWEST = 1_350_000, 34_000
-"""Bytes that Negentropy's own implementation needs for 1,000 differences in a million ids."""
 
 
 def now_ms() -> int:
@@ -83,7 +98,7 @@ def messages(count: int) -> Iterator[list[IncomingMessage]]:
                         timestamp=stamp,
                         blob_commitment=commitment,
                         blob_len=BLOB_BYTES,
-                        policy_hash=bytes(32),
+                        policy_hash=POLICY,
                     )
                 ),
                 blob=blob,
@@ -97,7 +112,7 @@ def messages(count: int) -> Iterator[list[IncomingMessage]]:
 def serve(channel: Connection) -> None:
     """Serve a filled store; say port and memory when asked, until told to stop."""
     with tempfile.TemporaryDirectory() as folder:
-        store = RelayStore.open(Path(folder) / "store", RelayStoreConfig(), now_ms=now_ms())
+        store = RelayStore.open(Path(folder) / "store", ROOMY, now_ms=now_ms())
         for group in messages(MESSAGES):
             store.put_many(group, now_ms())
         server = RelaySyncServer(store, SyncServerConfig(port=0, fairness=FREE), clock_ms=now_ms)
@@ -126,26 +141,87 @@ def relay() -> Iterator[tuple[str, Callable[[], int]]]:
         process.join()
 
 
-def paged(client: RelaySyncClient, *, verified: bool = False) -> float:
+def streamed(client: RelaySyncClient) -> float:
     """Return messages a second of paging everything."""
     began, count = time.perf_counter(), 0
-    for page in client.iter_pages(LANE, page_messages=5_000):
-        if verified:
-            assert all(verify_header(MsgHeader.decode(each.header)) for each in page.messages)
+    for page in client.iter_pages(LANE, page_messages=PAGE):
         count += len(page.messages)
     assert count == MESSAGES
     return MESSAGES / (time.perf_counter() - began)
 
 
+def all_hold(part: Sequence[WireMessage]) -> bool:
+    """Return True when every header decodes and its signature holds."""
+    return all(verify_header(MsgHeader.decode(each.header)) for each in part)
+
+
+def verified(client: RelaySyncClient) -> float:
+    """Return messages a second of paging and verifying, a page's parts on a thread each."""
+    checks: list[Future[bool]] = []
+    began, count = time.perf_counter(), 0
+    with ThreadPoolExecutor(CORES) as pool:
+        for page in client.iter_pages(LANE, to_seq=VERIFIED, page_messages=1_000):
+            count += len(page.messages)
+            part = -(-len(page.messages) // CORES)
+            checks += [
+                pool.submit(all_hold, page.messages[start : start + part])
+                for start in range(0, len(page.messages), part)
+            ]
+        assert all(check.result() for check in checks)
+    assert count == VERIFIED
+    return VERIFIED / (time.perf_counter() - began)
+
+
 def verify_rate() -> float:
-    """Return raw Ed25519 verifications a second of one core."""
+    """Return raw Ed25519 verifications a second on as many threads."""
     header = next(messages(1))[0].header
-    key, digest = VerifyKey(header.sender_pub_key), header.header_hash
-    rounds = 5_000
-    began = time.perf_counter()
-    for _ in range(rounds):
-        assert key.verify(digest, header.signature)
-    return rounds / (time.perf_counter() - began)
+    key, digest, signature = VerifyKey(header.sender_pub_key), header.header_hash, header.signature
+    share = VERIFIED // CORES
+
+    def work(_: int) -> bool:
+        return all(key.verify(digest, signature) for _ in range(share))
+
+    with ThreadPoolExecutor(CORES) as pool:
+        began = time.perf_counter()
+        assert all(pool.map(work, range(CORES)))
+        return share * CORES / (time.perf_counter() - began)
+
+
+def stored(client: RelaySyncClient, folder: Path) -> float:
+    """Return messages a second of a node's own catch-up into an empty store."""
+    store = RelayStore.open(folder / "store", ROOMY, now_ms=now_ms())
+    policies = {PARENT: frozenset({POLICY})}
+    judging = JudgeConfig(ttl_ms=TTL_MS, threads=CORES)
+    judge = Judge(StoreKnowledge(store), policies, judging, now_ms)
+    doors = Doors(
+        store=store,
+        judge=judge,
+        identity=KEY,
+        network="bench",
+        inline_blob_max=0,
+        clock_ms=now_ms,
+        spread=lambda items: [0] * len(items),
+        wanted=WantedBlobs(ttl_ms=TTL_MS),
+    )
+    enough = threading.Event()
+
+    class Counted(StoreSink):
+        """Says when enough is stored."""
+
+        def accept(self, *page: Any) -> Any:
+            """Store a page."""
+            result = super().accept(*page)
+            if store.stats().messages >= VERIFIED:
+                enough.set()
+            return result
+
+    try:
+        began = time.perf_counter()
+        run_catchup([client], Counted(store, doors), parent=PARENT, cancelled=enough)
+        return store.stats().messages / (time.perf_counter() - began)
+    finally:
+        judge.close()
+        store.close()
 
 
 def beside_redis(folder: Path, ours: Callable[[], float]) -> list[tuple[float, float]]:
@@ -155,7 +231,7 @@ def beside_redis(folder: Path, ours: Callable[[], float]) -> list[tuple[float, f
     header, blob = bytes(211), bytes(BLOB_BYTES)
     with peers_redis.redis_server(folder) as client:
         peers_redis.add_all(client, [(b"s", header, blob)] * MESSAGES)
-        return [(ours(), float(peers_redis.read_all(client, [b"s"]))) for _ in range(REPEATS)]
+        return [(ours(), float(peers_redis.read_all(client, [b"s"], PAGE))) for _ in range(REPEATS)]
 
 
 def beside_jetstream(folder: Path, ours: Callable[[], float]) -> list[tuple[float, float]]:
@@ -176,38 +252,50 @@ def catch_up() -> None:
     """Print the figures of catching up, and of the server's memory."""
     with relay() as (address, memory), RelaySyncClient(address) as client:
         client.get_head(LANE)
-        plain = [paged(client)]
+        plain = [streamed(client)]
         before = memory()
-        checked, raw = [], []
-        for _ in range(REPEATS):
-            plain.append(paged(client))
-            checked.append(paged(client, verified=True))
-            raw.append(verify_rate())
+        plain += [streamed(client) for _ in range(REPEATS)]
         grown = memory() - before
+        size = f"stream of {MESSAGES:,} messages of 1 KiB"
+        beside_peers(client, size)
         ours = statistics.median(plain)
-        size = f"{MESSAGES:,} messages of 1 KiB"
-        others = {
-            "Redis XREAD": beside_redis,
-            "JetStream pull consumer": beside_jetstream,
-        }
-        for name, measure in others.items():
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    pairs = measure(Path(folder), partial(paged, client))
-                except (FileNotFoundError, ImportError) as missing:
-                    say(f"catch-up of {size}", ours, "messages/s", f"{name}: {missing}", None, 1.0)
-                    continue
-            value = statistics.median(mine for mine, _ in pairs)
-            ratio = statistics.median(mine / theirs for mine, theirs in pairs)
-            against = f"{name}: {statistics.median(theirs for _, theirs in pairs):,.0f}/s"
-            say(f"catch-up of {size}", value, "messages/s", against, ratio, 1.0)
-        say(f"catch-up of {size}", ours, "messages/s", "aim 100,000/s", ours / 100_000, 1.0)
-        verified, limit = statistics.median(checked), statistics.median(raw)
-        against = f"raw Ed25519 of one core: {limit:,.0f}/s"
-        name = "… every signature verified, one thread"
-        say(name, verified, "messages/s", against, verified / limit, 0.8)
-        say("server memory grown in six of them", grown / 2**20, "MiB", "16 MiB", None, 16)
+        say(size, ours, "messages/s", "aim 100,000/s", ours / 100_000, 1.0)
+        say("server memory grown in three of them", grown / 2**20, "MiB", "16 MiB", None, 16)
+        with_checks(client)
         shares(address, memory)
+
+
+def beside_peers(client: RelaySyncClient, size: str) -> None:
+    """Print the stream beside what Redis and JetStream give a Python client."""
+    others = {"Redis XREAD": beside_redis, "JetStream pull consumer": beside_jetstream}
+    for name, measure in others.items():
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                pairs = measure(Path(folder), partial(streamed, client))
+            except (FileNotFoundError, ImportError) as missing:
+                say(size, streamed(client), "messages/s", f"{name}: {missing}", None, 1.0)
+                continue
+        value = statistics.median(mine for mine, _ in pairs)
+        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+        against = f"{name}: {statistics.median(theirs for _, theirs in pairs):,.0f}/s"
+        say(size, value, "messages/s", against, ratio, 1.0)
+
+
+def with_checks(client: RelaySyncClient) -> None:
+    """Print catching up with every signature verified, and into a node's store."""
+    rows: dict[str, list[tuple[float, float]]] = {"every signature verified": []}
+    rows["into a node's store, durable"] = []
+    for _ in range(REPEATS):
+        raw = verify_rate()
+        rows["every signature verified"].append((verified(client), raw))
+        with tempfile.TemporaryDirectory() as folder:
+            rows["into a node's store, durable"].append((stored(client, Path(folder)), raw))
+    for name, pairs in rows.items():
+        value = statistics.median(mine for mine, _ in pairs)
+        ratio = statistics.median(mine / raw for mine, raw in pairs)
+        limit = statistics.median(raw for _, raw in pairs)
+        against = f"raw Ed25519 on {CORES} threads: {limit:,.0f}/s"
+        say(f"{VERIFIED:,} messages, {name}", value, "messages/s", against, ratio, 0.8)
 
 
 def shares(address: str, memory: Callable[[], int]) -> None:
@@ -221,7 +309,7 @@ def shares(address: str, memory: Callable[[], int]) -> None:
             ready.wait()
             began = time.perf_counter()
             page = client.sync_page(LANE, max_messages=500, deadline_s=120)
-            assert len(page.messages) == 500
+            assert len(page.messages) == min(500, MESSAGES)
             done.append(time.perf_counter() - began)
 
     threads = [threading.Thread(target=pull) for _ in range(CLIENTS)]
@@ -237,115 +325,5 @@ def shares(address: str, memory: Callable[[], int]) -> None:
     say("server memory grown meanwhile", (memory() - before) / 2**20, "MiB", "128 MiB", None, 128)
 
 
-class Tree:
-    """A set of ids as the tree method wants it."""
-
-    def __init__(self, ids: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        from luxrelay.store.merkle import MerkleTree
-
-        self._sorted = sorted(row.tobytes() for row in ids)
-        self._tree = MerkleTree(self._sorted)
-
-    def nodes(self) -> list[bytes]:
-        """Return the hashes."""
-        return self._tree.nodes()
-
-    def buckets(self, node: int) -> bytes:
-        """Return a node's buckets."""
-        return self._tree.buckets(node)
-
-    def ids(self, bucket: int, limit: int) -> list[bytes]:
-        """Return a bucket's ids."""
-        from bisect import bisect_left
-
-        low = bisect_left(self._sorted, bucket.to_bytes(2, "big"))
-        stop = (bucket + 1).to_bytes(3, "big")[1:] if bucket < 65_535 else b"\xff" * 33
-        high = bisect_left(self._sorted, stop) if bucket < 65_535 else len(self._sorted)
-        return self._sorted[low : min(high, low + limit)]
-
-
-def exchange(initiator: Any, responder: Any) -> tuple[int, int]:
-    """Return bytes and rounds of a reconciliation."""
-    total, rounds = 0, 0
-    message = initiator.start()
-    while message is not None:
-        rounds += 1
-        answer = responder.receive(message)
-        total += len(message) + len(answer)
-        message = initiator.receive(answer)
-    return total, rounds
-
-
-def intervals(held: list[list[int]]) -> int:
-    """Return the bytes of interval lists: namespace, parent and steps, as protobuf has them."""
-    from luxrelay.sync.rpc import relay_sync_pb2 as pb
-
-    return sum(
-        pb.HeldNamespace(
-            namespace_id=bytes(20), parent_id=bytes(20), steps=to_steps(spans_of(seqs))
-        ).ByteSize()
-        for seqs in held
-    )
-
-
-def reconcile() -> None:
-    """Print bytes and rounds of the three methods for three kinds of difference."""
-    rng = np.random.default_rng(7)
-    stamps = (now_ms() - 600_000 + np.sort(rng.integers(0, 600_000, IDS))).astype(np.uint64)
-    ids = rng.integers(0, 256, (IDS, 32), dtype=np.uint8)
-    all_bytes = 32 * IDS
-    lanes = 40
-    everybody = np.ones(IDS, np.bool_)
-    chosen = everybody.copy()
-    chosen[rng.choice(IDS, DIFFERENCES, replace=False)] = False
-    newest = everybody.copy()
-    newest[-DIFFERENCES:] = False
-    forked = ids.copy()
-    forked[IDS // 2] ^= 1
-    cases = {
-        "random": (ids, chosen, ids, everybody, PUBLIC_RANDOM),
-        "newest": (ids, newest, ids, everybody, PUBLIC_NEWEST),
-        "a fork in a slot": (forked, everybody, ids, everybody, None),
-    }
-    for name, (mine, held, theirs, other, public) in cases.items():
-        ours = SortedIds(stamps[held], mine[held])
-        them = SortedIds(stamps[other], theirs[other])
-        initiator = Initiator(ours)
-        size, rounds = exchange(initiator, Responder(them))
-        found = len(initiator.need)
-        assert found == (1 if public is None else DIFFERENCES), found
-        what = f"{found:,} of {IDS:,} ids differ ({name})"
-        known = "no public figure" if public is None else f"public Negentropy: {public:,} B"
-        aim = {PUBLIC_RANDOM: 1_350_000, PUBLIC_NEWEST: 40_000}.get(public or 0, 40_000)
-        against = f"{known}; all ids: {all_bytes:,} B"
-        say(
-            f"ranges, {rounds} rounds: {what}",
-            size,
-            "B",
-            against,
-            all_bytes / size,
-            all_bytes / aim,
-        )
-        against = f"all ids: {all_bytes:,} B"
-        tree = TreeInitiator(Tree(mine[held]))
-        size, rounds = exchange(tree, TreeResponder(Tree(theirs[other])))
-        assert set(tree.need) == set(initiator.need)
-        title = f"Merkle tree, {rounds} rounds: {what}"
-        say(title, size, "B", against, all_bytes / size, 10)
-        if public is not None:
-            seqs = np.arange(IDS) // lanes + 1
-            listed = [seqs[held & (np.arange(IDS) % lanes == at)].tolist() for at in range(lanes)]
-            size = intervals(listed)
-            title = f"interval lists, 1 round: {what}"
-            say(title, size, "B", against, all_bytes / size, all_bytes / 10_000)
-
-
-def main() -> None:
-    """Print every figure; ``reconcile`` as an argument prints the bytes alone."""
-    if "reconcile" not in sys.argv:
-        catch_up()
-    reconcile()
-
-
 if __name__ == "__main__":
-    main()
+    catch_up()

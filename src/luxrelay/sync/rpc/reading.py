@@ -52,7 +52,7 @@ class SyncServicer(RelaySyncServicer):
         self._sets = SetAnswers(config, calls.counters)
         self._desk = ReconcileDesk(config.reconciles_max, ReconcileConfig(), TreeConfig(), clock_ms)
 
-    def SyncNamespace(  # noqa: N802 - the name of the specification
+    def SyncNamespace(  # type: ignore[override]  # noqa: N802 - encoded already; see service.py
         self, request: pb.SyncRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         """Stream one page in encoded frames; the last one is its status."""

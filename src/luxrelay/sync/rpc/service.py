@@ -142,6 +142,11 @@ class RelaySyncServer:
             self._pool.shutdown(wait=False)
             self._pool = None
 
+    @property
+    def servicer(self) -> SyncServicer:
+        """What answers RelaySync's calls, for streams that are not gRPC's."""
+        return self._sync
+
     def stats(self) -> SyncServerStats:
         """Return the counters as they stand."""
         return replace(
@@ -179,10 +184,12 @@ class RelaySyncServer:
 
 def _serve_encoded(servicer: SyncServicer, server: grpc.Server) -> None:
     """Have the frames of SyncNamespace sent as they are: the servicer encodes them itself."""
-    handler = grpc.unary_stream_rpc_method_handler(
-        servicer.SyncNamespace,
-        request_deserializer=relay_sync_pb2.SyncRequest.FromString,
-        response_serializer=None,
+    handler: grpc.RpcMethodHandler[relay_sync_pb2.SyncRequest, bytes] = (
+        grpc.unary_stream_rpc_method_handler(
+            servicer.SyncNamespace,
+            request_deserializer=relay_sync_pb2.SyncRequest.FromString,
+            response_serializer=None,
+        )
     )
     name = relay_sync_pb2.DESCRIPTOR.services_by_name["RelaySync"].full_name
     # A method that is registered later takes the place of the generated one.

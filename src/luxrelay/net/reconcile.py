@@ -1,0 +1,291 @@
+"""The reconcile stream: a peer of the network is compared with, and gives what we lack.
+
+`/lux/relay/reconcile/1.0.0` carries interval lists, Merkle sync and range-based reconciliation, and
+the messages that they find, between peers of which no gRPC address is known. A frame is an unsigned
+varint length and that many bytes; what is in it says `luxrelay.sync.rpc.stream_kinds`.
+
+*Who answers*: the same servicer as over gRPC, in worker threads, with the same turns and rates. A
+peer holds one stream at a time, all peers together a few; a stream has a number of questions, a
+time for each and a time for all. Whoever is above any of these, sends a frame that is too long, or
+stops in the middle of one, loses the stream and nothing else.
+
+*Who asks*: `StreamClient` in a worker thread, over a carrier that comes back to the loop for each
+frame, with bounds on the frames and seconds of an answer.
+
+Source: architecture of the house; decisions J4, J5, J11; retention document, "Merkle Tree
+Implications".
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Final, TypeVar
+
+import trio
+
+from luxrelay.errors import ConfigError, FrameError, NetError
+from luxrelay.gossip import PeerId
+from luxrelay.net.addresses import peer_text
+from luxrelay.net.config import COALESCED_BYTES
+from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.streams import FrameDecoder, encode_frame
+from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
+from luxrelay.sync.rpc.reading import SyncServicer
+from luxrelay.sync.rpc.stream_answers import StreamSession
+from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
+
+RECONCILE: Final = "/lux/relay/reconcile/1.0.0"
+_READ_BYTES: Final = 262_144
+_NO_STREAM: Final = "the stream is gone"
+_PART: Final = b"\x00"
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileStreamConfig:
+    """Bounds of the stream, for both sides; every number is positive."""
+
+    streams_max: int = 4
+    """Streams of all peers that are answered at one time; a further one is reset."""
+    peer_streams_max: int = 1
+    """Streams of one peer that are answered at one time."""
+    questions_max: int = 512
+    """Questions on one stream; after them it ends."""
+    question_bytes_max: int = FRAME_BYTES_MAX
+    """Largest question, bytes; a reconciliation's own messages are the largest."""
+    frame_bytes_max: int = FRAME_BYTES_MAX + 1024
+    """Largest frame of an answer, bytes; nothing that a servicer makes is larger than 4 MiB."""
+    answer_frames_max: int = 65_536
+    """Frames of one answer that are taken; a listing has one for each namespace."""
+    idle_s: float = 10.0
+    """Seconds for which a question may be waited for, and a frame be in the sending."""
+    answer_s: float = 10.0
+    """Seconds for one answer."""
+    stream_s: float = 120.0
+    """Longest life of a stream, seconds; the asker opens another."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for each in fields(self):
+            if not getattr(self, each.name) > 0:
+                raise ConfigError(
+                    f"{each.name} must be above zero",
+                    where="ReconcileStreamConfig",
+                    hint="see its docstring",
+                )
+
+
+@dataclass(slots=True, kw_only=True)
+class ReconcileStreamCounters:
+    """What the answering side did; they only grow."""
+
+    streams: int = 0
+    """Streams of peers that were let in."""
+    refused: int = 0
+    """Streams that found every place taken."""
+    questions: int = 0
+    """Questions answered or refused."""
+    cut: int = 0
+    """Streams that ended by a bound, a time, or bytes that are no frames."""
+
+
+class ReconcileStreams:
+    """Answers peers and asks them.
+
+    Args:
+        host: Whose streams these are.
+        servicer: Who answers; None answers nobody.
+        config: Bounds.
+
+    """
+
+    def __init__(
+        self,
+        host: RelayHost,
+        servicer: SyncServicer | None,
+        config: ReconcileStreamConfig | None = None,
+    ) -> None:
+        self._host = host
+        self._servicer = servicer
+        self._config = config or ReconcileStreamConfig()
+        self._open: Counter[PeerId] = Counter()
+        self.counters = ReconcileStreamCounters()
+
+    def listen(self) -> None:
+        """Have the host give us the streams of its peers."""
+        if self._servicer is not None:
+            self._host.handle(RECONCILE, self.serve)
+
+    async def serve(self, stream: RelayStream) -> None:
+        """Answer one stream until it ends or a bound is reached."""
+        config, peer = self._config, stream.peer
+        taken = self._open[peer] >= config.peer_streams_max
+        if self._servicer is None or taken or self._open.total() >= config.streams_max:
+            self.counters.refused += 1
+            return
+        self._open[peer] += 1
+        self.counters.streams += 1
+        session = StreamSession(self._servicer, peer_text(peer), config.answer_s)
+        try:
+            with trio.move_on_after(config.stream_s) as life:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_let_go, session)
+                    await self._answer(stream, session)
+                    nursery.cancel_scope.cancel()
+            self.counters.cut += life.cancelled_caught
+        finally:
+            self._open[peer] -= 1
+            self._open += Counter()  # forgets who has none open
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(session.close)
+
+    async def _answer(self, stream: RelayStream, session: StreamSession) -> None:
+        try:
+            await self._questions(stream, session)
+        except (FrameError, trio.BrokenResourceError, trio.TooSlowError):
+            self.counters.cut += 1
+
+    async def _questions(self, stream: RelayStream, session: StreamSession) -> None:
+        config = self._config
+        decoder = FrameDecoder(config.question_bytes_max)
+        for _ in range(config.questions_max):
+            with trio.fail_after(config.idle_s):
+                question = await _frame(stream, decoder)
+            if question is None:
+                return
+            self.counters.questions += 1
+            frames = session.answer(question)
+            while data := await trio.to_thread.run_sync(_chunk, frames):
+                with trio.fail_after(config.idle_s):
+                    await stream.send_all(data)
+        self.counters.cut += 1
+
+    def client(self, peer: PeerId, token: trio.lowlevel.TrioToken) -> StreamClient:
+        """Return a client for worker threads; ``close`` it there as well."""
+        config = self._config
+        deadlines = SyncClientConfig(
+            call_s=config.answer_s,
+            page_s=config.answer_s,
+            reconcile_s=config.stream_s,
+            heads_page=min(1_000, config.answer_frames_max),
+        )
+        carrier = _Carrier(self._host, peer, config, token)
+        return StreamClient(peer_text(peer), carrier, deadlines)
+
+
+class _Carrier:
+    """One stream to a peer, opened when it is needed; threads come to the loop for each frame."""
+
+    def __init__(
+        self,
+        host: RelayHost,
+        peer: PeerId,
+        config: ReconcileStreamConfig,
+        token: trio.lowlevel.TrioToken,
+    ) -> None:
+        self._host = host
+        self._peer = peer
+        self._config = config
+        self._token = token
+        self._stream: RelayStream | None = None
+        self._decoder = FrameDecoder(config.frame_bytes_max)
+        self._frames: list[bytes] = []
+
+    def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
+        """Yield the frames of the answer to one question."""
+        until = time.monotonic() + timeout_s
+        whole = False
+        try:
+            self._run(self._send, question, timeout_s)
+            for _ in range(self._config.answer_frames_max):
+                frame = self._run(self._receive, max(0.0, until - time.monotonic()))
+                whole = frame[:1] != _PART
+                yield frame
+                if whole:
+                    return
+            raise CarrierError("an answer without an end", unusable=True)
+        finally:
+            if not whole:
+                self.drop()
+
+    def drop(self) -> None:
+        """Reset the stream; the next question opens another."""
+        stream, self._stream = self._stream, None
+        self._frames.clear()
+        if stream is not None:
+            try:
+                trio.from_thread.run(stream.reset, trio_token=self._token)
+            except (trio.RunFinishedError, trio.Cancelled):
+                return  # the host is closing, and its streams with it
+
+    def _run(self, work: Callable[..., Awaitable[_Result]], *values: object) -> _Result:
+        try:
+            return trio.from_thread.run(work, *values, trio_token=self._token)
+        except trio.TooSlowError:
+            raise CarrierError("no answer in time", late=True) from None
+        except FrameError as error:
+            raise CarrierError(str(error), unusable=True) from None
+        except (NetError, trio.BrokenResourceError) as error:
+            raise CarrierError(str(error) or _NO_STREAM) from None
+        except (trio.RunFinishedError, trio.Cancelled):
+            raise CarrierError("this node is stopping") from None
+
+    async def _send(self, question: bytes, timeout_s: float) -> None:
+        with trio.fail_after(timeout_s):
+            if self._stream is None:
+                self._decoder = FrameDecoder(self._config.frame_bytes_max)
+                self._frames.clear()
+                self._stream = await self._host.open_stream(self._peer, RECONCILE)
+            await self._stream.send_all(encode_frame(question))
+
+    async def _receive(self, timeout_s: float) -> bytes:
+        with trio.fail_after(timeout_s):
+            if self._stream is None:
+                raise trio.BrokenResourceError("the stream is gone")
+            frame = await _frame(self._stream, self._decoder)
+        if frame is None:
+            raise trio.BrokenResourceError("the peer ended the stream")
+        return frame
+
+
+async def _let_go(session: StreamSession) -> None:
+    """When the stream is over, a thread that waits in an answer is let go."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        session.cancel()
+
+
+def _chunk(frames: Iterator[bytes]) -> bytes:
+    """Return the next frames of an answer, about one write's worth; empty at its end."""
+    parts: list[bytes] = []
+    size = 0
+    for frame in frames:
+        parts.append(encode_frame(frame))
+        size += len(parts[-1])
+        if size >= COALESCED_BYTES:
+            break
+    return b"".join(parts)
+
+
+async def _frame(stream: RelayStream, decoder: FrameDecoder) -> bytes | None:
+    """Return the next frame; None at the end of the stream.
+
+    Raises:
+        FrameError: the bytes are no frame, too many, or end inside one.
+
+    """
+    while True:
+        frames = decoder.take(1)
+        if frames:
+            await trio.lowlevel.checkpoint()
+            return frames[0]
+        data = await stream.receive_some(_READ_BYTES)
+        if not data:
+            if decoder.unfinished:
+                raise FrameError("The stream ended inside a frame")
+            return None
+        decoder.feed(data)
