@@ -29,6 +29,7 @@ from luxrelay.node.rates import LAYERS
 from luxrelay.node.settings import KEYS, PROFILES
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.totals import BLOBS, STREAMS
 from luxrelay.sim.faults import KINDS
 from luxrelay.sim.measures import MEANINGS
 from luxrelay.sim.scenario import SECTIONS, Expectation
@@ -241,6 +242,8 @@ def _idle_metrics() -> list[Metric]:
         uptime_s=lambda: 0.0,
         clock_ms=lambda: now_ms,
         catch_up=lambda: dict.fromkeys(CatchUpTotals.__slots__, 0),
+        blobs=lambda: dict.fromkeys(BLOBS, 0),
+        streams=lambda: dict.fromkeys(STREAMS, 0),
         catch_up_lag=dict,
         rates=lambda: dict.fromkeys(LAYERS, 0),
         modules=dict,

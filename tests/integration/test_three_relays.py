@@ -83,6 +83,32 @@ def test_gossip_outage_and_catch_up(
         eventually(lambda runtime=runtime: held(runtime.sync) == expected)
 
 
+def test_a_relay_without_sync_peers_reconciles_with_gossip_peers(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """What was sent before a relay came reaches it over the reconcile stream (J5, 21-25)."""
+    first, second = new_node("relay-1"), new_node("relay-2")
+    entry, author = first.start(), Lane()
+    with RelaySyncClient(entry.sync) as relay:
+        relay.publish(author.next() for _ in range(50))
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    second.sections["sync"]["reconcile_interval_ms"] = 500
+    other = second.start()
+
+    eventually(lambda: held(other.sync) == {author.namespace_id: (50, 50)})
+
+    eventually(lambda: sample(other.http, "luxrelay_catch_up_reconcile_stored_total") == 50)
+    assert sample(entry.http, "luxrelay_reconcile_stream_questions_total") >= 2
+    assert sample(other.http, "luxrelay_blob_fetch_in_flight") == 0
+
+
+def sample(address: str, name: str) -> float:
+    """Return a number of the metrics page."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
 def test_large_blob_reaches_relays_that_heard_of_its_header(
     new_node: Callable[[str], Any], eventually: Callable[..., Any]
 ) -> None:

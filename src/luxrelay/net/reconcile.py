@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
+from random import Random
 from typing import Final, TypeVar
 
 import trio
@@ -38,6 +40,8 @@ from luxrelay.sync.rpc.stream_answers import StreamSession
 from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
 
 RECONCILE: Final = "/lux/relay/reconcile/1.0.0"
+PREFIX: Final = "p2p:"
+"""Before the peer id in a peer's name, so that it is no address of a sync peer."""
 _READ_BYTES: Final = 262_144
 _NO_STREAM: Final = "the stream is gone"
 _PART: Final = b"\x00"
@@ -50,8 +54,8 @@ class ReconcileStreamConfig:
 
     streams_max: int = 4
     """Streams of all peers that are answered at one time; a further one is reset."""
-    peer_streams_max: int = 1
-    """Streams of one peer that are answered at one time."""
+    peer_streams_max: int = 2
+    """Streams of one peer that are answered at one time: one, and one that is just ending."""
     questions_max: int = 512
     """Questions on one stream; after them it ends."""
     question_bytes_max: int = FRAME_BYTES_MAX
@@ -66,6 +70,8 @@ class ReconcileStreamConfig:
     """Seconds for one answer."""
     stream_s: float = 120.0
     """Longest life of a stream, seconds; the asker opens another."""
+    asked_max: int = 3
+    """Connected peers, chosen by chance, that may be asked for one comparison."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -163,17 +169,40 @@ class ReconcileStreams:
                     await stream.send_all(data)
         self.counters.cut += 1
 
-    def client(self, peer: PeerId, token: trio.lowlevel.TrioToken) -> StreamClient:
-        """Return a client for worker threads; ``close`` it there as well."""
+    def client(self, peer: PeerId) -> StreamClient:
+        """Return a client for worker threads; called on the loop, closed anywhere."""
         config = self._config
         deadlines = SyncClientConfig(
             call_s=config.answer_s,
             page_s=config.answer_s,
-            reconcile_s=config.stream_s,
+            reconcile_s=config.answer_s,
             heads_page=min(1_000, config.answer_frames_max),
         )
+        token = trio.lowlevel.current_trio_token()
         carrier = _Carrier(self._host, peer, config, token)
-        return StreamClient(peer_text(peer), carrier, deadlines)
+        return StreamClient(PREFIX + peer_text(peer), carrier, deadlines)
+
+    @asynccontextmanager
+    async def clients(self, rng: Random) -> AsyncIterator[list[StreamClient]]:
+        """Yield clients of a few connected peers; closed afterwards, and when this is cancelled.
+
+        Closing ends what a worker thread waits for, so that a node that stops need not wait.
+        """
+        peers = sorted(self._host.connected())
+        chosen = rng.sample(peers, min(len(peers), self._config.asked_max))
+        made = [self.client(peer) for peer in chosen]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_close_after, made)
+            yield made
+            nursery.cancel_scope.cancel()
+
+
+async def _close_after(clients: Sequence[StreamClient]) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        for client in clients:
+            client.close()
 
 
 class _Carrier:
@@ -215,11 +244,12 @@ class _Carrier:
         """Reset the stream; the next question opens another."""
         stream, self._stream = self._stream, None
         self._frames.clear()
-        if stream is not None:
-            try:
-                trio.from_thread.run(stream.reset, trio_token=self._token)
-            except (trio.RunFinishedError, trio.Cancelled):
-                return  # the host is closing, and its streams with it
+        if stream is None:
+            return
+        try:
+            self._token.run_sync_soon(trio.lowlevel.spawn_system_task, _reset, stream)
+        except trio.RunFinishedError:
+            return  # the host is closed, and its streams with it
 
     def _run(self, work: Callable[..., Awaitable[_Result]], *values: object) -> _Result:
         try:
@@ -249,6 +279,11 @@ class _Carrier:
         if frame is None:
             raise trio.BrokenResourceError("the peer ended the stream")
         return frame
+
+
+async def _reset(stream: RelayStream) -> None:
+    with suppress(Exception):  # it may be gone with its connection
+        await stream.reset()
 
 
 async def _let_go(session: StreamSession) -> None:

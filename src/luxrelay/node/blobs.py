@@ -21,7 +21,7 @@ from luxrelay.node.wanted import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig
-from luxrelay.sync.rpc.blob_driver import BlobFetcher, OtherSources, sha3_matches
+from luxrelay.sync.rpc.blob_driver import BlobFetcher, FetchStats, OtherSources, sha3_matches
 
 ROUND_MAX: Final = 256
 """Missing blobs that one round asks for."""
@@ -131,6 +131,10 @@ class MissingBlobs:
         if blob:
             self._keep([(wanted, blob)])
         return blob
+
+    def stats(self) -> FetchStats:
+        """Return what the fetches came to."""
+        return self._fetcher.stats()
 
     def close(self) -> None:
         """Ask no more; who waits gets None."""

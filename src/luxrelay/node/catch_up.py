@@ -21,6 +21,7 @@ from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.standing import PeerStanding
+from luxrelay.node.totals import BLOBS
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
 from luxrelay.sync import ClientTls, Head, RelaySyncClient, WireMessage
@@ -39,6 +40,8 @@ from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, r
 _HEADS_READ: Final = 1_000
 LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
+RECONCILE_TRIES: Final = 3
+"""Peers tried for one comparison: some are away, or do not know the stream."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
 
 
@@ -172,13 +175,25 @@ class CatchUpLoop:
             self._totals.runs += 1
             self._complete = complete
 
-    def reconcile(self) -> None:
-        """Compare the window with one peer, chosen by chance, and fetch what is lacking (J5)."""
+    def reconcile(self, others: Sequence[RelaySyncClient] = ()) -> None:
+        """Compare the window with one peer, chosen by chance, and fetch what is lacking (J5).
+
+        Args:
+            others: Peers that are reached over streams, beside the configured ones.
+
+        """
         self._open()
-        client = self._rng.choice(self._clients)
+        candidates = [*self._clients, *others]
+        self._rng.shuffle(candidates)
+        for client in candidates[:RECONCILE_TRIES]:
+            if self._stopping.is_set() or self._reconciled_with(client):
+                return
+
+    def _reconciled_with(self, client: RelaySyncClient) -> bool:
+        """Compare with one peer; False when it cannot be had."""
         for parent in self._parents:
             if self._stopping.is_set():
-                return
+                return True
             try:
                 report = reconcile_with(
                     client,
@@ -192,8 +207,15 @@ class CatchUpLoop:
                 with self._lock:
                     self._totals.failures += 1
                 log(logging.DEBUG, "cannot reconcile", peer=client.address, error=str(error))
-                return
+                return False
             self._note_reconciled(parent, report)
+        return True
+
+    def blob_stats(self) -> dict[str, int]:
+        """Return what fetching blobs counts, by name; zeros before the first catch-up."""
+        if self._blobs is None:
+            return dict.fromkeys(BLOBS, 0)
+        return asdict(self._blobs.stats())
 
     def lag(self) -> dict[NamespaceId, int]:
         """Return how many messages each parent and its lanes lacked after the last catch-up."""

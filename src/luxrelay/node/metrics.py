@@ -32,6 +32,7 @@ from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.topic_metrics import TopicSources, topic_metrics
+from luxrelay.node.totals import BLOBS, CATCH_UP, STREAMS
 from luxrelay.store import StoreStats
 from luxrelay.store.stats import GcStats
 from luxrelay.sync.rpc.stats import LATENCY_BOUNDS_MS, SyncServerStats
@@ -50,19 +51,6 @@ _SCORE_BOUNDS: Final = (
     200.0,
 )
 """Classes of scores: LP-6420's thresholds, and what good peers earn."""
-_CATCH_UP: Final = {
-    "runs": "Catch-ups that ran to their end.",
-    "received": "Messages that catch-ups received.",
-    "stored": "Of those, new to the store.",
-    "rejected": "Of those, invalid.",
-    "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
-    "blobs": "Blobs that arrived for headers stored without them.",
-    "withheld": "Messages that a relay claimed to hold and did not deliver.",
-    "reconciliations": "Comparisons of the whole window with a relay.",
-    "reconcile_rounds": "Questions asked in reconciliations.",
-    "reconcile_bytes": "Bytes of reconciliations, fetches apart.",
-    "reconcile_stored": "Messages that reconciliations found and brought.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +64,8 @@ class Sources:
     uptime_s: Callable[[], float]
     clock_ms: Callable[[], int]
     catch_up: Callable[[], dict[str, int]]
+    blobs: Callable[[], dict[str, int]]
+    streams: Callable[[], dict[str, int]]
     catch_up_lag: Callable[[], dict[NamespaceId, int]]
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
@@ -471,8 +461,14 @@ def _sync(sources: Sources) -> Iterable[Metric]:
         sources.doors.counts.snapshot().get(("sync", VerdictKind.IGNORE, Code.EXPIRED), 0),
     )
     totals = sources.catch_up()
-    for name, help_text in _CATCH_UP.items():
+    for name, help_text in CATCH_UP.items():
         yield _counter(f"luxrelay_catch_up_{name}", help_text, totals[name])
+    blobs, streams = sources.blobs(), sources.streams()
+    for name, help_text in BLOBS.items():
+        made = _gauge if name == "in_flight" else _counter
+        yield made(f"luxrelay_blob_fetch_{name}", help_text, blobs[name])
+    for name, help_text in STREAMS.items():
+        yield _counter(f"luxrelay_reconcile_stream_{name}", help_text, streams[name])
     lag = GaugeMetricFamily(
         "luxrelay_catch_up_lag_messages",
         "Messages of a configured namespace and its lanes still lacking after the last catch-up.",

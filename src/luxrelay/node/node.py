@@ -159,6 +159,7 @@ class Node:
         restart = self._config.restart_modules
 
         async def gossip(ready: ReadyReport[None]) -> None:
+            parts.streams.listen()
             async with trio.open_nursery() as nursery:
                 self._gossip = tuple(await nursery.start(parts.host.run))
                 await nursery.start(parts.driver.run)
@@ -272,10 +273,11 @@ class Node:
 
     async def _keep_reconciled(self, parts: Parts) -> None:
         pause_s = self._config.sync_limits.reconcile_interval_ms / 1000
-        while pause_s and self._config.sync_peers and self._config.namespaces:
+        while pause_s and self._config.namespaces:
             # Not all nodes at once: half the time, and up to as much again.
             await trio.sleep(pause_s * (0.5 + self._rng.random()))
-            await trio.to_thread.run_sync(parts.catch_up.reconcile)
+            async with parts.streams.clients(self._rng) as others:
+                await trio.to_thread.run_sync(parts.catch_up.reconcile, others)
 
     async def _upkeep(self, parts: Parts, ready: ReadyReport[None]) -> None:
         """Forget by the clock, in short cycles while there is more to forget than one takes."""

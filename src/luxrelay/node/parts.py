@@ -16,6 +16,7 @@ from luxrelay.bus import SigningKey, VerdictKind
 from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.bans import BanList
+from luxrelay.net.reconcile import ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
@@ -52,6 +53,7 @@ class Parts:
     host: RelayHost
     driver: GossipDriver
     server: RelaySyncServer
+    streams: ReconcileStreams
     catch_up: CatchUpLoop
     blobs: BlobSide
     feed: Feed
@@ -106,6 +108,7 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
+    server = _server(config, store, doors)
     return Parts(
         store=store,
         guards=guards,
@@ -113,11 +116,27 @@ def assemble(
         doors=doors,
         host=host,
         driver=driver,
-        server=_server(config, store, doors),
+        server=server,
+        # Who asks for client certificates does not answer every peer of the network beside them.
+        streams=ReconcileStreams(
+            host, None if config.sync_limits.tls_client_ca else server.servicer
+        ),
         catch_up=_catch_up(config, store, doors, stopping=stopping, blobs=blobs, spread=spread),
         blobs=blobs,
         feed=feed,
         policies=policies,
+    )
+
+
+def _server(config: NodeConfig, store: RelayStore, doors: Doors) -> RelaySyncServer:
+    return RelaySyncServer(
+        store,
+        _server_config(config),
+        clock_ms=wall_ms,
+        publisher=doors if config.allow_publish else None,
+        handoff=store if config.allow_handoff else None,
+        subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
+        tls=_server_tls(config.sync_limits),
     )
 
 
@@ -142,18 +161,6 @@ def _catch_up(
         clock_ms=wall_ms,
         others=blobs.peers,
         kept=lambda commitment, length: blobs.hint_at(commitment, length, spread),
-    )
-
-
-def _server(config: NodeConfig, store: RelayStore, doors: Doors) -> RelaySyncServer:
-    return RelaySyncServer(
-        store,
-        _server_config(config),
-        clock_ms=wall_ms,
-        publisher=doors if config.allow_publish else None,
-        handoff=store if config.allow_handoff else None,
-        subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
-        tls=_server_tls(config.sync_limits),
     )
 
 

@@ -269,8 +269,8 @@ KEYS: Final = (
         _MINUTE_MS,
         "milliseconds",
         whole(0, _DAY_MS),
-        "About how often the whole window is compared with one sync peer, which finds forks of a "
-        "slot and what heads do not show; 0 for never.",
+        "About how often the whole window is compared with one peer, a sync peer or one of gossip, "
+        "which finds forks of a slot and what heads do not show; 0 for never.",
     ),
     Key(
         "sync",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import trio
@@ -64,6 +65,8 @@ def views_of(
             uptime_s=readiness.uptime_s,
             clock_ms=wall_ms,
             catch_up=parts.catch_up.totals,
+            blobs=parts.catch_up.blob_stats,
+            streams=lambda: asdict(parts.streams.counters),
             catch_up_lag=parts.catch_up.lag,
             rates=parts.guards.rates.refused,
             modules=modules.status,

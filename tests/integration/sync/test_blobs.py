@@ -46,7 +46,7 @@ def test_the_own_store_comes_first() -> None:
     ours = BlobFetcher([], lambda _: BLOB)
 
     assert ours.get(ID, len(BLOB)) == BLOB
-    assert ours.stats().asked == 0
+    assert (ours.stats().asked, ours.stats().local) == (0, 1)
     ours.close()
 
 
@@ -60,7 +60,7 @@ def test_wrong_bytes_are_refused_and_their_sender_named(harbour: Harbour) -> Non
 
     assert fetch.get(ID, len(BLOB)) == BLOB
     assert [each.peer for each in blamed] == [liar]
-    assert fetch.stats().delivered == 1
+    assert (fetch.stats().delivered, fetch.stats().blamed) == (1, 1)
     fetch.close()
 
 
@@ -75,6 +75,10 @@ def test_a_storm_for_an_unknown_blob_asks_each_relay_once(harbour: Harbour) -> N
     assert found == [None] * 24
     for server in harbour.servers:
         assert server.stats().requests == {("GetBlob", "OK"): 1}
+    stats = fetch.stats()
+    assert (stats.asked, stats.in_flight, stats.given_up, stats.delivered) == (4, 0, 1, 0)
+    assert stats.shared + stats.absent == 23  # the first asked, the others joined or came later
+    assert stats.refused == 0
     fetch.close()
 
 

@@ -41,7 +41,7 @@ class Pair:
     ) -> Any:
         """Return what ``work`` makes of a client of ``b``, in a worker thread."""
         streams = ReconcileStreams(self.a, None, config)
-        client = streams.client(self.b.peer_id, trio.lowlevel.current_trio_token())
+        client = streams.client(self.b.peer_id)
 
         def closed() -> Any:
             try:
@@ -260,11 +260,11 @@ def test_oversized_and_unreadable_questions(harbour: Harbour) -> None:
 
 
 def test_streams_at_once_are_bounded(harbour: Harbour) -> None:
-    """A peer has one stream at a time; a second is reset, and the first goes on."""
+    """A stream above a peer's number is reset, and the first goes on."""
     theirs = harbour.store(harbour.author(1).messages(range(1, 4)))
 
     async def test(pair: Pair) -> None:
-        streams = served(pair, harbour, theirs)
+        streams = served(pair, harbour, theirs, ReconcileStreamConfig(peer_streams_max=1))
         first = await pair.stream()
         await first.send_all(encode_frame(HELD))
         assert len(await read_frames(first, 2)) == 2

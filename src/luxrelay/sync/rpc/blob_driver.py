@@ -31,8 +31,18 @@ from luxrelay.sync.rpc.client import RelaySyncClient
 
 @dataclass(frozen=True, slots=True)
 class FetchStats:
-    """What a fetcher has done; the numbers only grow."""
+    """What a fetcher has done; all but ``in_flight`` only grow."""
 
+    in_flight: int
+    """Requests to relays whose answer has not come yet."""
+    local: int
+    """Blobs that the own store had by then."""
+    shared: int
+    """Callers who joined a fetch that was under way."""
+    absent: int
+    """Callers who were told at once that nobody had it a moment ago."""
+    refused: int
+    """Callers turned away: too many blobs are wanted, or there is nobody to ask."""
     asked: int
     """Requests sent to relays."""
     delivered: int
@@ -41,6 +51,9 @@ class FetchStats:
     """Blobs that nobody had."""
     blamed: int
     """Answers that were something else."""
+
+
+_COUNTED = {Wanted.SHARED: "shared", Wanted.ABSENT: "absent", Wanted.REFUSED: "refused"}
 
 
 def sha3_matches(commitment: bytes, blob: bytes) -> bool:
@@ -103,7 +116,7 @@ class BlobFetcher:
         self._ended: dict[bytes, bytes | None] = {}
         self._waiting: dict[bytes, int] = {}
         self._closed = False
-        self._counts = {"asked": 0, "delivered": 0, "given_up": 0, "blamed": 0}
+        self._counts = dict.fromkeys(FetchStats.__slots__, 0)
         self._pool = ThreadPoolExecutor(
             min(16, self._config.requests_max), thread_name_prefix="luxrelay-blobs"
         )
@@ -119,14 +132,19 @@ class BlobFetcher:
         """
         found = self._local(commitment)
         if found is not None:
+            with self._changed:
+                self._counts["local"] += 1
             return found
         peers = self._peers(commitment)
         with self._changed:
             if self._closed:
                 return None
             if commitment in self._ended:  # an end that others have still to read is ours, too
+                self._counts["shared"] += 1
                 return self._ended[commitment]
             wanted = self._fetch.want(commitment, length, peers, time.monotonic())
+            if wanted is not Wanted.ASKED:
+                self._counts[_COUNTED[wanted]] += 1
             self._act()
             if wanted not in {Wanted.ASKED, Wanted.SHARED}:
                 return None
@@ -170,6 +188,7 @@ class BlobFetcher:
             match action:
                 case AskBlob():
                     self._counts["asked"] += 1
+                    self._counts["in_flight"] += 1
                     self._pool.submit(self._ask, action)
                 case Delivered(commitment, blob):
                     self._counts["delivered"] += 1
@@ -190,6 +209,7 @@ class BlobFetcher:
         except LuxRelayError:
             blob = None
         with self._changed:
+            self._counts["in_flight"] -= 1
             if blob is None:
                 self._fetch.missing(ask.request, time.monotonic())
             else:

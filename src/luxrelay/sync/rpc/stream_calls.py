@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Any, Final, Protocol, Self
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.config import SyncClientConfig
@@ -149,8 +150,8 @@ class StreamChannel(grpc.Channel):
         return call
 
     def stream_unary(self, *_: Any, **__: Any) -> Any:
-        """No call of RelaySync is of this form."""
-        raise NotImplementedError
+        """Refuse it: no call of RelaySync is of this form."""
+        raise StreamFault(grpc.StatusCode.UNIMPLEMENTED, "not over this stream")
 
     def subscribe(self, *_: Any, **__: Any) -> None:
         """No state to tell of."""
@@ -196,7 +197,7 @@ def _parts(frames: Iterator[bytes], deserialize: Callable[[bytes], Any]) -> Iter
         if first == PART:
             try:
                 part = deserialize(rest)
-            except Exception as error:  # protobuf's own
+            except DecodeError as error:
                 raise CarrierError("a response cannot be read", unusable=True) from error
             yield part
         elif first == END and not rest:
