@@ -9,15 +9,19 @@ Source: LP-6420 §5.3; decisions G16.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import trio
+
 from luxrelay.errors import AddressError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_id_from_text, peer_text
 
+_LOGGER: Final = logging.getLogger("luxrelay.net")
 _VERSION: Final = 1
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 _REASON_MAX: Final = 200
@@ -144,6 +148,19 @@ class BanList:
             beside.replace(self._path)
         except OSError as error:
             raise self._trouble("written", error) from error
+
+    async def keep_written(self, pause_s: float) -> None:
+        """The file follows the list, a pause behind it, until cancelled."""
+        while True:
+            await trio.sleep(pause_s)
+            if self.unsaved:
+                snapshot = self.snapshot()
+                try:
+                    await trio.to_thread.run_sync(self.write, snapshot)
+                except NetError as error:
+                    _LOGGER.error("bans not saved", extra={"fields": {"error": str(error)}})
+                else:
+                    self.written(snapshot)
 
     def _put(self, peer: PeerId, ban: Ban) -> None:
         self._bans[peer] = ban

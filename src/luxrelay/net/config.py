@@ -69,6 +69,16 @@ class NetConfig:
     """Seconds before the same peer is asked, or answered, again."""
     exchange_records_max: int = 16
     """Records in one answer."""
+    dht: bool = False
+    """Whether peers are looked for in a distributed hash table as well, and others answered."""
+    dht_interval_s: float = 60.0
+    """Seconds between two lookups while peers are wanted, a quarter more or less."""
+    dht_peers_max: int = 1024
+    """Peers whose signed records are given to those who look, and taken in one lookup."""
+    dht_dials_max: int = 4
+    """Peers dialled in one lookup only to be asked."""
+    dht_requests_per_s: float = 10.0
+    """Questions of one peer a second that are answered, three seconds' worth at once."""
     address_connections_max: int = 8
     """Connections with one IPv4 address or IPv6 /64 (LP-6422 §6)."""
     subnet_connections_max: int = 16

@@ -83,7 +83,7 @@ class Connector:
             while True:
                 self._dial_more(nursery)
                 now = trio.current_time()
-                if self._config.exchange and now >= ask_at and self._wanted() > 0:
+                if self._config.exchange and now >= ask_at and self.wanted() > 0:
                     ask_at = now + self._config.upkeep_interval_s
                     nursery.start_soon(self._ask_somebody)
                 with trio.move_on_after(self._config.upkeep_interval_s):
@@ -115,7 +115,7 @@ class Connector:
         """A peer was disconnected on purpose and is not dialled at once."""
         self.book.postpone(peer, trio.current_time())
 
-    def _wanted(self) -> int:
+    def wanted(self) -> int:
         """Connections to dial for now: up to the target, and beyond it up to `peers_min` peers."""
         away = sum(not self._host.is_connected(peer) for peer in self._kept)
         outbound = self._host.outbound_count()
@@ -127,7 +127,7 @@ class Connector:
     def _dial_more(self, nursery: trio.Nursery) -> None:
         room = self._config.dials_max - len(self._dialling)
         without = {*self._host.connected(), *self._dialling, *self._kept}
-        count = min(self._wanted(), room)
+        count = min(self.wanted(), room)
         for peer in self.book.candidates(count, without, trio.current_time()):
             self._dialling.add(peer)
             nursery.start_soon(self._dial, peer)

@@ -20,7 +20,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,6 +47,7 @@ from luxrelay.net.book import Source
 from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
 from luxrelay.net.connector import Connector
 from luxrelay.net.exchange import PEERS, PeerExchange
+from luxrelay.net.finder import PeerFinder
 from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost, RelayStream, StreamHandler
@@ -57,7 +57,6 @@ from luxrelay.net.redial import Redialler
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd
 
-_LOGGER: Final = logging.getLogger("luxrelay.net")
 _RETRY_S: Final = 0.05
 """Seconds before the gossip stream is tried again on a connection, doubled each time."""
 _ROOM_POLL_S: Final = 0.05
@@ -119,6 +118,14 @@ class GossipDriver:
             refuses=lambda address: self._router.refuses(address, outbound=True),
             greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
         )
+        self._finder = PeerFinder(
+            host,
+            config,
+            rng=rng,
+            learn=lambda record: self._connector.learn(record, Source.EXCHANGE),
+            wanted=self._connector.wanted,
+            refuses=lambda address: self._router.refuses(address, outbound=True),
+        )
         self._inbox = VerdictInbox(validate, config, self.counters)
         self._busy_tokens: list[int] = []
         self._progress = trio.Event()
@@ -138,6 +145,8 @@ class GossipDriver:
         self._served[HELLO] = self._greeter.answer
         if config.exchange:
             self._served[PEERS] = self._exchange.serve
+        if config.dht:
+            self._served[self._finder.protocol] = self._finder.serve
 
     async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Gossips until cancelled."""
@@ -150,7 +159,9 @@ class GossipDriver:
                 nursery.start_soon(self._judge)
                 nursery.start_soon(self._watch_connections)
                 nursery.start_soon(self._connector.run)
-                nursery.start_soon(self._save_bans)
+                if self._config.dht:
+                    nursery.start_soon(self._finder.run)
+                nursery.start_soon(self._host.bans.keep_written, self._config.bans_save_s)
                 for address, peer in self._kept:
                     nursery.start_soon(self._redialler.keep, address, peer)
                 task_status.started(None)
@@ -225,6 +236,7 @@ class GossipDriver:
             driver=self.counters,
             greeting=self._greeter.counters,
             exchange=self._exchange.counters,
+            finder=self._finder.counters,
             known_peers=len(self._connector.book),
             bans=self._host.banned(),
             peers={peer: link.snapshot() for peer, link in self._links.items()},
@@ -328,19 +340,6 @@ class GossipDriver:
         self._progress.set()
         self._progress = trio.Event()
 
-    async def _save_bans(self) -> None:
-        bans = self._host.bans
-        while True:
-            await trio.sleep(self._config.bans_save_s)
-            if bans.unsaved:
-                snapshot = bans.snapshot()
-                try:
-                    await trio.to_thread.run_sync(bans.write, snapshot)
-                except NetError as error:
-                    _LOGGER.error("bans not saved", extra={"fields": {"error": str(error)}})
-                else:
-                    bans.written(snapshot)
-
     # Peers.
 
     async def _watch_connections(self) -> None:
@@ -432,7 +431,8 @@ class GossipDriver:
             return
         if link.hello.role is not None:
             self._router.peer_role(peer, link.hello.role, now, proof=link.hello.proof)
-        if self._config.exchange and link.hello.record and self._nursery is not None:
+        share = self._config.exchange or self._config.dht
+        if share and link.hello.record and self._nursery is not None:
             self._nursery.start_soon(self._vouch, link, link.hello.record)
 
     async def _vouch(self, link: Link, record: bytes) -> None:
@@ -440,6 +440,7 @@ class GossipDriver:
         checked = await self._exchange.vouch(link.peer, record)
         if checked is not None and not link.closed:
             self._connector.learn(checked, Source.HELLO)
+            self._finder.know(link.peer, record)
             self._router.peer_record(link.peer, record)
 
     async def _drop(self, link: Link, end: WriterEnd) -> None:

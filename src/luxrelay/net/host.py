@@ -67,6 +67,11 @@ class RelayStream:
         self.protocol = protocol
         self.peer = PeerId(stream.muxed_conn.peer_id.to_bytes())
 
+    @property
+    def raw(self) -> INetStream:
+        """The library's stream, for code of the library."""
+        return self._stream
+
     def shares_connection(self, other: RelayStream) -> bool:
         """Whether both streams run over the same connection."""
         return self._stream.muxed_conn is other._stream.muxed_conn
@@ -221,7 +226,7 @@ class RelayHost:
         self._clock_ms = clock_ms
         self._seed = seed
         self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
-        keys = create_new_key_pair(seed)
+        self.keys = keys = create_new_key_pair(seed)
         own_id = ID.from_pubkey(keys.public_key)
         self.peer_id = PeerId(own_id.to_bytes())
         self.mux_counters = MuxCounters()

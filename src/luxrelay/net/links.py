@@ -9,6 +9,7 @@ import trio
 from luxrelay.gossip import GossipStats, PeerId
 from luxrelay.net.bans import Ban
 from luxrelay.net.exchange import ExchangeCounters
+from luxrelay.net.finder import FinderCounters
 from luxrelay.net.greeting import GreetingCounters
 from luxrelay.net.hello import Hello
 from luxrelay.net.host import HostStats, RelayStream
@@ -79,6 +80,8 @@ class NetStats:
     """What came of hello."""
     exchange: ExchangeCounters = field(default_factory=ExchangeCounters)
     """Peer records given and taken."""
+    finder: FinderCounters = field(default_factory=FinderCounters)
+    """What the distributed hash table cost and brought."""
     known_peers: int = 0
     """Peers in the address book now."""
     bans: dict[PeerId, Ban] = field(default_factory=dict)

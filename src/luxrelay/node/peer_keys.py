@@ -50,6 +50,23 @@ PEER_KEYS: Final = (
     ),
     Key(
         "gossip",
+        "dht",
+        False,
+        "",
+        boolean,
+        "Whether peers are looked for in a distributed hash table as well, and others are answered "
+        "(LP-6420 §1.2, G21).",
+    ),
+    Key(
+        "gossip",
+        "dht_interval_ms",
+        60_000,
+        "milliseconds",
+        whole(1000, 24 * _HOUR_MS),
+        "Time between two lookups in the table while peers are wanted.",
+    ),
+    Key(
+        "gossip",
         "outbound_target",
         16,
         "connections",

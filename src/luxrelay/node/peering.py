@@ -24,6 +24,8 @@ class Peering:
     bootstrap: tuple[str, ...]
     announce: tuple[str, ...]
     exchange: bool
+    dht: bool
+    dht_interval_ms: int
     outbound_target: int
     peers_min: int
     rotation_interval_ms: int
@@ -42,6 +44,8 @@ def peering_of(gossip: Mapping[str, Any]) -> Peering:
     """Return the values of the section ``gossip`` that are about peers."""
     plain = (
         "exchange",
+        "dht",
+        "dht_interval_ms",
         "outbound_target",
         "peers_min",
         "rotation_interval_ms",
@@ -92,6 +96,8 @@ def net_config_of(config: NodeConfig) -> NetConfig:
         peers_min=peering.peers_min,
         outbound_target=peering.outbound_target,
         exchange=peering.exchange,
+        dht=peering.dht,
+        dht_interval_s=peering.dht_interval_ms / 1000,
         address_connections_max=peering.address_connections_max,
         subnet_connections_max=peering.subnet_connections_max,
         loopback_exempt=peering.exempt_loopback,

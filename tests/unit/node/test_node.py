@@ -41,6 +41,8 @@ def test_peers_keys_reach_network_and_router() -> None:
     bootstrap = ["/dns4/relay.example/tcp/9640/p2p/PEER"]
     announce = ["/dns4/here.example/tcp/9640"]
     exchange = false
+    dht = true
+    dht_interval_ms = 9000
     outbound_target = 3
     peers_min = 5
     rotation_interval_ms = 7000
@@ -60,6 +62,7 @@ def test_peers_keys_reach_network_and_router() -> None:
     assert (net.network, net.roles, net.validator_proof) == ("testnet", ("light",), b"\x01\x02")
     assert net.bootstrap == (f"/dns4/relay.example/tcp/9640/p2p/{PEER}",)
     assert net.announce == ("/dns4/here.example/tcp/9640",)
+    assert (net.dht, net.dht_interval_s) == (True, 9.0)
     assert (net.exchange, net.outbound_target, net.peers_min) == (False, 3, 5)
     assert (net.address_connections_max, net.subnet_connections_max) == (7, 8)
     assert (net.loopback_exempt, net.require_hello) == (True, True)
