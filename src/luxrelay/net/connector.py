@@ -65,7 +65,8 @@ class Connector:
         self._rng = rng
         self._counters = counters
         self._kept = frozenset(kept)
-        self._refuses = refuses
+        self.refuses = refuses
+        """Why a peer at an IP address is not dialled now, empty when it is."""
         self._greeted = greeted
         self._dialling: set[PeerId] = set()
         self._extra = 0
@@ -141,7 +142,7 @@ class Connector:
     async def _try(self, peer: PeerId, addresses: Sequence[str]) -> None:
         reason = "it has no address"
         for address in addresses:
-            reason = self._refuses(parse_peer_address(address)[0].host)
+            reason = self.refuses(parse_peer_address(address)[0].host)
             if reason:
                 continue
             try:

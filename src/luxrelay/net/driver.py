@@ -118,14 +118,7 @@ class GossipDriver:
             refuses=lambda address: self._router.refuses(address, outbound=True),
             greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
         )
-        self._finder = PeerFinder(
-            host,
-            config,
-            rng=rng,
-            learn=lambda record: self._connector.learn(record, Source.EXCHANGE),
-            wanted=self._connector.wanted,
-            refuses=lambda address: self._router.refuses(address, outbound=True),
-        )
+        self._finder = PeerFinder(host, config, rng=rng, connector=self._connector)
         self._inbox = VerdictInbox(validate, config, self.counters)
         self._busy_tokens: list[int] = []
         self._progress = trio.Event()

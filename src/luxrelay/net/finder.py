@@ -37,6 +37,7 @@ from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import AddressError, FrameError, NetError, RecordError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
+from luxrelay.net.book import Source
 from luxrelay.net.config import NetConfig
 from luxrelay.net.host import RelayHost, RelayStream
 from luxrelay.net.records import CheckedRecord, check
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from libp2p.abc import INetStream
+
+    from luxrelay.net.connector import Connector
 
 ANSWER_MAX: Final = 20
 """Peers in one answer: Kademlia's k."""
@@ -88,9 +91,8 @@ class PeerFinder:
         host: Whose peers these are.
         config: The ``dht_…`` fields, `network`, `hello_timeout_s`.
         rng: Where lookups aim.
-        learn: Told each signed record that a lookup brought.
-        wanted: How many more peers are wanted now.
-        refuses: Why a peer at an IP address is not let in now, empty when it is.
+        connector: Told each signed record that a lookup brought; says how many more peers are
+            wanted, and whose address is not let in now.
 
     """
 
@@ -100,18 +102,14 @@ class PeerFinder:
         config: NetConfig,
         *,
         rng: Random,
-        learn: Callable[[CheckedRecord], None],
-        wanted: Callable[[], int],
-        refuses: Callable[[str], str],
+        connector: Connector,
     ) -> None:
         self.counters = FinderCounters()
         self.protocol = f"/lux/{config.network}/kad/1.0.0"
         self._host = host
         self._config = config
         self._rng = rng
-        self._learn = learn
-        self._wanted = wanted
-        self._refuses = refuses
+        self._connector = connector
         self._known: dict[PeerId, tuple[int, bytes]] = {}
         if config.dht:
             import_module("libp2p.kad_dht")  # seconds: now, not while messages wait
@@ -141,7 +139,7 @@ class PeerFinder:
         own = True
         while True:
             await trio.sleep(self._config.dht_interval_s * (0.75 + self._rng.random() / 2))
-            if self._wanted() > 0 and self._host.connected():
+            if self._connector.wanted() > 0 and self._host.connected():
                 await self.look_up(self._host.peer_id if own else self._rng.randbytes(32))
                 own = not own
 
@@ -150,7 +148,7 @@ class PeerFinder:
         from libp2p.kad_dht.peer_routing import PeerRouting  # noqa: PLC0415 - slow, rarely needed
         from libp2p.kad_dht.routing_table import RoutingTable  # noqa: PLC0415
 
-        host = _LookupHost(self._host, self._config, self.protocol, self._refuses)
+        host = _LookupHost(self._host, self._config, self.protocol, self._connector.refuses)
         seeds = {*self.closest(key, self._host.peer_id), *self._host.connected()}
         for peer in seeds & self._known.keys():
             host.store.take(self._known[peer][1])
@@ -167,7 +165,7 @@ class PeerFinder:
         self.counters.dialled += host.dialled
         found = [record for record in host.store.records() if record.peer not in seeds]
         for record in found[:LEARNED_MAX]:
-            self._learn(record)
+            self._connector.learn(record, Source.EXCHANGE)
         self.counters.found += len(found[:LEARNED_MAX])
         return len(found[:LEARNED_MAX])
 

@@ -10,8 +10,11 @@ from multiaddr import Multiaddr
 
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
+from luxrelay.net.connector import Connector
+from luxrelay.net.exchange import PeerExchange
 from luxrelay.net.finder import ANSWER_MAX, PeerFinder, _LookupStore, distance_key
 from luxrelay.net.host import RelayHost
+from luxrelay.net.links import DriverCounters
 from luxrelay.net.records import check, seal
 
 CONFIG = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), dht=True, dht_peers_max=50)
@@ -20,14 +23,18 @@ CONFIG = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), dht=True, dht_peers_max=50)
 @pytest.fixture
 def finder() -> PeerFinder:
     """A finder whose host does not listen."""
-    return PeerFinder(
-        RelayHost(bytes(32), CONFIG),
+    host, rng = RelayHost(bytes(32), CONFIG), random.Random(1)
+    connector = Connector(
+        host,
         CONFIG,
-        rng=random.Random(1),
-        learn=lambda _: None,
-        wanted=lambda: 0,
+        PeerExchange(host, CONFIG, rng),
+        rng=rng,
+        counters=DriverCounters(),
+        kept=(),
         refuses=lambda _: "",
+        greeted=list,
     )
+    return PeerFinder(host, CONFIG, rng=rng, connector=connector)
 
 
 def peer(number: int) -> PeerId:
