@@ -1,12 +1,14 @@
 """Documentation that is made from code is current, and links lead somewhere."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from luxrelay.cli.main import build_parser
 from luxrelay.node.config import parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,3 +55,25 @@ def test_tutorial_configurations_parse() -> None:
     assert len(configs) == 2
     for config in configs:
         parse_config(config, source="three-relays.md", base=ROOT)
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """Return the arguments of every `luxrelay` command of a page's indented and fenced blocks."""
+    text = page.read_text().replace("\\\n", " ")
+    lines = re.findall(r"^(?: {4}|(?=luxrelay ))(.*)$", text, re.MULTILINE)
+    parts = [part for line in lines for part in re.split(" [|>] ", line)]
+    return [shlex.split(part, comments=True)[1:] for part in parts if part.startswith("luxrelay ")]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands_of(page)], ids=lambda page: str(page.name)
+)
+def test_commands_are_commands(page: Path) -> None:
+    """Every command that a page shows is one, with options that exist."""
+    for arguments in commands_of(page):
+        if arguments[0].startswith("-"):
+            continue
+        try:
+            build_parser().parse_args(arguments)
+        except SystemExit as error:
+            pytest.fail(f"{page.name}: luxrelay {' '.join(arguments)} ({error})")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
 from luxrelay.errors import UsageError
-from luxrelay.sync import ClientTls, RelaySyncClient
+
+if TYPE_CHECKING:
+    from luxrelay.sync import RelaySyncClient
 
 SubParsers = Any
 """What argparse's add_subparsers returns; its class is private."""
@@ -60,6 +62,8 @@ def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
         SyncArgumentError: the address is none, or a file is not what it should be.
 
     """
+    from luxrelay.sync import ClientTls, RelaySyncClient  # noqa: PLC0415  gRPC, for those who ask
+
     files = (arguments.tls_ca, arguments.tls_certificate, arguments.tls_key)
     tls = ClientTls.from_files(*files) if any(files) else None
     return RelaySyncClient(arguments.relay, tls=tls)

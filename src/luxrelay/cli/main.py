@@ -9,49 +9,37 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
 
 from luxrelay import __version__
-from luxrelay.cli import (
-    archive,
-    channel,
-    completion,
-    demo,
-    doctor,
-    header,
-    keys,
-    node,
-    policy,
-    publish,
-    query,
-    sim,
-    store,
-    subscribe,
-    vectors,
-)
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 
-_COMMANDS = (
-    demo,
-    node,
-    keys,
-    header,
-    policy,
-    publish,
-    subscribe,
-    query,
-    channel,
-    store,
-    archive,
-    sim,
-    vectors,
-    doctor,
-    completion,
-)
+_COMMANDS: Final = {
+    "demo": "demo",
+    "node": "node",
+    "keys": "keys",
+    "header": "header",
+    "policy": "policy",
+    "publish": "publish",
+    "subscribe": "subscribe",
+    "query": "query",
+    "head": "query",
+    "channel": "channel",
+    "store": "store",
+    "archive": "archive",
+    "sim": "sim",
+    "vectors": "vectors",
+    "doctor": "doctor",
+    "completion": "completion",
+}
+"""Each command and the module that has it. One command loads one module: together they take a
+second to import."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command."""
+def build_parser(only: str = "") -> argparse.ArgumentParser:
+    """Return the parser of the whole command, or one that knows a single command of it."""
     parser = argparse.ArgumentParser(
         prog="luxrelay",
         description="A message bus without a master: relays, their store, and their archive.",
@@ -59,14 +47,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"luxrelay {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.register(commands)
+    for name in dict.fromkeys(_COMMANDS.values() if only not in _COMMANDS else [_COMMANDS[only]]):
+        import_module(f"luxrelay.cli.{name}").register(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if list(words) == ["--version"]:
+        print(f"luxrelay {__version__}")
+        return 0
+    arguments = build_parser(words[0] if words else "").parse_args(words)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

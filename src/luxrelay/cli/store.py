@@ -1,4 +1,4 @@
-"""store stats, verify, gc, export, repair: a relay's folder without its node, or beside it."""
+"""store: a relay's folder looked into, checked, cleaned and copied."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 from luxrelay.bus import NamespaceId
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
 from luxrelay.cli.output import Progress, print_json, table
+from luxrelay.cli.store_import import register_import
 from luxrelay.errors import InputError
 from luxrelay.store import (
     NamespaceHead,
@@ -67,6 +68,7 @@ def register(commands: SubParsers) -> None:
     )
     _add_folder(gc)
     _register_export(actions)
+    register_import(actions)
 
 
 def _register_export(actions: SubParsers) -> None:
@@ -255,8 +257,9 @@ def _export(arguments: argparse.Namespace) -> int:
                 ) from error
         names = [chosen] if chosen else [head.namespace_id for head in heads_of(store)]
         for name in names:
+            parent = store.head(name).parent
             for message in messages_of(store, name):
-                out.write(json.dumps(_message_json(message)) + "\n")
+                out.write(json.dumps(_message_json(message, parent)) + "\n")
                 count += 1
     print(f"{count:,} messages exported", file=sys.stderr)
     return 0
@@ -284,9 +287,10 @@ def messages_of(store: RelayStore, namespace: NamespaceId) -> Iterator[StoredMes
         cursor = page.next_cursor
 
 
-def _message_json(message: StoredMessage) -> dict[str, Any]:
+def _message_json(message: StoredMessage, parent: NamespaceId) -> dict[str, Any]:
     return {
         "namespaceId": "0x" + message.namespace_id.hex(),
+        "parentId": "0x" + parent.hex() if any(parent) else None,
         "seq": message.seq,
         "timestamp": message.timestamp,
         "receivedAt": message.received_at,

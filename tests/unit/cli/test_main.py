@@ -1,5 +1,9 @@
 """The command as a whole."""
 
+import argparse
+import subprocess
+import sys
+
 import pytest
 
 from luxrelay.cli.main import build_parser, main
@@ -50,10 +54,40 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version names the program and its version."""
+    """--version names the program and its version, whoever answers it."""
     with pytest.raises(SystemExit):
         build_parser().parse_args(["--version"])
-    assert capsys.readouterr().out.startswith("luxrelay 0.")
+    assert main(["--version"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("luxrelay 0.")
+    assert second == first
+
+
+def test_one_command_loads_one_module() -> None:
+    """Each name in the table is a command of the module that stands beside it."""
+    for name in commands_of(build_parser()):
+        assert name in commands_of(build_parser(name))
+        assert len(commands_of(build_parser(name))) <= 2
+    assert commands_of(build_parser("nosuch")) == commands_of(build_parser())
+
+
+def test_a_quick_command_does_without_the_heavy_libraries() -> None:
+    """What `keys`, `head` and `store` need to begin with is not gRPC, libp2p or Spark."""
+    code = (
+        "import sys; from luxrelay.cli.main import build_parser; build_parser(sys.argv[1]);"
+        "print({'grpc', 'libp2p', 'pyspark'} & set(sys.modules))"
+    )
+    for command in ("keys", "header", "store", "archive"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, command], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "set()\n", command
+
+
+def commands_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the names of a parser's commands."""
+    (commands,) = (action for action in parser._actions if action.dest == "command")
+    return list(commands.choices or ())
 
 
 def test_unreachable_relay_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

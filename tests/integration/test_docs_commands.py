@@ -1,0 +1,172 @@
+"""What the documentation tells people to type works, in the order in which it tells them.
+
+Ports and the peer id are the only things that differ: a test may not count on a port being free.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from luxrelay.node.folder import read_runtime
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+LUXRELAY = f"{shlex.quote(sys.executable)} -m luxrelay"
+ASKING = ("publish", "query", "head")
+"""Commands that ask the relay of the usual port unless they are told another."""
+
+
+def typed(page: str) -> list[str]:
+    """Return the lines of a page's indented blocks, without their remarks."""
+    text = (ROOT / page).read_text().replace("\\\n", " ")
+    lines = re.findall(r"^ {4}(luxrelay .*|echo .*|curl .*)$", text, re.MULTILINE)
+    return [re.sub(r"\s+#.*", "", line) for line in lines]
+
+
+class Terminal:
+    """A folder in which commands are typed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin in an empty folder."""
+        self.folder = folder
+        self.ports: dict[str, str] = {}
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def moved(self, text: str) -> str:
+        """Return a text with ports of this test in the place of the usual ones."""
+
+        def port(match: re.Match[str]) -> str:
+            if match[2] not in self.ports:
+                with socket.create_server(("127.0.0.1", 0)) as free:
+                    self.ports[match[2]] = str(free.getsockname()[1])
+            return match[1] + self.ports[match[2]]
+
+        return re.sub(r"(127\.0\.0\.1[:/](?:tcp/)?)(96\d\d)", port, text)
+
+    def type(self, line: str) -> str:
+        """Run a line in a shell, which must succeed; return what it printed."""
+        words = shlex.split(line)
+        if any(f"luxrelay {each} " in line for each in ASKING) and "--relay" not in words:
+            line = re.sub(r"luxrelay (\w+)", r"luxrelay \1 --relay 127.0.0.1:9641", line)
+        done = subprocess.run(
+            ["/bin/sh", "-c", self.moved(re.sub(r"\bluxrelay ", f"{LUXRELAY} ", line))],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def move_listeners(self) -> None:
+        """Have the node of ``relay.toml`` listen on this test's ports instead of the usual ones."""
+        path = self.folder / "relay.toml"
+        told = re.sub(r"^#: (listen = .*96\d\d.*)$", r"\1", path.read_text(), flags=re.MULTILINE)
+        path.write_text(self.moved(told))
+
+    def run_node(self, line: str, folder: Path, eventually: Callable[..., Any]) -> Any:
+        """Start a node by its line and return where it listens."""
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "luxrelay", *shlex.split(line)[1:]],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        self.running.append(process)
+
+        def ready() -> Any:
+            assert process.poll() is None, (self.folder / "log").read_text()
+            return read_runtime(folder / "data")
+
+        return eventually(ready)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """A folder whose processes end with the test."""
+    opened = Terminal(tmp_path)
+    yield opened
+    for process in opened.running:
+        process.kill()
+        process.wait()
+
+
+def test_the_tutorial(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """Whoever follows it sees on the second relay what was said to the first."""
+    page = "docs/tutorial/three-relays.md"
+    configs = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    lines = typed(page)
+    check, run, keys, publish, query, head, query_two, again, status, metrics = lines
+    one, two = terminal.folder / "one", terminal.folder / "two"
+    for folder, config in zip((one, two), configs, strict=True):
+        folder.mkdir()
+        (folder / "relay.toml").write_text(terminal.moved(config))
+
+    terminal.type(check)
+    runtime = terminal.run_node(run, one, eventually)
+    terminal.type(keys)
+    assert "yes" in terminal.type(publish)
+    assert "is anybody here?" in terminal.type(query)
+    assert terminal.type(head)
+    text = (two / "relay.toml").read_text()
+    text = re.sub(r"/p2p/\w+", f"/p2p/{runtime.peer_id}", text)
+    (two / "relay.toml").write_text(text)
+    terminal.run_node(run.replace("one/", "two/"), two, eventually)
+    eventually(lambda: "is anybody here?" in terminal.type(query_two))
+    terminal.type(again)
+    eventually(lambda: "good morning" in terminal.type(query_two))
+    assert json.loads(terminal.type(status))["name"] == "one"
+    assert "relay_store_messages 3.0" in terminal.type(metrics)
+
+
+def test_the_readme(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """Its quick start: a node of its own making, a message published and read."""
+    init, run, keys, publish, query, simulate, doctor = typed("README.md")
+
+    terminal.type(init)
+    terminal.move_listeners()
+    terminal.run_node(run, terminal.folder, eventually)
+    terminal.type(keys)
+    terminal.type(publish)
+    assert "hello" in terminal.type(query)
+    assert terminal.type(f"{simulate} --nodes 40")
+    terminal.type(doctor)
+
+
+def test_how_to_simulate(terminal: Terminal) -> None:
+    """Every command of the page, with fewer nodes; the page's own scenario too."""
+    page = "docs/how-to/simulate.md"
+    (config,) = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (terminal.folder / "slow-and-lossy.toml").write_text(config)
+
+    for line in typed(page):
+        short = re.sub(r" --nodes \d+", "", line)
+        said = terminal.type(f"{short} --nodes 20" if " sim run " in line else line)
+        assert said
+
+    assert (terminal.folder / "sim-out").is_dir()
+    assert (terminal.folder / "before" / "churn.json").exists()
+
+
+def test_how_to_operate(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The page's commands on a node of a first configuration, backed up while it runs."""
+    terminal.type("luxrelay node init --topic /chat/1/room")
+    terminal.move_listeners()
+    for line in typed("docs/how-to/operate.md"):
+        if " node run" in line:
+            terminal.run_node(line, terminal.folder, eventually)
+        else:
+            terminal.type(line)
