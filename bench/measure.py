@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent
 PARTS = {
     "bus": ("bus",),
     "gossip": ("gossip",),
-    "store": ("store", "store_brokers"),
+    "store": ("store", "store_retention", "store_brokers"),
     "sync": ("sync", "sync_sets"),
     "net": ("net",),
     "sim": ("sim",),

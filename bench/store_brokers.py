@@ -24,16 +24,11 @@ from typing import Any
 
 import peers_nats
 import peers_redis
+from messages import NOW, arrivals, checked, result
 from redis import Redis
 
-from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
-from luxrelay.store import (
-    Durability,
-    IncomingMessage,
-    NamespaceQuery,
-    RelayStore,
-    RelayStoreConfig,
-)
+from luxrelay.bus import NamespaceId
+from luxrelay.store import Durability, NamespaceQuery, RelayStore, RelayStoreConfig
 
 MESSAGES = int(os.environ.get("LUXRELAY_BENCH_MESSAGES", "20000"))
 ROUNDS = 3
@@ -42,43 +37,17 @@ BLOB_BYTES = 1_024
 SYNCED_ONES = 1_000
 """Messages where every single one waits for the disk."""
 SCANNED = 5 * MESSAGES
-NOW = 1_764_000_000_000
-PARENT = NamespaceId(b"\x22" * 20)
 LARGE = RelayStoreConfig(max_storage_bytes=8 << 30, namespace_quota_bytes=4 << 30)
 
 Figures = Callable[[Path, int, int], float]
 """Messages a second: in a folder, so many messages, so many at a time."""
 
 
-def made_messages(count: int, lanes: int) -> list[IncomingMessage]:
-    """Return messages of several lanes in turn, as they come from the verifying stage."""
-    keys = [SigningKey.generate() for _ in range(lanes)]
-    names = [lane(PARENT, key.public_field) for key in keys]
-    messages = []
-    for number in range(count):
-        key, name = keys[number % lanes], names[number % lanes]
-        blob = number.to_bytes(8, "big") * (BLOB_BYTES // 8)
-        header = MsgHeader(
-            namespace_id=name,
-            seq=number // lanes + 1,
-            timestamp=NOW,
-            blob_commitment=sha3_commitment(blob),
-            blob_len=len(blob),
-            policy_hash=bytes(32),
-            sender_pub_key=key.public_field,
-            signature=bytes(64),
-        )
-        arrived = MsgHeader.decode(header.encode())
-        _ = arrived.content_id  # computed when the signature and the duplicate were checked
-        messages.append(IncomingMessage(header=arrived, blob=blob, parent=PARENT, received_at=NOW))
-    return messages
-
-
 class Contest:
     """The same messages for everyone."""
 
     def __init__(self) -> None:
-        self.messages = made_messages(MESSAGES, LANES)
+        self.messages = checked(arrivals(MESSAGES, LANES, BLOB_BYTES))
         self.records = [
             (b"s%d" % (at % LANES), message.header.encode(), message.blob or b"")
             for at, message in enumerate(self.messages)
@@ -86,15 +55,23 @@ class Contest:
         self.payloads = [(f"b.{at % LANES}", h + b) for at, (_, h, b) in enumerate(self.records)]
 
     def ours(self, durability: Durability) -> Figures:
-        """Return the figure of the store at a durability, until the last receipt is durable."""
+        """Return the figure of the store at a durability, until all is durable.
+
+        With ``fsync`` each `put_many` is durable before the next one; with ``group`` puts go on and
+        the last receipt is waited for, as JetStream's window and Redis's everysec do.
+        """
 
         def measure(folder: Path, count: int, batch: int) -> float:
             config = replace(LARGE, durability=durability)
             with RelayStore.open(folder, config, now_ms=NOW) as store:
                 began = perf_counter()
                 for start in range(0, count, batch):
-                    receipt = store.put(self.messages[start : min(start + batch, count)], NOW)
-                assert receipt.wait(60)
+                    some = self.messages[start : min(start + batch, count)]
+                    if durability is Durability.FSYNC:
+                        store.put_many(some, NOW)
+                    else:
+                        receipt = store.put(some, NOW)
+                assert durability is Durability.FSYNC or receipt.wait(60)
                 return count / (perf_counter() - began)
 
         return measure
@@ -137,7 +114,7 @@ def in_turn(folder: Path, one: Figures, other: Figures, count: int, batch: int) 
 
 def scan(folder: Path) -> dict[str, Any]:
     """Return how fast one namespace is read with its blobs, against XREAD of 1,000 records."""
-    messages = made_messages(SCANNED, 1)
+    messages = checked(arrivals(SCANNED, 1, BLOB_BYTES))
     records = [(b"s", m.header.encode(), m.blob or b"") for m in messages]
     with (
         RelayStore.open(folder / "ours", LARGE, now_ms=NOW) as store,
@@ -169,19 +146,6 @@ def read_ours(store: RelayStore, namespace: NamespaceId) -> float:
 def read_redis(client: Redis) -> float:
     """Return records a second through XREAD."""
     return peers_redis.read_all(client, [b"s"])
-
-
-def result(name: str, ours: float, against: str, theirs: float, aim: float) -> dict[str, Any]:
-    """Return one result."""
-    return {
-        "part": "store",
-        "name": name,
-        "value": ours,
-        "unit": "messages/s",
-        "against": against,
-        "ratio": ours / theirs,
-        "aim": aim,
-    }
 
 
 def run(folder: Path) -> Iterator[dict[str, Any]]:

@@ -194,8 +194,8 @@ KEYS: Final = (
         "fsync",
         "",
         one_of("fsync", "group", "os"),
-        "When a message counts as stored: after an fsync of its batch, after one that many "
-        "batches share (every 50 ms), or when the system has it.",
+        "When a message counts as stored: after an fsync of its batch, after one that all "
+        "waiters share, or when the system has it.",
     ),
     Key(
         "store",

@@ -45,7 +45,7 @@ class Durability(StrEnum):
     FSYNC = "fsync"
     """The write-ahead log has reached the disk: the message outlives a power cut."""
     GROUP = "group"
-    """The same, but the log is synced at most every group_interval_ms, for all who wrote since."""
+    """The same; what nobody waits for is synced at most every group_interval_ms, all together."""
     OS = "os"
     """The operating system has the bytes: the message outlives the process, not a power cut."""
 
@@ -82,7 +82,7 @@ class RelayStoreConfig:
     durability: Durability = Durability.FSYNC
     """What a returned `put_many`, or a receipt, promises."""
     group_interval_ms: int = 50
-    """Time between two syncs with durability ``group`` (P3)."""
+    """Time between two syncs with durability ``group`` while nobody waits for one (P3)."""
     mark_interval_ms: int = 1_000
     """Time between two high-water marks: with durability ``os`` a power cut loses no more than what
     came in it, and what a mark knew of is named when the store is opened."""

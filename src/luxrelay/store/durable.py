@@ -6,12 +6,14 @@ Theory of operation
 *Does not know* what was written; the writer counts its batches here.
 *fsync*: whoever waits syncs, for everybody who has written by then; the others find it done.
 *group*: one thread syncs when something was written, then rests for the interval. Writers go on
-meanwhile, and a receipt tells when its write was covered.
+meanwhile, and a receipt tells when its write was covered. Whoever waits for one does not wait for
+the interval: it syncs as with *fsync*, for everybody, so that *group* is never the slower one.
 *os*: nobody syncs; the operating system has the bytes, and that is all that was promised.
 *A failed sync* ends writing: what the log then holds is unknown, and a later success would
 acknowledge it. Whoever waits is told, now and later. Reading goes on; opening the store again
 recovers what is there.
-*Bounds*: one sync an interval in group mode; a write waits for at most one sync and one interval.
+*Bounds*: in group mode one sync an interval for those who do not wait; whoever waits does so for at
+most two syncs, the one that runs and its own.
 *What else to change when you change this*: `writer`, docs on durability, tests/chaos.
 
 Source: decisions P3; store-notes 3, 7; architecture, rules 5 and 6.
@@ -39,7 +41,8 @@ class Durable:
         self._state = threading.Condition()
         self._sync_lock = threading.Lock()
         self._work = threading.Event()
-        self._stop = threading.Event()
+        self._rested = threading.Event()
+        self._stop = False
         self._written = 0
         self._synced = 0
         self._failed = False
@@ -73,9 +76,10 @@ class Durable:
         """
         if self.covers(ticket):
             return True
-        if self._thread is None:
+        if self._thread is None or timeout_s is None:
             self._sync_up_to(ticket)
             return True
+        self._rested.set()
         with self._state:
             self._state.wait_for(lambda: self._failed or self.covers(ticket), timeout_s)
             if self.covers(ticket):
@@ -113,10 +117,7 @@ class Durable:
         with self._state:
             self._failed = True
             self._state.notify_all()
-        self._stop.set()
-        self._work.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end_thread()
 
     def close(self) -> None:
         """The thread has ended and everything written is on the disk, whatever was promised.
@@ -125,12 +126,16 @@ class Durable:
             StoreError: ``store.io``.
 
         """
-        self._stop.set()
-        self._work.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end_thread()
         with self._sync_lock:
             self._sync()
+
+    def _end_thread(self) -> None:
+        self._stop = True
+        self._work.set()
+        self._rested.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def _sync_up_to(self, ticket: int) -> None:
         with self._sync_lock:
@@ -156,13 +161,14 @@ class Durable:
         while True:
             self._work.wait()
             self._work.clear()
-            if self._stop.is_set():
+            self._rested.clear()
+            if self._stop:
                 return
             try:
                 self._sync_up_to(self._written)
             except StoreError:
                 return  # whoever waits or writes is told by `check`
-            self._stop.wait(self._interval_s)
+            self._rested.wait(self._interval_s)
 
 
 class PutReceipt:

@@ -46,13 +46,13 @@ class Evictor:
         """Return messages to forget so that ``header`` may fit; none when it must not."""
         if shortage.lack is Lack.ACCOUNT:
             self._pressed.add(shortage.account)
-            return self._of_account(shortage.account, header)
+            return self._of_account(shortage.account, header, self._config.gc_chunk_size)
         if shortage.lack is not Lack.STORE:
             return []
         self._store_pressed = True
         over = self._ledger.quotas.over()
         if over is not None:
-            return self._of_account(over, None)
+            return self._of_account(over, None, self._config.gc_chunk_size)
         return self._of_store(header, self._config.gc_chunk_size)
 
     def victims_of_pressure(self, limit: int) -> tuple[list[bytes], Lack]:
@@ -64,7 +64,7 @@ class Evictor:
             self._pressed.add(over)
         while self._pressed:
             account = min(self._pressed)
-            found = self._of_account(account, None)[:limit]
+            found = self._of_account(account, None, limit)
             if found:
                 return found, Lack.ACCOUNT
             self._pressed.discard(account)
@@ -104,7 +104,9 @@ class Evictor:
             if next(self._slices.keys(layout.HELD, namespace, end), None) is None:
                 self._ledger.holding.discard(namespace)
 
-    def _of_account(self, account: NamespaceId, header: MsgHeader | None) -> list[bytes]:
+    def _of_account(
+        self, account: NamespaceId, header: MsgHeader | None, limit: int
+    ) -> list[bytes]:
         """Return the oldest of the account's payer, towards the account's low-water mark."""
         payment = self._ledger.quotas.payment(account)
         if payment is None:
@@ -119,7 +121,7 @@ class Evictor:
             return []
         start = layout.slot_key(payer, state.earliest)
         rows = self._slices.scan(layout.HEADERS, start, layout.after(payer))
-        return _take(rows, needed, self._config.gc_chunk_size)
+        return _take(rows, needed, limit)
 
     def _of_store(self, header: MsgHeader | None, limit: int) -> list[bytes]:
         """Return the oldest messages of the store, towards its low-water mark."""

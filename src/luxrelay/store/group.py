@@ -8,8 +8,8 @@ slice, and what that does to the slice's sums: `Rows`.
 *State*: copies of the namespace states it touches and, for each slot it touches, the rows that
 stand there once the batch is written, encoded. Nothing is visible in the ledger or on disk before
 `commit`; a group that is dropped, or whose write fails, has changed nothing.
-*The common case* is a message for an empty slot with room to spare: `place` decides it in one pass,
-and what is the same for a whole namespace or account is looked up once a group.
+*The common case* is a message above the head of its namespace, with room to spare: `Appender`
+decides runs of those in one pass, `place` decides every other message.
 *Order inside the batch*: rows are put and deleted as decided, later ones win; what depends on the
 final picture (emptied slots, unneeded blobs, sums, state rows) comes last.
 *Bounds*: the caller's: group_messages_max, group_bytes_max, gc_chunk_size.
@@ -21,11 +21,11 @@ Source: decisions P1, P9, P14, P27, J4, J6, J8, J11; LP-6421 §3.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from luxrelay.bus import ContentId, MsgHeader, NamespaceId
 from luxrelay.errors import StoreError
 from luxrelay.store import blobs, layout
+from luxrelay.store.appending import Appender
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.ledger import Ledger
@@ -33,7 +33,7 @@ from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
-from luxrelay.store.rows import Part, Rows
+from luxrelay.store.rows import Rows
 from luxrelay.store.slices import Slice
 from luxrelay.store.slots import Candidate, Equivocation, settle
 from luxrelay.store.touched import SlotRows, TouchedSlots, crown, is_final, new_row
@@ -69,8 +69,6 @@ class Group:
         """The same for the store."""
         self._slice: Slice | None = None
         """Where the last message went."""
-        self._plain: dict[NamespaceId, tuple[NamespaceState, Part, NamespaceId]] = {}
-        """State, place in `_slice` and account of namespaces of which one message was stored."""
         self._held = 0
         self._holding: set[NamespaceId] = set()
         self._first_time = _NEVER
@@ -81,57 +79,43 @@ class Group:
         self.evidence: list[Equivocation] = []
         """Both headers of each."""
 
-    def place_plain(  # the hot loop of ingest; a call a message costs half of it
-        self, messages: Sequence[IncomingMessage], start: int, now_ms: int
-    ) -> int:
-        """Every message from ``start`` to before the one returned is stored.
-
-        As long as a message is the newest of a namespace of which this group stored one before,
-        expires in the same slice, has a small blob or none and finds room, nothing else needs to be
-        looked at. `place` decides the one at which this stops.
-        """
-        if self._slice is None:
+    def place_plain(self, messages: Sequence[IncomingMessage], start: int, now_ms: int) -> int:
+        """Every message from ``start`` to before the one returned is stored; `place` decides it."""
+        if start == len(messages):
             return start
-        first_ms, end_ms = max(self._slice.first_ms, now_ms + 1), self._slice.end_ms
-        ttl_ms, window_ms = self._config.cold_store_ttl_ms, self._config.retention_window_ms
-        inline_max, rows = self._config.inline_blob_bytes_max, self._touched.rows
-        growth, room, size_bytes = self._growth, self._quota_room, self._size_bytes
-        plain, add = self._plain.get, self._rows.pending.append
-        at = start
-        for message in islice(messages, start, None):
-            header, blob, source = message.header, message.blob or b"", message.source
-            known = plain(header.namespace_id)
-            if known is None:
-                break
-            state, part, account = known
-            received_at, timestamp, seq = message.received_at, header.timestamp, header.seq
-            begins = min(received_at, timestamp)
-            expires_at = min(begins + ttl_ms, timestamp + window_ms)
-            encoded = header.encode()
-            charge = layout.charge_of(len(encoded), len(source), 1 if blob else 0, len(blob))
-            grown = growth[account] + charge
-            if (
-                seq <= state.latest
-                or not first_ms <= expires_at < end_ms
-                or len(blob) > inline_max
-                or grown > room[account]
-                or size_bytes + charge > self._store_room
-                or message.parent != state.parent
-            ):
-                break
-            growth[account] = grown
-            size_bytes += charge
-            slot, content = layout.slot_key(header.namespace_id, seq), header.content_id
-            row = layout.encode_new(received_at, expires_at, source, encoded, blob)
-            rows[slot] = {content: row}
-            add((part, slot, content, encoded, row))
-            part.count(seq, charge, expires_at, header.sender_pub_key)
-            state.grow(seq, charge, header)
-            self._first_time = min(self._first_time, timestamp)
-            at += 1
-        self._size_bytes = size_bytes
-        self._messages += at - start
-        return at
+        if self._slice is None:
+            first = messages[start]
+            expires_at = self._config.expires_at(first.received_at, first.header.timestamp)
+            self._slice = self._slices.at(expires_at)
+            if self._slice is None:
+                return start
+        run = Appender(self._slice, self._rows, self._config, self._appendable)
+        run.append(messages, start, now_ms)
+        stored = len(run.plain.rows)
+        if not stored:
+            return start
+        for namespace, tail in run.tails.items():
+            if tail.senders:
+                tail.close(self._rows.part(self._slice, namespace), run.due)
+                self._change(tail.state)
+                account = self._accounts[namespace]
+                self._growth[account] = self._growth.get(account, 0) + tail.size_bytes
+        self._touched.appended(run.plain)
+        self._messages += stored
+        self._size_bytes += run.size_bytes
+        self._first_time = min(self._first_time, run.first_time)
+        return start + stored
+
+    def _appendable(self, message: IncomingMessage) -> tuple[NamespaceState, int] | None:
+        """Return the state of a message's namespace and the room for it; None for a closer look."""
+        namespace = message.header.namespace_id
+        known = self._states.get(namespace) or self._ledger.states.get(namespace)
+        if known is None or known.parent != message.parent:
+            return None
+        state = self._state(namespace, message.parent)
+        account = self._account(state)
+        room = self._room_of(account) - self._growth.get(account, 0)
+        return state, min(room, self._store_room - self._size_bytes)
 
     def place(self, message: IncomingMessage, now_ms: int) -> PutOutcome:
         """Decide one message."""
@@ -184,13 +168,12 @@ class Group:
         chosen = self._slice
         if chosen is None or not chosen.first_ms <= expires_at < chosen.end_ms:
             chosen = self._slice = self._slices.take(expires_at)
-            self._plain.clear()
         if rows:
             self._rows.contend(slot)
         rows[content] = layout.encode_row(row)
         part = self._rows.part(chosen, slot)
         part.count(header.seq, charge, expires_at, header.sender_pub_key)
-        self._rows.pending.append((part, slot, content, row.header, rows[content]))
+        self._rows.add(part, slot, content, row, rows[content])
         if row.place is BlobPlace.APART and message.blob is not None:
             self._rows.add_blob(chosen, slot + content, header.blob_commitment, message.blob)
         if header.seq >= state.latest:
@@ -198,7 +181,6 @@ class Group:
         state.hold(header.seq)
         self._count(state, 1, charge)
         self._first_time = min(self._first_time, header.timestamp)
-        self._plain[namespace] = state, part, self._accounts[namespace]
 
     def foresee(self, keys: Iterable[bytes]) -> None:
         """The slots of ``keys`` are read, neighbours in one scan."""
@@ -426,10 +408,7 @@ class Group:
         """Return True when ``growth`` more bytes have room; else `shortage` says what lacks."""
         namespace = state.namespace_id
         account = self._accounts.get(namespace) or self._account(state)
-        room = self._quota_room.get(account)
-        if room is None:
-            quotas = self._ledger.quotas
-            room = self._quota_room[account] = quotas.quota(account) - quotas.size_bytes(account)
+        room = self._room_of(account)
         lack = None
         if namespace not in self.changed and self._is_one_too_many(namespace):
             lack = Lack.NAMESPACES
@@ -443,6 +422,13 @@ class Group:
                 lack = Lack.DENIED
         self.shortage = None if lack is None else Shortage(lack, account)
         return lack is None
+
+    def _room_of(self, account: NamespaceId) -> int:
+        room = self._quota_room.get(account)
+        if room is None:
+            quotas = self._ledger.quotas
+            room = self._quota_room[account] = quotas.quota(account) - quotas.size_bytes(account)
+        return room
 
     def _complete(
         self, state: NamespaceState, key: bytes, rows: SlotRows, message: IncomingMessage

@@ -8,6 +8,8 @@ behind: the writer replaces or drops a slot's row right after its batch is writt
 *What it spares*: two reads of the database for a message by id, about half the time.
 *An entry is the row's bytes as they are on disk*: nothing is made for it, and Python's collector of
 cycles has nothing to look at. Slots with several candidates, which are rare, are not here.
+*Batches*: rows come as the table of a batch, which stays as it is; an index says which table has a
+slot. So a batch costs two calls, whatever its size.
 *Threads*: one writer at a time changes it (the caller's lock); readers call `get` without one.
 *Blobs*: small ones are part of the header's row and come along; a blob with a row of its own is
 never here (P30).
@@ -19,8 +21,7 @@ Source: LP-6421 §1.1, §8; decisions P3, P4, P30, P45; 21-02.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections import deque
 from typing import Final
 
 from luxrelay.store import layout
@@ -36,13 +37,24 @@ _RATE_STEP_MS: Final = 30_000
 class HotCache:
     """Rows of uncontended slots by message id."""
 
-    __slots__ = ("_first_expiry", "_messages_max", "_rows", "_size_max", "_ttl_ms", "size_bytes")
+    __slots__ = (
+        "_batches",
+        "_first_expiry",
+        "_messages_max",
+        "_rows",
+        "_size_max",
+        "_ttl_ms",
+        "size_bytes",
+    )
 
     def __init__(self, config: RelayStoreConfig) -> None:
         self._messages_max = config.hot_messages_max
         self._size_max = config.hot_bytes_max
         self._ttl_ms = config.hot_ttl_ms
-        self._rows: OrderedDict[bytes, bytes] = OrderedDict()
+        self._rows: dict[bytes, dict[bytes, bytes]] = {}
+        """The batch that each slot came with."""
+        self._batches: deque[dict[bytes, bytes]] = deque()
+        """Rows by message id, as they came together; the oldest first."""
         self._first_expiry = 2**64
         """No row expires earlier."""
         self.size_bytes = 0
@@ -53,47 +65,41 @@ class HotCache:
 
     def get(self, message_id: bytes, now_ms: int) -> bytes | None:
         """Return the encoded row of the slot's one message; None when it is not here."""
-        row = self._rows.get(message_id)
+        came_with = self._rows.get(message_id)
+        row = None if came_with is None else came_with.get(message_id)
         if row is None or now_ms - layout.read_u64(row) >= self._ttl_ms:
             return None
         return row
 
     def keep(self, message_id: bytes, row: bytes) -> None:
         """The slot holds one message, ``row`` as it is on disk; the oldest entries make room."""
-        self.drop(message_id)
-        self._rows[message_id] = row
-        self._first_expiry = min(self._first_expiry, layout.expires_at_of(row))
-        self.size_bytes += ENTRY_BYTES + len(row)
-        while len(self._rows) > self._messages_max or self.size_bytes > self._size_max:
-            self._drop_oldest()
+        self.keep_all({message_id: row}, layout.expires_at_of(row))
 
-    def keep_all(self, rows: Mapping[bytes, bytes]) -> None:
-        """As `keep`, for many slots."""
-        kept, size_bytes = self._rows, self.size_bytes
-        first = self._first_expiry
-        for message_id, row in rows.items():
-            old = kept.pop(message_id, None)
-            if old is not None:
-                size_bytes -= ENTRY_BYTES + len(old)
-            kept[message_id] = row
-            size_bytes += ENTRY_BYTES + len(row)
-            expires_at = int.from_bytes(row[8:16], "big")
-            first = min(first, expires_at)
-        self.size_bytes, self._first_expiry = size_bytes, first
-        while len(kept) > self._messages_max or self.size_bytes > self._size_max:
-            self._drop_oldest()
+    def keep_all(self, rows: dict[bytes, bytes], due: int) -> None:
+        """As `keep`, for many slots; none expires before ``due``, and ``rows`` is ours from now."""
+        if not rows:
+            return
+        if not self._rows.keys().isdisjoint(rows):
+            for message_id in rows:
+                self.drop(message_id)
+        self._rows.update(dict.fromkeys(rows, rows))
+        self._batches.append(rows)
+        self.size_bytes += ENTRY_BYTES * len(rows) + sum(map(len, rows.values()))
+        self._first_expiry = min(self._first_expiry, due)
+        while len(self._rows) > self._messages_max or self.size_bytes > self._size_max:
+            self.drop(self._oldest())
 
     def drop(self, message_id: bytes) -> None:
         """The slot is not here."""
-        row = self._rows.pop(message_id, None)
-        if row is not None:
-            self.size_bytes -= ENTRY_BYTES + len(row)
+        came_with = self._rows.pop(message_id, None)
+        if came_with is not None:
+            self.size_bytes -= ENTRY_BYTES + len(came_with.pop(message_id))
 
     def drop_expiring(self, first_ms: int, end_ms: int) -> None:
         """No slot is here whose message expires from ``first_ms`` to below ``end_ms``."""
         if self._first_expiry >= end_ms:
             return
-        expiries = {name: layout.expires_at_of(row) for name, row in self._rows.items()}
+        expiries = {name: layout.expires_at_of(rows[name]) for name, rows in self._rows.items()}
         for name, expires_at in expiries.items():
             if first_ms <= expires_at < end_ms:
                 self.drop(name)
@@ -104,14 +110,16 @@ class HotCache:
     def forget_old(self, now_ms: int) -> None:
         """The oldest entries are younger than hot_ttl_ms."""
         while self._rows:
-            oldest = next(iter(self._rows.values()))
-            if now_ms - layout.read_u64(oldest) < self._ttl_ms:
+            oldest = self._oldest()
+            if now_ms - layout.read_u64(self._rows[oldest][oldest]) < self._ttl_ms:
                 break
-            self._drop_oldest()
+            self.drop(oldest)
 
-    def _drop_oldest(self) -> None:
-        _, row = self._rows.popitem(last=False)
-        self.size_bytes -= ENTRY_BYTES + len(row)
+    def _oldest(self) -> bytes:
+        """Return the id of the oldest entry; there is one."""
+        while not self._batches[0]:
+            self._batches.popleft()
+        return next(iter(self._batches[0]))
 
 
 class HitRate:

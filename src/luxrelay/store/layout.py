@@ -117,7 +117,6 @@ class BlobPlace(IntEnum):
     """In a row of its own, shared by every message that refers to it."""
 
 
-_ABSENT: Final = int(BlobPlace.ABSENT)
 _INLINE: Final = int(BlobPlace.INLINE)
 _PLACES: Final = tuple(BlobPlace)
 _REFERENCE_VALUES: Final = {place: bytes([place]) for place in BlobPlace}
@@ -241,13 +240,9 @@ def encode_row(row: MessageRow) -> bytes:
     return b"".join((fixed, row.source, row.header, row.inline_blob))
 
 
-def encode_new(
-    received_at: int, expires_at: int, source: bytes, header: bytes, blob: bytes
-) -> bytes:
-    """Return the value of a new ``headers`` row whose blob, empty for none, rides in it."""
-    place = _INLINE if blob else _ABSENT
-    lengths = len(blob), len(source), len(header)
-    return _ROW.pack(received_at, expires_at, 0, place, *lengths) + source + header + blob
+pack_head: Final = _ROW.pack
+"""Return what stands in a ``headers`` row before source, header and blob: received_at, expires_at,
+finality, place, and the lengths of blob, source and header."""
 
 
 def expires_at_of(value: bytes) -> int:
@@ -330,6 +325,8 @@ _INDEX_BYTES: Final = (
     + 4
 )
 _REFERENCE_BYTES: Final = 1 + c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
+INDEX_COSTS: Final = (_INDEX_BYTES, _INDEX_BYTES + _REFERENCE_BYTES)
+"""What a message without and one with a blob cost beyond header, source and blob."""
 INDEX_BYTES: Final = _INDEX_BYTES + _REFERENCE_BYTES
 """What a message with a blob costs beyond its header, source and blob (P31)."""
 
@@ -345,8 +342,7 @@ def charge_bytes(row: MessageRow) -> int:
 
 def charge_of(header_len: int, source_len: int, place: int, blob_len: int) -> int:
     """Return the logical bytes of a message with parts of these lengths."""
-    reference = _REFERENCE_BYTES if place else 0
-    return _INDEX_BYTES + reference + header_len + source_len + blob_len
+    return INDEX_COSTS[place > 0] + header_len + source_len + blob_len
 
 
 def decode_content(value: bytes) -> tuple[bytes, int, int]:

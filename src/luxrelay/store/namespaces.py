@@ -9,9 +9,9 @@ Source: LP-6421 §2.2; decisions P22, P25, J6; retention document, "Edge Cases".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store.holes import HeldRuns
@@ -67,7 +67,21 @@ class NamespaceState:
 
     def copy(self) -> NamespaceState:
         """Return an independent copy."""
-        return replace(self, runs=self.runs.copy())
+        return NamespaceState(
+            namespace_id=self.namespace_id,
+            parent=self.parent,
+            floor=self.floor,
+            contiguous=self.contiguous,
+            latest=self.latest,
+            earliest=self.earliest,
+            finalized=self.finalized,
+            latest_hash=self.latest_hash,
+            latest_timestamp=self.latest_timestamp,
+            messages=self.messages,
+            size_bytes=self.size_bytes,
+            watermark=self.watermark,
+            runs=self.runs.copy(),
+        )
 
     def holds(self, seq: int) -> bool:
         """Return False when no message can stand at ``seq``; True is no promise below the head."""
@@ -81,18 +95,6 @@ class NamespaceState:
             self.contiguous = self.runs.take_from(seq) if self.runs else seq
         elif seq > self.contiguous:
             self.runs.add(seq)
-
-    def grow(self, seq: int, size_bytes: int, header: MsgHeader) -> None:
-        """Count a message above every other, with the head that it makes."""
-        self.messages += 1
-        self.size_bytes += size_bytes
-        self.latest = seq
-        self.latest_hash = header.header_hash
-        self.latest_timestamp = header.timestamp
-        if seq != self.contiguous + 1 or not self.earliest:
-            self.hold(seq)
-        else:
-            self.contiguous = seq  # runs lie above it and below ``seq``: there are none
 
     def raise_floor(self, seq: int) -> None:
         """Expect nothing at or below ``seq`` any more."""

@@ -196,7 +196,7 @@ class RelayStore:
 
         Messages go in atomic batches of group_messages_max and group_bytes_max: a message has all
         its rows or none. With durability ``os`` the batch is in the operating system's hands only;
-        with ``group`` the call waits for the next common sync, at most group_interval_ms away.
+        with ``group`` the call syncs for everybody who has written by then, as with ``fsync``.
 
         Args:
             messages: Validated messages in any order; one batch is far cheaper than many.

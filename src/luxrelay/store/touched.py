@@ -10,6 +10,7 @@ Source: decisions P9, P10, J11.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from luxrelay.bus import ContentId, MsgHeader
@@ -18,6 +19,7 @@ from luxrelay.store import blobs, layout
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.messages import IncomingMessage
 from luxrelay.store.namespaces import NamespaceState
+from luxrelay.store.rows import Plain
 from luxrelay.store.slices import Slices
 
 SlotRows = dict[ContentId, bytes]
@@ -29,15 +31,24 @@ NEIGHBOUR_DISTANCE: Final = 16
 class TouchedSlots:
     """Rows by slot."""
 
-    __slots__ = ("_slices", "rows")
+    __slots__ = ("_appended", "_slices", "rows")
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self.rows: dict[bytes, SlotRows] = {}
-        """What stands in each slot touched."""
+        """What stands in each slot touched, save those of plain messages that nobody asked for."""
+        self._appended: list[Plain] = []
+
+    def appended(self, plain: Plain) -> None:
+        """Plain messages stand in slots of their own."""
+        self._appended.append(plain)
 
     def read(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
         """Return the rows of a slot, read at its first use."""
+        for keys, values, _ in chain.from_iterable(plain.runs for plain in self._appended):
+            for key, row in zip(keys, values, strict=True):
+                self.rows[key[: layout.SLOT_BYTES]] = {ContentId(key[layout.SLOT_BYTES :]): row}
+        self._appended.clear()
         known = self.rows.get(slot)
         if known is None:
             known = self.rows[slot] = {}

@@ -22,6 +22,10 @@ class Turn:
         self._next = threading.Lock()
         self._busy = threading.Lock()
 
+    def is_wanted(self) -> bool:
+        """Return True when somebody waits."""
+        return self._next.locked()
+
     def __enter__(self) -> None:
         with self._next:
             self._busy.acquire()

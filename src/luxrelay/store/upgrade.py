@@ -128,7 +128,7 @@ def _move(database: Database, ledger: Ledger, rows: Rows, key: bytes, value: byt
     slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
     part = rows.part(where, slot)
     part.count(layout.split_slot(slot)[1], layout.charge_bytes(row), row.expires_at, row.sender)
-    rows.pending.append((part, slot, content, row.header, value))
+    rows.add(part, slot, content, row, value)
     if row.place is layout.BlobPlace.APART:
         blob = database.get(_BLOBS, row.commitment)
         if blob is None:

@@ -8,8 +8,9 @@ does.
 *Machine*: one lock for changes. Each public method makes one `Group` under it and commits it, so
 states on disk, in the ledger and in the counters move together.
 *Timers*: none; the node calls `expire` by its clock.
-*Bounds*: a put waits for at most one other group or one chunk of the deletion cycle; a put that
-must make room does so in runs of one chunk. `Turn` sees to it that a waiter goes next.
+*Bounds*: a put waits for at most one other group, or for one piece of the deletion cycle: a chunk
+goes in pieces of PIECE_MAX messages and ends early when somebody waits. A put that must make room
+does so in runs of one chunk. `Turn` sees to it that a waiter goes next.
 *What else to change when you change this*: `group`, docs on durability, tests/chaos.
 
 Source: decisions P3, P9, P13, P14, J8; store-notes 3, 7; architecture, rules 5 and 6.
@@ -17,11 +18,12 @@ Source: decisions P3, P9, P13, P14, J8; store-notes 3, 7; architecture, rules 5 
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
@@ -41,6 +43,9 @@ from luxrelay.store.rocks import Database
 from luxrelay.store.slots import Equivocation
 from luxrelay.store.sweep import Sweep
 from luxrelay.store.turn import Turn
+
+PIECE_MAX: Final = 100
+"""Messages that a deletion cycle removes before it looks whether somebody waits."""
 
 
 class Run(NamedTuple):
@@ -116,26 +121,33 @@ class Writer:
             messages, self._config.group_messages_max, self._config.group_bytes_max
         ):
             with self.lock:
-                group = self._begin()
-                decided: list[PutOutcome] = []
-                while len(decided) < len(part):
-                    at = group.place_plain(part, len(decided), now_ms)
-                    decided += [PutOutcome.STORED] * (at - len(decided))
-                    if at == len(part):
-                        break
-                    outcome = group.place(part[at], now_ms)
-                    if outcome is PutOutcome.FULL:
-                        group, outcome = self._place_with_room(group, part[at], now_ms)
-                    decided.append(outcome)
-                self._commit(group)
-                while self._blobs.excess():
-                    if self._trim_blobs(None, self._config.gc_chunk_size).done:
-                        break
-                self._ledger.hot.forget_old(now_ms)
-                for outcome in PutOutcome:
-                    self.counters.outcomes[outcome] += decided.count(outcome)
-            outcomes += decided
+                outcomes += self._put(part, now_ms)
         return outcomes
+
+    def _put(self, part: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
+        """Decide and write one group."""
+        group = self._begin()
+        decided: list[PutOutcome] = []
+        counts = [0] * len(PutOutcome)
+        while len(decided) < len(part):
+            at = group.place_plain(part, len(decided), now_ms)
+            counts[PutOutcome.STORED] += at - len(decided)
+            decided += [PutOutcome.STORED] * (at - len(decided))
+            if at == len(part):
+                break
+            outcome = group.place(part[at], now_ms)
+            if outcome is PutOutcome.FULL:
+                group, outcome = self._place_with_room(group, part[at], now_ms)
+            counts[outcome] += 1
+            decided.append(outcome)
+        self._commit(group)
+        while self._blobs.excess():
+            if self._trim_blobs(None, self._config.gc_chunk_size).done:
+                break
+        self._ledger.hot.forget_old(now_ms)
+        for index, count in enumerate(counts):
+            self.counters.outcomes[index] += count
+        return decided
 
     def skip_to(self, namespace: NamespaceId, parent: NamespaceId, seq: int) -> None:
         """The floor of ``namespace`` is ``seq`` or more; not yet durable.
@@ -200,44 +212,50 @@ class Writer:
 
     def remove_expired(self, now_ms: int, limit: int) -> Run:
         """Up to ``limit`` expired messages are gone, or set aside for the archive (J8)."""
-        with self.lock:
-            self._ledger.hot.forget_old(now_ms)
-            return self._remove_expired(now_ms, limit)
+        return self._in_pieces(lambda some: self._remove_expired(now_ms, some), limit)
 
     def remove_aged(self, cutoff_ms: int, limit: int) -> Run:
         """Up to ``limit`` messages up to the cut-off are gone, read by the archive or not.
 
         Source: retention document, "Rule".
         """
-        with self.lock:
-            keys = list(islice(self._evictor.aged(cutoff_ms), limit))
-            run = self._forget([key[8:] for key in keys], done=len(keys) < limit)
+
+        def remove(some: int) -> Run:
+            keys = list(islice(self._evictor.aged(cutoff_ms), some))
+            run = self._forget([key[8:] for key in keys], done=len(keys) < some)
             self.counters.removed += len(keys)
             if run.done:
                 self._ledger.time_hint = max(self._ledger.time_hint, cutoff_ms + 1)
             return run
 
+        return self._in_pieces(remove, limit)
+
     def remove_released(self, limit: int) -> Run:
         """Up to ``limit`` expired messages that the archive has read since are gone (J8)."""
-        with self.lock:
-            keys = list(islice(self._evictor.released(), limit))
+
+        def remove(some: int) -> Run:
+            keys = list(islice(self._evictor.released(), some))
             self.counters.removed += len(keys)
-            return self._forget(keys, done=len(keys) < limit)
+            return self._forget(keys, done=len(keys) < some)
+
+        return self._in_pieces(remove, limit)
 
     def relieve(self, limit: int) -> Run:
         """Up to ``limit`` messages above a low-water mark are gone.
 
         Source: P13.
         """
-        with self.lock:
-            victims, lack = self._evictor.victims_of_pressure(limit)
+
+        def evict(some: int) -> Run:
+            victims, lack = self._evictor.victims_of_pressure(some)
             # Relief comes payer by payer, so only an empty run ends it.
             return self._evict(victims, lack)
 
+        return self._in_pieces(evict, limit)
+
     def trim_blobs(self, now_ms: int | None, limit: int) -> Run:
         """Up to ``limit`` messages have lost a blob beyond its bounds; None: for bytes only."""
-        with self.lock:
-            return self._trim_blobs(now_ms, limit)
+        return self._in_pieces(lambda some: self._trim_blobs(now_ms, some), limit)
 
     def _trim_blobs(self, now_ms: int | None, limit: int) -> Run:
         self._require_changeable()
@@ -276,6 +294,20 @@ class Writer:
                 if self._evictor.due(now_ms) is not None:
                     return True
             return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
+
+    def _in_pieces(self, step: Callable[[int], Run], limit: int) -> Run:
+        """Run ``step`` on up to ``limit`` messages under one hold, or until somebody waits."""
+        looked_at = removed = 0
+        namespaces: set[NamespaceId] = set()
+        with self.lock:
+            for begin in range(0, limit, PIECE_MAX):
+                run = step(min(PIECE_MAX, limit - begin))
+                looked_at, removed = looked_at + run.looked_at, removed + run.removed
+                namespaces |= run.namespaces
+                time.sleep(0)  # whoever waits for the interpreter comes as far as the lock
+                if run.done or self.lock.is_wanted():
+                    break
+        return Run(looked_at, removed, frozenset(namespaces), run.done)
 
     def _begin(self) -> Group:
         self._require_changeable()

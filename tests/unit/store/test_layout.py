@@ -128,18 +128,6 @@ def test_index_rows_name_the_message(forge: Any) -> None:
     assert layout.sender_key(header.encode()) == header.sender_address + header.namespace_id
 
 
-def test_a_new_row_is_the_row(forge: Any) -> None:
-    """The short way to encode a new message gives what the long way gives."""
-    message = forge.message(3, source=b"peer")
-    for place in (BlobPlace.ABSENT, BlobPlace.INLINE):
-        blob = message.blob if place is BlobPlace.INLINE else b""
-        row = row_of(message, place=place, blob_len=len(blob), inline_blob=blob)
-        parts = (message.source, message.header.encode(), blob)
-
-        assert layout.encode_new(row.received_at, row.expires_at, *parts) == layout.encode_row(row)
-        assert layout.expires_at_of(layout.encode_row(row)) == row.expires_at
-
-
 @given(numbers=st.tuples(U64, U64, U64, U64), exact=st.booleans())
 def test_a_share_comes_back(numbers: tuple[int, int, int, int], exact: bool) -> None:
     """decode(encode(share)) is the share."""

@@ -11,6 +11,7 @@ from luxrelay.store.merkle import (
     BUCKET_BYTES,
     BUCKETS,
     NODES,
+    WAITING_MAX,
     MerkleTree,
     bucket_of,
     bucket_prefix,
@@ -143,3 +144,41 @@ def test_a_tree_is_no_key_and_equals_trees_only() -> None:
     assert MerkleTree() != "tree"
     with pytest.raises(TypeError):
         hash(MerkleTree())
+
+
+def test_ids_that_wait_show_in_every_answer() -> None:
+    """Whatever is asked first after ids have come, the answer has them (J4)."""
+    content_ids = ids(20)
+    expected = MerkleTree(content_ids)
+
+    def fresh() -> MerkleTree:
+        tree = MerkleTree(content_ids[:10])
+        for content in content_ids[10:]:
+            tree.extend(content)
+        return tree
+
+    assert fresh() == expected
+    assert len(fresh()) == 20
+    assert fresh().root() == expected.root()
+    node = content_ids[-1][0]
+    assert fresh().buckets(node) == expected.buckets(node)
+    other = MerkleTree()
+    other.add(fresh())
+    assert other == expected
+    other.subtract(fresh())
+    assert other == MerkleTree()
+    removed = fresh()
+    removed.xor_batch(content_ids[15:], removed=True)
+    assert removed == MerkleTree(content_ids[:15])
+
+
+def test_few_ids_wait() -> None:
+    """At WAITING_MAX ids the table takes them in (style: every bound is reached by a test)."""
+    tree = MerkleTree()
+    content_ids = ids(WAITING_MAX)
+    tree.extend(b"".join(content_ids[:-1]))
+    assert len(tree._waiting) == 32 * (WAITING_MAX - 1)
+    tree.extend(content_ids[-1])
+
+    assert len(tree._waiting) == 0
+    assert tree == MerkleTree(content_ids)

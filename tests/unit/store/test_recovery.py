@@ -66,7 +66,7 @@ def test_a_receipt_from_before_is_not_durable(
 ) -> None:
     """Nothing that the fault overtook is acknowledged later (store-notes 7)."""
     monkeypatch.setattr(recovery, "RETRY_S", 0.0)
-    store = open_store(durability="group", group_interval_ms=60_000)
+    store = open_store(durability="fsync")
     store.put_many([forge.message(1)], now)
     receipt = store.put([forge.message(2)], now)
     with monkeypatch.context() as patch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from luxrelay.store import CycleStats, Lack, RelayStore, layout
+from luxrelay.store import CycleStats, Lack, RelayStore, layout, writer
 from luxrelay.store.rocks import Database
 from luxrelay.store.writer import Writer
 
@@ -103,11 +103,18 @@ def test_a_chunk_bounds_one_hold_of_the_lock(
     assert sizes == [4, 4, 2, 0]
 
 
+@pytest.mark.parametrize("bounds", [(2, 100), (1_000, 2)])
 def test_a_put_waits_for_one_chunk_at_most(
-    forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
+    forge: Any,
+    open_store: Opener,
+    now: int,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: tuple[int, int],
 ) -> None:
-    """A put that comes during a cycle goes in after the chunk that runs (retention document)."""
-    store = open_store(gc_chunk_size=2)
+    """A put goes in after the chunk that runs, or after a piece of it (retention document)."""
+    chunk, piece = bounds
+    monkeypatch.setattr(writer, "PIECE_MAX", piece)
+    store = open_store(gc_chunk_size=chunk)
     store.put_many([forge.message(seq) for seq in range(1, 41)], now)
     inside, go_on = threading.Event(), threading.Event()
     writes: list[str] = []
@@ -127,7 +134,7 @@ def test_a_put_waits_for_one_chunk_at_most(
     cycle.start()
     assert inside.wait(30)
     put.start()
-    while not store._writer.lock._next.locked():
+    while not store._writer.lock.is_wanted():
         threading.Event().wait(0.001)
     go_on.set()
     put.join()

@@ -18,13 +18,15 @@ def test_the_waiter_goes_before_the_one_that_releases() -> None:
     waiter = threading.Thread(target=wait)
     with turn:
         waiter.start()
-        while not turn._next.locked():
+        assert order == []
+        while not turn.is_wanted():
             threading.Event().wait(0.001)
     with turn:
         order.append("first")
     waiter.join()
 
     assert order == ["waiter", "first"]
+    assert not turn.is_wanted()
 
 
 def test_an_error_inside_frees_it() -> None:
