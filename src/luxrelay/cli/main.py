@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "subscribe": "subscribe",
     "query": "query",
     "head": "query",
+    "sync": "sync",
     "channel": "channel",
     "store": "store",
     "archive": "archive",

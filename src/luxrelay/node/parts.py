@@ -79,7 +79,7 @@ def assemble(
 
     """
     guards = make_guards(config, store)
-    judge = _judge(config, store, policies, guards)
+    judge = judge_of(config, store, policies, guards)
     net_config = net_config_of(config)
     host = RelayHost(identity.seed, net_config, bans=_bans(config, net_config), clock_ms=wall_ms)
     spread = _Spread()
@@ -154,7 +154,7 @@ def _catch_up(
         doors,
         parents=tuple(entry.namespace_id for entry in config.namespaces),
         peers=config.sync_peers,
-        tls=_client_tls(config.sync_limits),
+        tls=client_tls_of(config.sync_limits),
         ttl_ms=config.ttl_ms,
         stopping=stopping,
         wanted=blobs.wanted,
@@ -164,9 +164,10 @@ def _catch_up(
     )
 
 
-def _judge(
+def judge_of(
     config: NodeConfig, store: RelayStore, policies: CurrentPolicies, guards: Guards
 ) -> Judge:
+    """Return the judge that a configuration asks for."""
     return Judge(
         StoreKnowledge(store),
         policies,
@@ -260,7 +261,8 @@ def _server_tls(limits: SyncLimits) -> ServerTls | None:
     return ServerTls.from_files(limits.tls_certificate, limits.tls_key, limits.tls_client_ca)
 
 
-def _client_tls(limits: SyncLimits) -> ClientTls | None:
+def client_tls_of(limits: SyncLimits) -> ClientTls | None:
+    """Return whom to believe and what to show when sync peers are dialled; None in the clear."""
     if limits.tls_peer_ca is None:
         return None
     return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
