@@ -133,9 +133,11 @@ def test_many_clients_get_fair_shares(harbour: Harbour) -> None:
         times = sorted(pool.map(pull, clients))
 
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    # All are served side by side: the first is not done long before the last.
-    assert times[0] > times[-1] / 4
-    assert max(held) <= config.fairness.held_bytes_max
+    # All are served side by side: half are not done long before the last, nor is the first.
+    assert times[len(times) // 2] > times[-1] / 4
+    assert times[0] > times[-1] / 10
+    turns = config.fairness.turns_max * config.read_bytes  # what was granted at the bound
+    assert max(held) <= config.fairness.held_bytes_max + turns
     # Clients of this process hold what they got, 0.85 MB each, as messages and on its way.
     assert grown < 64 * 1024 * 1024 + CLIENTS * 4 * 1024 * 1024
     assert harbour.servers[-1].stats().requests[("SyncNamespace", "OK")] >= CLIENTS
