@@ -113,9 +113,9 @@ def reconcile() -> None:
         found = len(initiator.need)
         assert found == (1 if public is None else DIFFERENCES), found
         what = f"{found:,} of {IDS:,} ids differ ({name})"
-        known = "no public figure" if public is None else f"public Negentropy: {public:,} B"
+        known = f"public Negentropy: {public:,} B" if public and IDS == 1_000_000 else ""
         aim = {PUBLIC_RANDOM: 1_350_000, PUBLIC_NEWEST: 40_000}.get(public or 0, 40_000)
-        against = f"{known}; all ids: {all_bytes:,} B"
+        against = "; ".join(filter(None, (known, f"all ids: {all_bytes:,} B")))
         say(
             f"ranges, {rounds} rounds: {what}",
             size,

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -124,6 +124,23 @@ def test_a_fork_comes_by_reconciliation(
     assert totals["reconcile_bytes"] > 0
 
 
+class Later:
+    """A relay that lists nothing before the first one has served a page."""
+
+    def __init__(self, store: RelayStore, harbour: Harbour) -> None:
+        self._store = store
+        self._harbour = harbour
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def heads(self, *asked: Any) -> Any:
+        """Return the heads."""
+        first = self._harbour.servers[0]
+        self._harbour.eventually(lambda: ("SyncNamespace", "OK") in first.stats().requests)
+        return self._store.heads(*asked)
+
+
 def test_a_liar_is_named_and_asked_last(
     harbour: Harbour, nodes: list[OwnNode], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,7 +149,7 @@ def test_a_liar_is_named_and_asked_last(
     messages = [sender.message(seq) for seq in range(1, 21)]
     forged = replace(messages[4], header=replace(messages[4].header, signature=bytes(64)))
     liar = harbour.serve(harbour.store([*messages[:4], forged, *messages[5:]]), now_ms=NOW)
-    good = harbour.serve(harbour.store(messages), now_ms=NOW)
+    good = harbour.serve(Later(harbour.store(messages), harbour), now_ms=NOW)
     node = OwnNode(tmp_path / "own", [liar, good])
     nodes.append(node)
 
