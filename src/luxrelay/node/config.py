@@ -48,6 +48,8 @@ class NamespaceEntry:
     """Signed policy documents, or None when only the hash is known."""
     quota_bytes: int = field(default=0, compare=False)
     """Bytes of the namespace with its lanes; 0 for the quota that all others have."""
+    thin_ratio: int = field(default=0, compare=False)
+    """Of older messages every Nth stays; 0 for all (J3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +339,9 @@ def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> Names
     namespace = topic_namespace(topic) if topic else NamespaceId(bytes.fromhex(text))
     if not any(namespace):
         raise ConfigError("the all-zero namespace is invalid", where=where, hint="see S6")
-    quota = values["quota_bytes"]
+    quota, ratio = values["quota_bytes"], values["thin_ratio"]
+    if ratio == 1:
+        raise ConfigError("thin_ratio is 1", where=where, hint="0 keeps all, 2 every second one")
     declared = values["policy_hash"].removeprefix("0x")
     if values["policy_file"]:
         if declared:
@@ -346,6 +350,6 @@ def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> Names
                 where=where,
                 hint="give one of the two",
             )
-        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"], quota)
+        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"], quota, ratio)
     policy = bytes.fromhex(declared) if declared else default_policy(namespace).policy_hash
-    return NamespaceEntry(namespace, policy, topic, quota_bytes=quota)
+    return NamespaceEntry(namespace, policy, topic, quota_bytes=quota, thin_ratio=ratio)

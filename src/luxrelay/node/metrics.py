@@ -382,6 +382,11 @@ def _store(store: StoreStats, now_ms: int) -> Iterable[Metric]:
             store.unread_evicted,
         ),
         (
+            "luxrelay_store_thinned",
+            "Messages gone early because their namespace is thinned (J3).",
+            store.thinned,
+        ),
+        (
             "luxrelay_store_superseded",
             "Candidates that lost their slot to a finalized one (P40).",
             store.superseded,

@@ -42,7 +42,14 @@ from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules
 from luxrelay.node.observe import Observer, Views
-from luxrelay.node.parts import Parts, assemble, declared_rates, store_config_of, wall_ms
+from luxrelay.node.parts import (
+    Parts,
+    assemble,
+    declared_rates,
+    require_ephemeral,
+    store_config_of,
+    wall_ms,
+)
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.reload import RELOADABLE, changes_between
 from luxrelay.node.tracing import open_traces
@@ -109,6 +116,7 @@ class Node:
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
         policies = CurrentPolicies(self._config)
+        require_ephemeral(self._config, policies, wall_ms())
         folder = DataFolder(self._config.data_dir)
         identity = folder.identity()
         with ExitStack() as stack:

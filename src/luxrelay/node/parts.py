@@ -13,6 +13,8 @@ from typing import Any, Final
 import trio
 
 from luxrelay.bus import SigningKey, VerdictKind
+from luxrelay.bus.policy import RetentionClass
+from luxrelay.errors import ConfigError
 from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.bans import BanList
@@ -196,8 +198,30 @@ def store_config_of(config: NodeConfig) -> RelayStoreConfig:
             for entry in config.namespaces
             if entry.quota_bytes
         },
+        thin_ratios={
+            entry.namespace_id: entry.thin_ratio for entry in config.namespaces if entry.thin_ratio
+        },
         **asdict(config.store_limits),
     )
+
+
+def require_ephemeral(config: NodeConfig, policies: CurrentPolicies, now_ms: int) -> None:
+    """Every namespace that is thinned may lose messages early, as far as its policy is known.
+
+    Raises:
+        ConfigError: a policy in force has another retention class than Ephemeral.
+
+    Source: P16, J3.
+
+    """
+    for entry in config.namespaces:
+        for record in policies.in_force(entry.namespace_id, None, now_ms)[:1]:
+            if entry.thin_ratio and record.policy.retention_class is not RetentionClass.EPHEMERAL:
+                raise ConfigError(
+                    f"namespace {entry.namespace_id.hex()} is thinned, its policy is not Ephemeral",
+                    where="thin_ratio",
+                    hint="remove thin_ratio, or carry another policy",
+                )
 
 
 def declared_rates(

@@ -37,6 +37,8 @@ def changes_between(old: NodeConfig, new: NodeConfig) -> Changes:
         refused.append("namespaces")
     elif _quotas(old.namespaces) != _quotas(new.namespaces):
         refused.append("quota_bytes")
+    elif _ratios(old.namespaces) != _ratios(new.namespaces):
+        refused.append("thin_ratio")
     if _names(old.namespaces) == _names(new.namespaces) and old.namespaces != new.namespaces:
         taken.append("policies")
     return Changes(tuple(taken), tuple(refused))
@@ -44,6 +46,10 @@ def changes_between(old: NodeConfig, new: NodeConfig) -> Changes:
 
 def _names(entries: tuple[NamespaceEntry, ...]) -> set[bytes]:
     return {bytes(entry.namespace_id) for entry in entries}
+
+
+def _ratios(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:
+    return {bytes(entry.namespace_id): entry.thin_ratio for entry in entries}
 
 
 def _quotas(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:

@@ -404,6 +404,15 @@ KEYS: Final = (
         whole(0, 2**50),
         "Most bytes of this namespace with its lanes; 0 for namespace_quota_bytes of [store] (P1).",
     ),
+    Key(
+        "namespace",
+        "thin_ratio",
+        0,
+        "",
+        whole(0, 1_000_000),
+        "Of messages older than five minutes only every Nth stays, 2 or more; 0 keeps all. A "
+        "policy file has to say Ephemeral (J3).",
+    ),
 )
 """Every key, in the order of the documentation."""
 PROFILES: Final[dict[str, dict[tuple[str, str], Any]]] = {

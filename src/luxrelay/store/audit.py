@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus import constants as c
 from luxrelay.errors import BusArgumentError, HeaderError, StoreError
 from luxrelay.store import layout
 from luxrelay.store.layout import BlobPlace, MessageRow, Share
@@ -32,6 +33,7 @@ NAMES = {
     layout.HELD: "held",
     layout.SENDERS: "senders",
     layout.SHARES: "shares",
+    layout.THINNED: "thinned",
 }
 """What a kind of row is called in a finding."""
 
@@ -45,6 +47,7 @@ def findings(database: Database, ledger: Ledger) -> Iterator[str]:
         yield from _held(each)
         yield from _blobs(each)
         yield from _shares(each)
+        yield from _thinned(ledger, each)
     yield from _totals(ledger)
     yield from _lanes(database, ledger)
     for name in database.keys(layout.FORGOTTEN, b"", b""):
@@ -63,6 +66,8 @@ def _messages(ledger: Ledger) -> Iterator[str]:
                 yield from _sums(counted, ledger)
             counted = NamespaceState(namespace_id=namespace, parent=namespace)
             seen.add(namespace)
+            for slot in ledger.slices.keys(layout.THINNED, namespace, layout.after(namespace)):
+                counted.runs.add(layout.split_slot(slot)[1])
             known = ledger.states.get(namespace)
             if known is not None:
                 counted.raise_floor(known.floor)
@@ -118,6 +123,7 @@ def _sums(counted: NamespaceState, ledger: Ledger) -> Iterator[str]:
             )
     if state.latest < counted.latest:
         yield f"{name}: latest says {state.latest}, the rows say {counted.latest}"
+    counted.contiguous = counted.runs.take_from(counted.contiguous)
     # The head never goes back, so rows that have gone may lie below it; none may lie just above.
     if state.contiguous < counted.contiguous or state.runs.runs() != counted.runs.runs():
         yield f"{name}: the contiguous head says {state.contiguous}, the rows go on"
@@ -160,6 +166,16 @@ def _held(where: Slice) -> Iterator[str]:
             yield f"held {key.hex()}: belongs to no message"
     if rows != where.held:
         yield f"held: {rows} rows in slice {where.number}, {where.held} are counted"
+
+
+def _thinned(ledger: Ledger, where: Slice) -> Iterator[str]:
+    """No message stands in a slot that was thinned (J3)."""
+    for slot, digest in where.table.scan(b"", b"", layout.THINNED):
+        if len(slot) != layout.SLOT_BYTES or len(digest) != c.HASH_BYTES:
+            yield f"thinned {slot.hex()}: names no slot and header"
+            continue
+        if next(ledger.slices.keys(layout.HEADERS, slot, layout.after(slot)), None) is not None:
+            yield f"thinned {slot.hex()}: its message is here"
 
 
 def _shares(where: Slice) -> Iterator[str]:

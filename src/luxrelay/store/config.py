@@ -108,6 +108,11 @@ class RelayStoreConfig:
     blob_ttl_ms: int | None = None
     """A blob goes with the deletion cycle that runs this long after its message's timestamp, the
     header stays; milliseconds; None for as long as its message (LP-6421 §5.1)."""
+    thin_ratios: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """Of these namespaces and their lanes every Nth message alone stays once it is older than
+    thin_after_ms; 2 or more (J3). Only for what nobody archives: Ephemeral namespaces."""
+    thin_after_ms: int = 5 * MINUTE_MS
+    """Age from which messages are thinned, by timestamp; milliseconds (LP-6421 §7.1)."""
     page_messages_default: int = 1_000
     """Messages in a page when a query names no limit (P18)."""
     page_messages_max: int = 10_000
@@ -167,6 +172,8 @@ class RelayStoreConfig:
             raise _out_of_range("blobs_enabled", self.blobs_enabled, "True or False")
         _check_quotas(self.namespace_quotas)
         object.__setattr__(self, "namespace_quotas", dict(self.namespace_quotas))
+        _check_ratios(self.thin_ratios)
+        object.__setattr__(self, "thin_ratios", dict(self.thin_ratios))
         for name, choices in (("durability", Durability), ("when_full", WhenFull)):
             value = getattr(self, name)
             if value not in tuple(choices):
@@ -270,7 +277,9 @@ _NETWORK: Final = {
     "gc_chunk_size": 1_000,
 }
 """RETENTION_WINDOW and its kin, as the document fixes them."""
-_NO_BOUNDS: Final = frozenset({"blobs_enabled", "durability", "when_full", "namespace_quotas"})
+_NO_BOUNDS: Final = frozenset(
+    {"blobs_enabled", "durability", "when_full", "namespace_quotas", "thin_ratios"}
+)
 _OPTIONAL: Final = frozenset(
     {"blob_cache_bytes", "blob_ttl_ms", "namespace_quota_bytes", "slice_ms"}
 )
@@ -297,6 +306,14 @@ def _check_quotas(quotas: Mapping[NamespaceId, object]) -> None:
             raise _out_of_range("namespace_quotas", namespace, "ids of 20 bytes")
         if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
             raise _out_of_range("namespace_quotas", quota, "0 or a positive number of bytes")
+
+
+def _check_ratios(ratios: Mapping[NamespaceId, object]) -> None:
+    for namespace, ratio in ratios.items():
+        if len(namespace) != c.NAMESPACE_BYTES:
+            raise _out_of_range("thin_ratios", namespace, "ids of 20 bytes")
+        if isinstance(ratio, bool) or not isinstance(ratio, int) or ratio < 2:
+            raise _out_of_range("thin_ratios", ratio, "2 or more")
 
 
 def _out_of_range(name: str, value: object, wanted: str) -> StoreArgumentError:

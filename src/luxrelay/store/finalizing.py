@@ -45,7 +45,7 @@ class FinalGroup(Group):
             if header.header_hash == said.header_hash:
                 break
         else:
-            return seq <= state.floor
+            return seq <= state.floor or self._is_thinned(slot)
         final = said.state is FinalityState.FINALIZED
         if row.finality != said.state:
             row = row._replace(finality=int(said.state))

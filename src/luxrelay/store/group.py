@@ -129,6 +129,8 @@ class Group:
         slot = layout.slot_key(header.namespace_id, header.seq)
         rows = self._touched.read(state, slot, header.seq)
         content = header.content_id
+        if not rows and header.seq <= state.contiguous and self._is_thinned(slot):
+            return PutOutcome.LOST_SLOT
         leaving: list[ContentId] = []
         known_equivocations = self.equivocations
         if rows:
@@ -261,6 +263,10 @@ class Group:
             self.changed.add(namespace)
             if state.earliest <= last:
                 state.earliest = self._slices.earliest_without(gone, namespace)
+        for namespace, last in gone.last_thinned().items():
+            if namespace in self._ledger.states:
+                self._known(namespace).raise_floor(last)
+                self.changed.add(namespace)
         self._batch.delete(layout.META, layout.slice_key(gone.number))
         self._messages -= gone.messages
         self._size_bytes -= gone.size_bytes
@@ -398,6 +404,9 @@ class Group:
             return [header.content_id]
         kept = {candidate.content_id for candidate in settle(candidates)}
         return [content for content in (*rows, header.content_id) if content not in kept]
+
+    def _is_thinned(self, slot: bytes) -> bool:
+        return self._slices.get(layout.THINNED, slot) is not None
 
     def _is_one_too_many(self, namespace: NamespaceId) -> bool:
         if namespace in self._ledger.states or namespace in self.changed:

@@ -19,6 +19,8 @@ r     references    blob commitment (32) ‖ message key  where the blob is: `Bl
 b     blobs         blob commitment (32)                the blob, when not in the header row
 a     held          message key                         empty; expired, and the archive has not read
                                                         it (J8)
+x     thinned       namespace ‖ sequence                headerHash (32) of a message that went early
+                                                        (J3)
 s     senders       sender address (20) ‖ namespace     number of the sender's messages there
                     (20)
 n     shares        namespace (20)                      `Share`: what of it is in this slice
@@ -83,8 +85,10 @@ REFERENCES: Final = b"r"
 BLOBS: Final = b"b"
 HELD: Final = b"a"
 SENDERS: Final = b"s"
+THINNED: Final = b"x"
 SHARES: Final = b"n"
 KINDS: Final = (HEADERS, TIMES, CONTENTS, SLOTS, REFERENCES, BLOBS, HELD, SENDERS, SHARES)
+"""Kinds of rows that stand for messages which are here."""
 
 VERSION_KEY: Final = b"layout"
 SLICE_PREFIX: Final = b"slice/"

@@ -29,7 +29,7 @@ class PutOutcome(IntEnum):
     DUPLICATE = 1
     """Its content was there already; a blob that was missing has been added."""
     LOST_SLOT = 2
-    """Its slot keeps other candidates (J11)."""
+    """Its slot keeps other candidates (J11), or was thinned (J3)."""
     EXPIRED = 3
     """Its time is past (P14)."""
     FULL = 4

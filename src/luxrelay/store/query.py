@@ -24,6 +24,7 @@ from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
+from luxrelay.store.thinning import thinned_runs
 
 CURSOR_BYTES: Final = 8 + c.HASH_BYTES
 """Sequence and content id of the last message seen."""
@@ -93,7 +94,8 @@ class QueryPage:
     last_seq: int
     """Sequence of the last message of the page; 0 for an empty page."""
     gaps: list[tuple[int, int]]
-    """Missing ``[first, last]`` between where the page began and where it ended (P23)."""
+    """Missing ``[first, last]`` between where the page began and where it ended (P23), thinned ones
+    included (J3)."""
 
 
 @dataclass(slots=True)
@@ -160,13 +162,17 @@ def read_page(
     ended = query.to_seq or c.MAX_U64
     if scan.more:
         ended = min(ended, layout.split_slot(scan.last_key)[1])
+    gaps = [] if state is None else state.gaps(began + 1, ended, config.gaps_max)
+    if config.thin_ratios:
+        more = thinned_runs(slices, query.namespace_id, began + 1, ended, config.gaps_max)
+        gaps = sorted([*more, *gaps])[: config.gaps_max]
     return QueryPage(
         messages=scan.messages,
         has_more=scan.more,
         next_cursor=scan.last_key[c.NAMESPACE_BYTES :] if scan.more else b"",
         earliest_seq=earliest,
         last_seq=scan.messages[-1].seq if scan.messages else 0,
-        gaps=[] if state is None else state.gaps(began + 1, ended, config.gaps_max),
+        gaps=gaps,
     )
 
 

@@ -573,6 +573,7 @@ class RelayStore:
             evicted={lack: counters.evicted[lack] for lack in Lack},
             refused={lack: counters.refused[lack] for lack in Lack},
             unread_evicted=counters.unread,
+            thinned=counters.thinned,
             superseded=counters.superseded,
             blobs_dropped=counters.blobs_dropped,
             held=self._ledger.held,

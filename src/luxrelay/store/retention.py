@@ -13,6 +13,7 @@ the low-water mark of a quota, or of the store, that was full since the last cyc
 *An archive that has not read a message yet* keeps it past its TTL, not past the retention window:
 it gets a row of kind ``held``, is served to the archive only, and goes with the first cycle after
 the watermark has passed it (J8). Its slice is swept instead of dropped.
+*Thinned namespaces* lose most of what is older than five minutes, if there are any (`thinning`).
 *A clock that jumps* deletes nothing by age (`clock`); making room goes on, it asks for no time.
 *Cost*: of a slice, proportional to its namespaces; of a sweep, to what has expired in one slice,
 not to what is stored (P12).
@@ -142,6 +143,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
             lambda limit: writer.remove_aged(cutoff_ms, limit),
             writer.remove_released,
             lambda limit: writer.trim_blobs(now_ms, limit),
+            lambda limit: writer.thin(now_ms, limit),
             writer.relieve,
             writer.forget_idle,
         ]

@@ -119,6 +119,19 @@ class Slice:
         key = self.table.last_key(namespace, layout.after(namespace), layout.HEADERS)
         return 0 if key is None else layout.split_slot(key)[1]
 
+    def last_thinned(self) -> dict[NamespaceId, int]:
+        """Return the highest sequence thinned here, by namespace (J3)."""
+        found: dict[NamespaceId, int] = {}
+        start = b""
+        while slot := next(self.table.keys(start, b"", layout.THINNED), None):
+            namespace = layout.split_slot(slot)[0]
+            start = layout.after(namespace)
+            last = self.table.last_key(namespace, start, layout.THINNED)
+            found[namespace] = layout.split_slot(last or slot)[1]
+            if not start:
+                break
+        return found
+
 
 class Slices:
     """All slices of a store, read as if they were one table."""

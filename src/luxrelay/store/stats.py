@@ -63,6 +63,8 @@ class StoreStats:
     """Messages that were FULL, by what was full (P2)."""
     unread_evicted: int
     """Messages that went although an archive had not read them (J8)."""
+    thinned: int
+    """Messages that went early because their namespace is thinned (J3)."""
     superseded: int
     """Candidates that lost their slot to a finalized one (P40)."""
     blobs_dropped: int

@@ -42,6 +42,7 @@ from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
 from luxrelay.store.slots import Equivocation
 from luxrelay.store.sweep import Sweep
+from luxrelay.store.thinning import ThinGroup, Thinner
 from luxrelay.store.turn import Turn
 
 PIECE_MAX: Final = 100
@@ -78,6 +79,8 @@ class WriterCounters:
     """Messages that were FULL, by `Lack`."""
     blobs_dropped: int = 0
     """Blobs that went before their messages (LP-6421 §5.1)."""
+    thinned: int = 0
+    """Messages that went early because their namespace is thinned (J3)."""
     superseded: int = 0
     """Candidates that lost their slot to a finalized one."""
     batches: int = 0
@@ -98,6 +101,7 @@ class Writer:
         self._config = config
         self._evictor = Evictor(ledger, config)
         self._blobs = BlobRoom(ledger, config)
+        self._thinner = Thinner(ledger, config)
         self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
         """The newest equivocations (H17)."""
         self.recent = Recent()
@@ -265,6 +269,25 @@ class Writer:
         self._ledger.blob_hint = position
         self.counters.blobs_dropped += taken
         return Run(taken, 0, frozenset(), done)
+
+    def thin(self, now_ms: int, limit: int) -> Run:
+        """Up to ``limit`` messages of thinned namespaces are gone, their slots remembered (J3)."""
+        return self._in_pieces(lambda some: self._thin(now_ms, some), limit)
+
+    def _thin(self, now_ms: int, limit: int) -> Run:
+        self._require_changeable()
+        keys, done = self._thinner.victims(now_ms, limit)
+        group = ThinGroup(self._database, self._ledger, self._config)
+        group.foresee(keys)
+        for key in keys:
+            group.thin(key)
+        try:
+            self._commit(group)
+        except StoreError:
+            self._thinner.look_again()
+            raise
+        self.counters.thinned += len(keys)
+        return Run(len(keys), len(keys), frozenset(group.changed), done)
 
     def forget_idle(self, limit: int) -> Run:
         """Up to ``limit`` namespaces without messages have made room for others.

@@ -41,6 +41,7 @@ def parse(text: str) -> NodeConfig:
             Changes(("policies",), ()),
         ),
         ('room"', 'room"\nquota_bytes = 7', Changes((), ("quota_bytes",))),
+        ('room"', 'room"\nthin_ratio = 7', Changes((), ("thin_ratio",))),
         (
             'room"',
             f'room"\nquota_bytes = 7\npolicy_hash = "{"ab" * 32}"',

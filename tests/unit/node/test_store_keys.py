@@ -8,9 +8,10 @@ import pytest
 
 from luxrelay.bus import Identity, IdentityType, NamespacePolicy, SignedPolicy, SigningKey
 from luxrelay.bus import topic_namespace as topic
+from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ConfigError
 from luxrelay.node.config import NodeConfig, parse_config
-from luxrelay.node.parts import declared_rates, store_config_of
+from luxrelay.node.parts import declared_rates, require_ephemeral, store_config_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.store_keys import STORE_KEYS
 from luxrelay.store import RelayStoreConfig
@@ -106,3 +107,32 @@ def test_a_policy_that_brings_more_than_fits_is_told(tmp_path: Path) -> None:
     for quota, lines in ((needed, 0), (needed - 1, 1)):
         small = parse(tmp_path, room=f"{file}\nquota_bytes = {quota}")
         assert len(capacity_warnings(store_config_of(small), [rate])) == lines
+
+
+def test_a_namespace_is_thinned_by_its_own_ratio(tmp_path: Path) -> None:
+    """Off by default; 1 would mean nothing and is refused (J3, 21-44)."""
+    assert store_config_of(parse(tmp_path)).thin_ratios == {}
+    made = store_config_of(parse(tmp_path, room="thin_ratio = 5"))
+    assert made.thin_ratios == {topic(ROOM): 5}
+
+    with pytest.raises(ConfigError, match="thin_ratio is 1"):
+        parse(tmp_path, room="thin_ratio = 1")
+
+
+@pytest.mark.parametrize("kept", list(RetentionClass))
+def test_only_ephemeral_namespaces_are_thinned(tmp_path: Path, kept: RetentionClass) -> None:
+    """A policy that promises history is not overruled by a configuration file (P16, J3)."""
+    policy = NamespacePolicy(
+        owner=Identity(IdentityType.RAW_KEY, OWNER.public_field), version=1, retention_class=kept
+    )
+    document = SignedPolicy(network="devnet", namespace_id=topic(ROOM), policy=policy)
+    (tmp_path / "room.policy").write_text(document.signed_by(OWNER).encode().hex() + "\n")
+    config = parse(tmp_path, room='policy_file = "room.policy"\nthin_ratio = 5')
+
+    if kept is RetentionClass.EPHEMERAL:
+        require_ephemeral(config, CurrentPolicies(config), NOW)
+    else:
+        with pytest.raises(ConfigError, match="not Ephemeral"):
+            require_ephemeral(config, CurrentPolicies(config), NOW)
+    plain = parse(tmp_path, room='policy_file = "room.policy"')
+    require_ephemeral(plain, CurrentPolicies(plain), NOW)

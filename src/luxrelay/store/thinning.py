@@ -1,0 +1,120 @@
+"""Thinning: of older messages of some namespaces only every Nth stays, and readers are told.
+
+Theory of operation
+-------------------
+*Decides* which messages of a namespace with a ratio go: those older than ``thin_after_ms`` whose
+sequence is no multiple of the ratio. So relays with one ratio keep the same messages.
+*Never goes*: the newest message of a namespace; a finalized one; what lies above the contiguous
+head, whose holes a peer may still fill; anything in a namespace that an archive reads (J8), because
+such a namespace is not ephemeral.
+*What stays of it* is a row of kind ``thinned`` in the message's slice: slot and headerHash. A page
+names the slot among its gaps, a copy that comes again is refused, and the row goes with the slice.
+*Machine*: each namespace has a position, the next sequence to look at; it is not stored, so after a
+start what is left is looked at once more.
+*Bounds*: a step looks at ROWS_PER_MESSAGE times its limit; one position a namespace with a ratio.
+The rows of kind ``thinned``, about 100 bytes each, are not counted in size_bytes.
+*Deviations*: the document keeps by position in a query, in seconds, and leaves nothing (P17); it
+would not leave sequences that sync can read.
+*What else to change when you change this*: `query`, `audit`, docs/explanation/store.md.
+
+Source: LP-6421 §7.1; decisions J3, P16, P17; 21-43, 21-44.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from luxrelay.bus import ContentId, MsgHeader, NamespaceId
+from luxrelay.bus.finality import FinalityState
+from luxrelay.store import layout
+from luxrelay.store.config import RelayStoreConfig
+from luxrelay.store.group import Group
+from luxrelay.store.ledger import Ledger
+from luxrelay.store.namespaces import NamespaceState
+from luxrelay.store.slices import Slices
+
+ROWS_PER_MESSAGE: Final = 8
+"""Rows that a step may look at for each message it may take."""
+
+
+class ThinGroup(Group):
+    """Takes messages out of the middle; `commit` makes all of it true at once."""
+
+    def thin(self, key: bytes) -> None:
+        """The message ``key`` is gone, and its slot is remembered as thinned."""
+        namespace, seq = layout.split_slot(key)
+        state = self._known(namespace)
+        slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
+        rows = self._touched.read(state, slot, seq)
+        row = layout.decode_row(rows[content])
+        self._erase(state, slot, rows, content)
+        digest = MsgHeader.decode(row.header).header_hash
+        where = self._slices.of(row.expires_at)
+        self._batch.put_rows(where.table, [(layout.THINNED + slot, digest)])
+        self._change(state)
+
+
+class Thinner:
+    """Names the messages that go; under the writer's lock."""
+
+    def __init__(self, ledger: Ledger, config: RelayStoreConfig) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._next: dict[NamespaceId, int] = {}
+
+    def victims(self, now_ms: int, limit: int) -> tuple[list[bytes], bool]:
+        """Return keys of messages to thin, and True when nothing is left to look at."""
+        found: list[bytes] = []
+        budget = ROWS_PER_MESSAGE * limit
+        for state, ratio in self._thinned():
+            for key, value in self._rows(state):
+                if budget == 0 or len(found) == limit:
+                    return found, False
+                seq = layout.split_slot(key)[1]
+                stamp = layout.decode_row(value).timestamp
+                if seq >= state.latest or stamp > now_ms - self._config.thin_after_ms:
+                    break
+                budget -= 1
+                self._next[state.namespace_id] = seq
+                final = layout.finality_of(value) == FinalityState.FINALIZED
+                if seq % ratio and not final:
+                    found.append(key)
+        self._next = {name: seq for name, seq in self._next.items() if name in self._ledger.states}
+        return found, True
+
+    def look_again(self) -> None:
+        """What was named has not gone: begin anew."""
+        self._next.clear()
+
+    def _thinned(self) -> Iterator[tuple[NamespaceState, int]]:
+        ratios = self._config.thin_ratios
+        if not ratios:
+            return
+        for namespace, state in list(self._ledger.states.items()):
+            ratio = ratios.get(namespace) or ratios.get(state.parent, 0)
+            if ratio and state.messages and self._ledger.watermark(state) is None:
+                yield state, ratio
+
+    def _rows(self, state: NamespaceState) -> Iterator[tuple[bytes, bytes]]:
+        name = state.namespace_id
+        first = max(self._next.get(name, 0), state.earliest)
+        start, stop = layout.slot_key(name, first), layout.slot_key(name, state.contiguous)
+        return self._ledger.slices.scan(layout.HEADERS, start, layout.after(stop))
+
+
+def thinned_runs(
+    slices: Slices, namespace: NamespaceId, first: int, last: int, limit: int
+) -> list[tuple[int, int]]:
+    """Return the lowest runs ``[first, last]`` of thinned sequences, ``limit`` at most."""
+    runs: list[tuple[int, int]] = []
+    stop = layout.after(layout.slot_key(namespace, last))
+    for slot in slices.keys(layout.THINNED, layout.slot_key(namespace, first), stop):
+        seq = layout.split_slot(slot)[1]
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        elif len(runs) == limit:
+            break
+        else:
+            runs.append((seq, seq))
+    return runs
