@@ -10,7 +10,7 @@ import pytest
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import SyncRemoteError, SyncUnreachableError
 from luxrelay.store import RelayStore
-from luxrelay.sync import RelaySyncClient, SyncServerConfig
+from luxrelay.sync import RelaySyncClient, SyncServerConfig, run_catchup
 from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
@@ -75,6 +75,35 @@ def test_ranges_find_a_fork(harbour: Harbour, everything: bool) -> None:
     assert report.lacking == 0
     assert report.need == report.have == 1
     assert report.fetched == 1
+
+
+def test_contents_say_more_than_digests(harbour: Harbour) -> None:
+    """P26, 21-28: where two peers' digests differ, comparing contents finds the very message.
+
+    A catch-up from the first of two that hold different contents of one slot ends complete: no
+    sequence is missing. A digest would name the block of 256, and who of the two is right it would
+    not say. Comparing contents with each names the one message, and brings it for fewer bytes than
+    the block has; the store ends with what J11 keeps, whoever was asked first.
+    """
+    writer = harbour.author(1)
+    whole = writer.messages(range(1, 513))
+    other = writer.message(300, blob=b"another")
+    forked = [*whole[:299], other, *whole[300:]]
+    kept = min((whole[299], other), key=lambda m: m.header.content_id).header.content_id
+    stores = [harbour.store(each) for each in (whole, forked)]
+    clients = [harbour.client(harbour.serve(store)) for store in stores]
+    digests = [client.get_digests(writer.lane, 0, 2) for client in clients]
+    assert [a == b for a, b in zip(*digests, strict=True)] == [True, False]
+
+    for asked in (clients, clients[::-1]):
+        ours = harbour.store()
+        assert run_catchup(asked[:1], harbour.sink(ours)).complete
+        reports = [run(harbour, ours, client) for client in asked]
+
+        assert sum(report.fetched for report in reports) <= 1
+        assert all(r.bytes_sent + r.bytes_received < 20_000 for r in reports)
+        assert ours.has(kept)
+        assert ours.stats().messages == 512
 
 
 def test_equal_stores_cost_a_few_bytes(harbour: Harbour) -> None:
