@@ -78,6 +78,7 @@ interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-p
 
 .PHONY: browser
 browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  ## the dashboard in headless Chromium, with an accessibility checker; SHOTS=docs/how-to/images makes the pictures
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { echo "make browser needs Chromium (Debian: apt-get install chromium)"; exit 1; }
 	LUXRELAY_SCREENSHOTS=$(SHOTS) $(BIN)/pytest tests/browser
 
 .PHONY: api

@@ -65,7 +65,14 @@ class Call(Generic[Result]):
             return self.read(answer)
         except LuxRelayError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise ClientRemoteError(
                 f"an answer of another form: {error!r}"[:200], where=self.target[:100]
             ) from error

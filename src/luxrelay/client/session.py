@@ -223,7 +223,14 @@ class StreamSession:
             return list(decode_records(whole, self._checks))
         try:
             said = self._said(json.loads(whole))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise ClientRemoteError(f"a message of another form: {error!r}"[:200]) from error
         return [] if said is None else [said]
 
