@@ -226,7 +226,7 @@ class _Files:
         """Keep a part; return what to tell once a file is whole, else nothing."""
         try:
             part = _Part.decode(message)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             return ""
         key = (sender, part.id)
         if key not in self._open and len(self._open) >= self._open_max:

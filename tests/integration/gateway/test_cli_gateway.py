@@ -127,7 +127,17 @@ def test_a_file_is_never_written_elsewhere(tmp_path: Path, name: str) -> None:
     assert sorted(tmp_path.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize("message", [b"", b"\n", b"[]\n", b'{"name":"x"}\n', b'{"part":5}\n'])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\n",
+        b"[]\n",
+        b'{"name":"x"}\n',
+        b'{"part":5}\n',
+        b'{"name":"x","id":"y","part":Infinity,"parts":1}\n',
+    ],
+)
 def test_a_broken_part_is_passed_over(message: bytes) -> None:
     """What is no part of a file is no reason to stop."""
     assert _Files(None).take("x", b"\x00file\x00" + message) == ""
