@@ -26,7 +26,7 @@ PARTS = {
     "sim": ("sim",),
     "node": ("node",),
     "archive": ("archive", "archive_spark"),
-    "channel": ("channel",),
+    "channel": ("channel", "channel_relays"),
 }
 """Each part's programs."""
 TIMEOUT_S = 900

@@ -245,6 +245,9 @@ class ChannelConfig:
     """Payloads taken from the layer below and not yet processed."""
     batch_max: int = 64
     """Inputs processed in one step, with one commit."""
+    dispatches_max: int = 16
+    """Payloads that the layer below is handed at once, in their order; an adapter may send those
+    that wait together."""
     fetch_overlap_ms: int = 60_000
     """How far before the last activity missed messages are fetched from, at the start."""
 

@@ -77,6 +77,28 @@ def test_publishing_again_is_safe_and_a_taken_slot_is_a_conflict(stand: Any) -> 
     assert not signer.lost(again)
 
 
+def test_a_sender_does_not_push_out_its_own_message(stand: Any) -> None:
+    """Whichever of two has the lower id: the first stays, also when both come in one call."""
+    for lower_first in (True, False):
+        key = SigningKey.generate()
+        both = [LaneSigner(key, PARENT).sign(text, now_ms()) for text in (b"one", b"other")]
+        both.sort(key=lambda each: MsgHeader.decode(each.header).content_id)
+        first, second = both if lower_first else reversed(both)
+        with stand.client("publish") as client:
+            assert client.publish([first])[0].stored
+            (conflict,) = client.publish([second])
+            assert (conflict.stored, conflict.expected_seq) == (False, 2)
+            (kept,) = client.publish([first])
+            assert kept.stored
+
+            signer = LaneSigner(SigningKey.generate(), PARENT)
+            one = signer.sign(b"one", now_ms())
+            signer.next_seq = 1
+            other = signer.sign(b"other", now_ms())
+            stored, refused = client.publish([one, other] if lower_first else [other, one])
+            assert (stored.stored, refused.stored, refused.expected_seq) == (True, False, 2)
+
+
 def test_refusals_have_a_status_a_code_and_the_receipts(standing: Any) -> None:
     """What the node does not store is never answered with success (what users ask 5)."""
     signer = LaneSigner(SigningKey.generate(), PARENT)

@@ -10,18 +10,20 @@ import anyio.to_thread
 import pytest
 import trio
 
-from luxrelay.bus import SigningKey, sha3_commitment
+from luxrelay.bus import SigningKey, lane, sha3_commitment
 from luxrelay.channel import (
     MessageReceived,
     Messaging,
     SegmentationConfig,
     create_reliable_channel,
 )
+from luxrelay.channel.runtime.lanes import BATCH_BYTES_MAX, BATCH_MAX
 from luxrelay.channel.runtime.remote import RemoteMessaging
 from luxrelay.client import NO_RETRY, AsyncRelayClient
 from luxrelay.errors import MessagingError
 from luxrelay.node.messaging import WAITING_MAX, MessagingParts, NodeMessaging, _Notes
 from luxrelay.node.stages.deliver import Note
+from luxrelay.store import NamespaceQuery
 
 from .conftest import PARENT, TOPIC, Stand, now_ms
 
@@ -167,3 +169,102 @@ def test_a_reliable_channel_from_a_gateway_into_a_node(stand: Stand) -> None:
 
     assert alice.heard.is_set()
     assert bob.heard.is_set()
+
+
+def lane_payloads(stand: Stand, key: SigningKey) -> list[tuple[int, bytes]]:
+    """Return sequences and payloads of a key's lane as the stand's store has them."""
+    query = NamespaceQuery(namespace_id=lane(PARENT, key.public_field), limit=1_000)
+    page = stand.store.query(query, now_ms())
+    return [(message.seq, message.blob or b"") for message in page.messages]
+
+
+def test_payloads_that_wait_go_together_and_in_order(stand: Stand) -> None:
+    """Forty sends at once need a few calls, and their sequences are those of the sends."""
+    token, key = stand.token("read", "publish"), SigningKey.generate()
+    payloads = [b"%d" % number for number in range(40)]
+
+    async def use() -> None:
+        async with (
+            AsyncRelayClient(stand.address, token=token) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            messaging = RemoteMessaging(client, key)
+            for payload in payloads:
+                tasks.start_soon(messaging.send, TOPIC, payload)
+
+    before = stand.service.stats().public.requests
+    anyio.run(use)
+
+    assert sorted(payload for _, payload in lane_payloads(stand, key)) == sorted(payloads)
+    assert [seq for seq, _ in lane_payloads(stand, key)] == list(range(1, 41))
+    assert stand.service.stats().public.requests - before < 40 // BATCH_MAX + 4
+
+
+def test_one_call_is_bounded_in_bytes(stand: Stand) -> None:
+    """Large payloads that wait are spread over calls."""
+    token, key = stand.token("read", "publish"), SigningKey.generate()
+    size = 48 * 1024
+    count = 2 * BATCH_BYTES_MAX // size
+
+    async def use() -> None:
+        async with (
+            AsyncRelayClient(stand.address, token=token) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            messaging = RemoteMessaging(client, key)
+            for number in range(count):
+                tasks.start_soon(messaging.send, TOPIC, bytes([number]) * size)
+
+    before = stand.service.stats().public.requests
+    anyio.run(use)
+
+    assert len(lane_payloads(stand, key)) == count
+    assert stand.service.stats().public.requests - before >= 2 + count * size // BATCH_BYTES_MAX
+
+
+def test_a_send_that_is_cancelled_leaves_the_others(stand: Stand) -> None:
+    """Whoever waits behind a call that is given up goes with the next one."""
+    token, key = stand.token("read", "publish"), SigningKey.generate()
+    sent: list[bytes] = []
+
+    async def use() -> None:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            messaging = RemoteMessaging(client, key)
+
+            async def send(payload: bytes, scope: anyio.CancelScope) -> None:
+                with scope:
+                    await messaging.send(TOPIC, payload)
+                    sent.append(payload)
+
+            async with anyio.create_task_group() as tasks:
+                scopes = [anyio.CancelScope() for _ in range(20)]
+                for number, scope in enumerate(scopes):
+                    tasks.start_soon(send, b"%d" % number, scope)
+                await anyio.wait_all_tasks_blocked()
+                for scope in scopes[:10]:
+                    scope.cancel()
+
+    anyio.run(use, backend="trio")
+
+    assert {b"%d" % number for number in range(10, 20)} <= set(sent)
+    assert set(sent) <= {payload for _, payload in lane_payloads(stand, key)}
+
+
+def test_a_slot_that_was_taken_meanwhile_is_signed_again(stand: Stand) -> None:
+    """The key was used elsewhere since the last call: all goes behind what it wrote there."""
+    token, key = stand.token("read", "publish"), SigningKey.generate()
+
+    async def use() -> None:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            messaging, elsewhere = (RemoteMessaging(client, key) for _ in range(2))
+            await messaging.send(TOPIC, b"one")
+            await elsewhere.send(TOPIC, b"two")
+            async with anyio.create_task_group() as tasks:
+                for payload in (b"three", b"four"):
+                    tasks.start_soon(messaging.send, TOPIC, payload)
+
+    anyio.run(use)
+
+    held = [payload for _, payload in lane_payloads(stand, key)]
+    assert held[:2] == [b"one", b"two"]
+    assert sorted(held[2:]) == [b"four", b"three"]

@@ -159,7 +159,8 @@ class ReliableChannel:
     async def _run_tasks(self, arriving: Subscription) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._receive, arriving)
-            tasks.start_soon(self._dispatch)
+            for _ in range(self._config.dispatches_max):
+                tasks.start_soon(self._dispatch)
             tasks.start_soon(self.message_events.call_back)
             tasks.start_soon(self._work, tasks)
 
@@ -200,6 +201,7 @@ class ReliableChannel:
                 tasks.start_soon(self._fetch, action)
         if self._dispatches:
             self._dispatch_signal.set()
+            self._dispatch_signal = anyio.Event()
 
     def _startable(self) -> bool:
         """Return whether a waiting call of `send` may go on."""
@@ -248,10 +250,9 @@ class ReliableChannel:
         self._session.receive(envelope.payload, envelope.hint, envelope.proof, now, now_ms)
 
     async def _dispatch(self) -> None:
-        """Hand payloads to the layer below, one after another."""
+        """Hand payloads to the layer below, one after another; `dispatches_max` tasks do."""
         while True:
             while not self._dispatches:
-                self._dispatch_signal = anyio.Event()
                 await self._dispatch_signal.wait()
             dispatch = self._dispatches.popleft()
             self._post(await self._dispatched(dispatch))

@@ -15,9 +15,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
 
-import anyio
-
 from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
+from luxrelay.channel.runtime.lanes import SendingLane, failed
 from luxrelay.channel.runtime.messaging import Envelope, Receipt, Subscription
 from luxrelay.client import (
     LATEST,
@@ -40,14 +39,10 @@ from luxrelay.errors import (
 
 PAYLOAD_BYTES_MAX: Final = 48 * 1024
 """Payload that travels inside its announcement by default (J7)."""
-ATTEMPTS_MAX: Final = 4
-"""Times that a payload is signed when its slot was taken meanwhile."""
 LANES_MAX: Final = 1000
 """Lanes whose history is read."""
 TOPICS_MAX: Final = 1024
 """Topics that one object may send on."""
-_FINAL: Final = frozenset({400, 401, 403, 413})
-"""Refusals that the same call would meet again."""
 
 
 def wall_clock_ms() -> int:
@@ -85,7 +80,7 @@ class RemoteMessaging:
         self._policy_hash = policy_hash
         self._retry = retry
         self._clock_ms = clock_ms
-        self._lanes: dict[str, _SendingLane] = {}
+        self._lanes: dict[str, SendingLane] = {}
 
     @property
     def payload_bytes_max(self) -> int:
@@ -108,7 +103,7 @@ class RemoteMessaging:
             try:
                 early = await _until_live(events)
             except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
-                raise _failed(error) from error
+                raise failed(error) from error
             # The subscription stands before history is read, so nothing falls between the two.
             payloads = self._payloads(wanted.namespaces[0], since_ms, early, events)
             async with aclosing(payloads):
@@ -176,13 +171,9 @@ class RemoteMessaging:
                 where=f"1 to {self._payload_bytes_max} bytes",
                 code="channel.refused",
             )
-        try:
-            lane = await self._lane(content_topic)
-            return await lane.send(self._client, payload, self._clock_ms)
-        except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
-            raise _failed(error) from error
+        return await self._lane(content_topic).send(payload)
 
-    async def _lane(self, content_topic: str) -> _SendingLane:
+    def _lane(self, content_topic: str) -> SendingLane:
         lane = self._lanes.get(content_topic)
         if lane is None:
             if len(self._lanes) >= TOPICS_MAX:
@@ -193,7 +184,9 @@ class RemoteMessaging:
                 )
             parent = topic_namespace(content_topic)
             signer = LaneSigner(self._key, parent, policy_hash=self._policy_hash)
-            lane = self._lanes.setdefault(content_topic, _SendingLane(signer))
+            lane = self._lanes.setdefault(
+                content_topic, SendingLane(self._client, signer, self._clock_ms)
+            )
         return lane
 
     async def fetch(self, content_topic: str, hint: bytes) -> bytes | None:
@@ -209,48 +202,10 @@ class RemoteMessaging:
         except ClientRefusedError as error:
             if error.status == 404:
                 return None
-            raise _failed(error) from error
+            raise failed(error) from error
         except (ClientRemoteError, ClientUnreachableError) as error:
-            raise _failed(error) from error
+            raise failed(error) from error
         return payload if sha3_commitment(payload) == hint else None
-
-
-class _SendingLane:
-    """One sender in one topic: signs in sequence, one message at a time."""
-
-    def __init__(self, signer: LaneSigner) -> None:
-        self._signer = signer
-        self._known = False
-        self._stamp_ms = 0
-        self._turn = anyio.Lock()
-
-    async def send(
-        self, client: AsyncRelayClient, payload: bytes, clock_ms: Callable[[], int]
-    ) -> Receipt:
-        async with self._turn:
-            if not self._known:
-                head = await client.head(self._signer.namespace_id)
-                self._signer.next_seq = head.latest_seq + 1
-                self._stamp_ms = head.latest_timestamp
-                self._known = True
-            for _ in range(ATTEMPTS_MAX):
-                self._stamp_ms = max(self._stamp_ms, clock_ms())  # never back within a lane
-                self._known = False  # until the receipt is here, the next sequence is not certain
-                message = self._signer.sign(payload, self._stamp_ms)
-                (receipt,) = await client.publish([message])
-                self._known = True
-                if receipt.stored:
-                    return Receipt(hint=sha3_commitment(payload), stored=True)
-                if not self._signer.lost(receipt):
-                    # The sequence was not used up by a message that was not taken.
-                    self._known = False
-                    final = receipt.verdict == "reject"
-                    raise MessagingError(
-                        f"the node did not take the payload: {receipt.reason}",
-                        where=f"verdict {receipt.verdict}, code {receipt.code}",
-                        code="channel.refused" if final else "channel.messaging",
-                    )
-        raise MessagingError("the slot was taken again and again; is the key used elsewhere?")
 
 
 async def _push(
@@ -276,12 +231,3 @@ async def _until_live(events: AsyncGenerator[Event, None]) -> list[Message]:
 def _envelope(message: Message) -> Envelope:
     assert message.blob is not None
     return Envelope(payload=message.blob, hint=message.header.blob_commitment)
-
-
-def _failed(
-    error: ClientRefusedError | ClientRemoteError | ClientUnreachableError,
-) -> MessagingError:
-    final = isinstance(error, ClientRefusedError) and error.status in _FINAL
-    return MessagingError(
-        error.what, where=error.where, code="channel.refused" if final else "channel.messaging"
-    )

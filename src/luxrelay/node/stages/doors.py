@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from luxrelay.bus import (
     Code,
     ContentId,
+    MessageId,
     MsgHeader,
     NamespaceId,
     SigningKey,
@@ -26,7 +27,7 @@ from luxrelay.bus import (
 from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
-from luxrelay.bus.verdict import ACCEPTED, reject
+from luxrelay.bus.verdict import ACCEPTED, ignore, reject
 from luxrelay.errors import HeaderError, StoreError
 from luxrelay.gossip import (
     HeaderAnnouncement,
@@ -48,7 +49,7 @@ from luxrelay.node.stages.verify import Judge
 from luxrelay.node.stages.write import write
 from luxrelay.node.tracing import Traces
 from luxrelay.node.wanted import WantedBlobs
-from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
+from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome, StoredMessage
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
 
 _COMPLAIN_MS: Final = 60_000
@@ -66,6 +67,11 @@ class NodeStore(Protocol):
 
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return a namespace's head."""
+
+    def get_messages(
+        self, ids: Sequence[MessageId], now_ms: int
+    ) -> tuple[list[StoredMessage], list[MessageId]]:
+        """Return the messages of slots and the ids without any; what did not fit is in neither."""
 
 
 Spread = Callable[[Sequence[tuple[str, bytes]]], list[int]]
@@ -144,9 +150,17 @@ class Doors:
         Source: what users ask 5 and 7.
         """
         found = [_published(item) for item in items]
-        candidates = [entry for entry in found if isinstance(entry, Candidate)]
+        rivals = self._rivals(found)
+        candidates = [
+            entry
+            for place, entry in enumerate(found)
+            if isinstance(entry, Candidate) and place not in rivals
+        ]
         judged = iter(self._pass("publish", candidates, LIVE_RULES))
-        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
+        verdicts = [
+            entry if isinstance(entry, Verdict) else _TWICE if place in rivals else next(judged)
+            for place, entry in enumerate(found)
+        ]
         fresh = [
             entry
             for entry, verdict in zip(found, verdicts, strict=True)
@@ -161,6 +175,36 @@ class Doors:
             sent = next(peers) if verdict.accepted else 0
             receipts.append(self.book.note(self._receipt(entry, verdict, sent)))
         return receipts
+
+    def _rivals(self, found: Sequence[Candidate | Verdict]) -> set[int]:
+        """Return the places of messages whose sender has put another one into their slot.
+
+        Among peers the order of a slot must not depend on who came first (J11). Here the first
+        stays, so that a sender who counted wrong is told so and does not push its own message out.
+        """
+        slots: dict[tuple[MessageId, bytes], ContentId] = {}
+        headers = {p: entry.header for p, entry in enumerate(found) if isinstance(entry, Candidate)}
+        known = {header.namespace_id: 0 for header in headers.values()}
+        for name in known:
+            known[name] = self._store.head(name).latest_seq
+        ids = {place: message_id(h.namespace_id, h.seq) for place, h in headers.items()}
+        taken = [ids[place] for place, h in headers.items() if h.seq <= known[h.namespace_id]]
+        while taken:
+            messages, answered = self._store.get_messages(taken[:_SLOTS_AT_ONCE], self._clock_ms())
+            for message in messages:
+                header = message.header
+                slot = message_id(header.namespace_id, header.seq)
+                slots[slot, header.sender_pub_key] = header.content_id
+                answered.append(slot)
+            if not answered:
+                break
+            taken = [each for each in taken if each not in answered]
+        return {
+            place
+            for place, header in headers.items()
+            if slots.setdefault((ids[place], header.sender_pub_key), header.content_id)
+            != header.content_id
+        }
 
     def history(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
         """Return the verdict on each message that a relay served; accepted ones are durable.
@@ -295,6 +339,12 @@ class Doors:
             expected_seq=expected,
             digest=header.digest,
         )
+
+
+_SLOTS_AT_ONCE: Final = 256
+"""Slots that are looked up in one read of the store."""
+_TWICE: Final = ignore(Code.CONTENTION, "the sender has put another message into the slot")
+"""For the second of two messages that a sender hands in for one slot at once."""
 
 
 def _holders(candidate: Candidate) -> tuple[bytes, ...]:

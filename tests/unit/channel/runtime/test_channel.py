@@ -597,3 +597,45 @@ def test_inbox_max_holds_the_receiver_back() -> None:
             assert [event.message for event in received] == [bytes([n]) for n in range(30)]
 
     run("virtual", main)
+
+
+class Counting:
+    """A layer below that says how many payloads it was handed at once."""
+
+    def __init__(self, inner: Any) -> None:
+        """Stand before another layer."""
+        self.inner = inner
+        self.at_once = self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def send(self, *args: Any, **named: Any) -> Any:
+        """Take a second for each."""
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await anyio.sleep(1.0)
+            return await self.inner.send(*args, **named)
+        finally:
+            self.at_once -= 1
+
+
+def test_dispatches_max_bounds_what_the_layer_below_is_handed() -> None:
+    """A slow layer has so many payloads in its hands and no more; all of them arrive in order."""
+
+    async def main() -> None:
+        async with Wire() as wire, opened(wire, "b") as b:
+            below = Counting(wire.messaging())
+            config = ChannelConfig(dispatches_max=3)
+            async with create_reliable_channel(
+                below, "chan", TOPIC, "a", sds_config=QUICK, clock_ms=clock_ms,
+                rng=random.Random(1), config=config,
+            ) as a:  # fmt: skip
+                for number in range(12):
+                    await a.send(bytes([number]))
+                received = await until(b, MessageReceived, count=12)
+            assert [event.message for event in received] == [bytes([n]) for n in range(12)]
+            assert below.most == 3
+
+    run("virtual", main)

@@ -1,0 +1,158 @@
+"""One sender in one topic of a gateway: signs in sequence, and publishes what waits in one call.
+
+A call to a node takes milliseconds and carries one message as well as sixteen, so whoever finds a
+call under way waits for it and goes with the next, as in a group commit.
+
+*Order*: payloads are signed in the order in which `send` was called. *Sequences* are certain only
+once the receipt is here: after any failure the lane's head is asked for before the next signature.
+*A caller that is cancelled* may have been sent; what waited with it goes with the next call, which
+can make it twice on the way, never lost.
+
+Source: decision J6; docs/reference/http.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from luxrelay.bus import sha3_commitment
+from luxrelay.channel.runtime.messaging import Receipt
+from luxrelay.client import AsyncRelayClient, LaneSigner
+from luxrelay.client import Receipt as NodeReceipt
+from luxrelay.errors import (
+    ClientRefusedError,
+    ClientRemoteError,
+    ClientUnreachableError,
+    MessagingError,
+)
+
+ATTEMPTS_MAX: Final = 4
+"""Times that a payload is signed when its slot was taken meanwhile."""
+BATCH_MAX: Final = 16
+"""Payloads in one call."""
+BATCH_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of payloads in one call; one payload always fits."""
+_FINAL: Final = frozenset({400, 401, 403, 413})
+"""Refusals that the same call would meet again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    payload: bytes
+    attempts: int = 0
+    receipt: Receipt | None = None
+    error: MessagingError | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+
+class SendingLane:
+    """The lane of one key in one topic.
+
+    Args:
+        client: The node.
+        signer: Signs for the lane.
+        clock_ms: Unix milliseconds.
+
+    """
+
+    def __init__(
+        self, client: AsyncRelayClient, signer: LaneSigner, clock_ms: Callable[[], int]
+    ) -> None:
+        self._client = client
+        self._signer = signer
+        self._clock_ms = clock_ms
+        self._known = False
+        self._stamp_ms = 0
+        self._turn = anyio.Lock()
+        self._waiting: list[_Sending] = []
+
+    async def send(self, payload: bytes) -> Receipt:
+        """Publish a payload and return once the node has it.
+
+        Raises:
+            MessagingError: ``channel.messaging`` when trying again may help, ``channel.refused``
+                when it cannot.
+
+        """
+        sending = _Sending(payload)
+        self._waiting.append(sending)
+        try:
+            while not sending.ended:
+                async with self._turn:
+                    if not sending.ended:
+                        await self._publish(self._take())
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(sending)
+        if sending.error is not None:
+            raise sending.error
+        assert sending.receipt is not None
+        return sending.receipt
+
+    def _take(self) -> list[_Sending]:
+        batch, size = self._waiting[:1], len(self._waiting[0].payload)
+        for sending in self._waiting[1:BATCH_MAX]:
+            size += len(sending.payload)
+            if size > BATCH_BYTES_MAX:
+                break
+            batch.append(sending)
+        del self._waiting[: len(batch)]
+        return batch
+
+    async def _publish(self, batch: list[_Sending]) -> None:
+        """Publish what was taken; whatever has not ended waits again, ahead of what came since."""
+        try:
+            if not self._known:
+                head = await self._client.head(self._signer.namespace_id)
+                self._signer.next_seq = head.latest_seq + 1
+                self._stamp_ms = max(self._stamp_ms, head.latest_timestamp)
+            self._known = False
+            self._stamp_ms = max(self._stamp_ms, self._clock_ms())  # never back within a lane
+            messages = [self._signer.sign(each.payload, self._stamp_ms) for each in batch]
+            receipts = await self._client.publish(messages)
+            self._known = self._settle(batch, receipts)
+        except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
+            for sending in batch:
+                sending.error = failed(error)
+        finally:
+            self._waiting[:0] = [sending for sending in batch if not sending.ended]
+
+    def _settle(self, batch: Sequence[_Sending], receipts: Sequence[NodeReceipt]) -> bool:
+        """Tell each what became of it; return whether the next sequence is certain."""
+        certain = True
+        for sending, receipt in zip(batch, receipts, strict=True):
+            if receipt.stored:
+                sending.receipt = Receipt(hint=sha3_commitment(sending.payload), stored=True)
+                continue
+            certain = False
+            sending.attempts += 1
+            if not receipt.expected_seq:
+                final = receipt.verdict == "reject"
+                sending.error = MessagingError(
+                    f"the node did not take the payload: {receipt.reason}",
+                    where=f"verdict {receipt.verdict}, code {receipt.code}",
+                    code="channel.refused" if final else "channel.messaging",
+                )
+            elif sending.attempts == ATTEMPTS_MAX:
+                sending.error = MessagingError(
+                    "the slot was taken again and again; is the key used elsewhere?"
+                )
+        return certain
+
+
+def failed(
+    error: ClientRefusedError | ClientRemoteError | ClientUnreachableError,
+) -> MessagingError:
+    """Return what a client's error is for a channel."""
+    final = isinstance(error, ClientRefusedError) and error.status in _FINAL
+    return MessagingError(
+        error.what, where=error.where, code="channel.refused" if final else "channel.messaging"
+    )
