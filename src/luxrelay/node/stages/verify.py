@@ -10,7 +10,7 @@ Source: LP-6411 §3.2; G8, G9, G20 and the verdict table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -161,7 +161,10 @@ class Judge:
         now_ms = self._clock_ms()
         ordered = tuple(rules)
         rates = self._rates if live else None
-        contexts = [self._context(candidate, now_ms, rates) for candidate in candidates]
+        # Nothing is written meanwhile, so a namespace of the group is looked up once.
+        names = {candidate.header.namespace_id for candidate in candidates}
+        reached = {name: self._known.contiguous_seq(name) for name in names}
+        contexts = [self._context(candidate, now_ms, rates, reached) for candidate in candidates]
         verdicts = [
             self._cheap(candidate, context, ordered)
             for candidate, context in zip(candidates, contexts, strict=True)
@@ -176,7 +179,11 @@ class Judge:
         return verdicts
 
     def _context(
-        self, candidate: Candidate, now_ms: int, rates: NodeRates | None
+        self,
+        candidate: Candidate,
+        now_ms: int,
+        rates: NodeRates | None,
+        reached: Mapping[NamespaceId, int],
     ) -> ValidationContext:
         header, parent = candidate.header, candidate.parent
         hashes = self._policies.get(parent, frozenset())
@@ -197,7 +204,7 @@ class Judge:
             parent=parent,
             policy_hashes=hashes,
             policies=policies,
-            contiguous_seq=self._known.contiguous_seq(header.namespace_id),
+            contiguous_seq=reached[header.namespace_id],
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
             finalized_seq=self._finality.finalized_seq(header.namespace_id),
