@@ -182,8 +182,9 @@ class SyncClientConfig:
     """Longest time to set up a connection, seconds; a call's own deadline holds as well."""
     reconnect_s: float = 2.0
     """Longest pause before a lost connection is dialled again, seconds."""
-    frame_messages: int = 256
-    """Messages asked for in one frame; 1 for a relay that knows the plain protocol only."""
+    frame_messages: int = 1_024
+    """Messages asked for in one frame, which the relay bounds in bytes as well; 1 for a relay that
+    knows the plain protocol only."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     """Largest frame accepted, bytes."""
     heads_page: int = 1_000
