@@ -21,6 +21,7 @@ PARTS = {
     "bus": ("bus",),
     "gossip": ("gossip",),
     "store": ("store", "store_retention", "store_brokers"),
+    "growth": ("store_growth",),
     "sync": ("sync", "sync_sets"),
     "net": ("net",),
     "sim": ("sim",),

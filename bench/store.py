@@ -46,8 +46,12 @@ MESSAGES = int(os.environ.get("LUXRELAY_BENCH_MESSAGES", "20000"))
 ROUNDS = 3
 LANES = 8
 BLOB_BYTES = 1_024
-COUNTS = {256: MESSAGES, 32: MESSAGES // 4, 1: MESSAGES // 20}
-"""Messages by batch."""
+SHARES = {
+    (1, Durability.OS): 2,
+    (1, Durability.FSYNC): 20,
+    (32, Durability.FSYNC): 4,
+}
+"""Part of the messages that is enough for small batches."""
 LARGE = RelayStoreConfig(max_storage_bytes=8 << 30, namespace_quota_bytes=4 << 30)
 
 RawRow = tuple[str, bytes, bytes]
@@ -257,8 +261,8 @@ def ingest(folder: Path, arrived: list[Arrival]) -> Iterator[dict[str, Any]]:
         (256, Durability.OS, [same, ordered, seven]),
     ]
     for batch, durability, limits in ways:
-        some, sync = arrived[: COUNTS[batch]], durability is Durability.FSYNC
-
+        some = arrived[: MESSAGES // SHARES.get((batch, durability), 1)]
+        sync = durability is Durability.FSYNC
         ours = partial(put_all, arrived=some, batch=batch, durability=durability)
         bare = [
             partial(put_raw, arrived=some, batch=batch, rows_of=rows_of, sync=sync)

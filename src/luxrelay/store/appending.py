@@ -47,6 +47,7 @@ class Tail:
         "keys",
         "newest",
         "next",
+        "parent",
         "rows",
         "senders",
         "size_bytes",
@@ -57,6 +58,7 @@ class Tail:
     def __init__(self, state: NamespaceState, first: int) -> None:
         """Append to ``state`` from the sequence ``first`` on."""
         self.state = state
+        self.parent = state.parent
         self._first = first
         whole = state.latest == state.contiguous and not state.runs
         self.next = state.latest + 1 if whole else 0
@@ -177,6 +179,7 @@ class Appender:
                 not first_ms <= expires_at < end_ms
                 or blob_len > inline_max
                 or spent + charge > self._room
+                or message.parent != tail.parent
                 or (seq != tail.next and not tail.jump(seq))
             ):
                 break

@@ -36,19 +36,25 @@ class TouchedSlots:
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self.rows: dict[bytes, SlotRows] = {}
-        """What stands in each slot touched, save those of plain messages that nobody asked for."""
+        """What stands in each slot touched; of plain messages, once another slot was."""
         self._appended: list[Plain] = []
 
     def appended(self, plain: Plain) -> None:
         """Plain messages stand in slots of their own."""
         self._appended.append(plain)
+        if self.rows:
+            self._take_in()
 
-    def read(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
-        """Return the rows of a slot, read at its first use."""
+    def _take_in(self) -> None:
         for keys, values, _ in chain.from_iterable(plain.runs for plain in self._appended):
             for key, row in zip(keys, values, strict=True):
                 self.rows[key[: layout.SLOT_BYTES]] = {ContentId(key[layout.SLOT_BYTES :]): row}
         self._appended.clear()
+
+    def read(self, state: NamespaceState, slot: bytes, seq: int) -> SlotRows:
+        """Return the rows of a slot, read at its first use."""
+        if self._appended:
+            self._take_in()
         known = self.rows.get(slot)
         if known is None:
             known = self.rows[slot] = {}

@@ -31,6 +31,12 @@ def life(forge: Any, now: int) -> list[list[Any]]:
         [forge.message(seq, at=now + 70_000 * (seq % 2)) for seq in range(50, 60)],
         [forge.message(seq, received_at=now - 1_000) for seq in (60, 60, 59, 61)],
         [forge.message(41), forge.message(70, sender=2), forge.message(70, sender=3)],
+        [
+            forge.message(1, sender=5, namespace=forge.lane(5)),
+            forge.message(2, sender=5, namespace=forge.lane(5)),
+            forge.in_lane(3, 5),
+            forge.message(4, sender=5, namespace=forge.lane(5)),
+        ],
         [forge.in_lane(30, 1), forge.message(71), forge.in_lane(31, 1), forge.in_lane(33, 1)],
     ]
 
@@ -127,3 +133,18 @@ def test_a_run_that_stores_nothing_changes_nothing(
     assert store.put_many([forge.message(1)] * 3, now) == [PutOutcome.DUPLICATE] * 3
     assert everything(store) == before
     assert store.stats().batches == 1
+
+
+def test_a_slot_that_was_full_and_is_then_taken(
+    forge: Any, open_store: Opener, parent: Any, now: int
+) -> None:
+    """A message refused for room, then a smaller one for its slot: the head is right."""
+    one = layout.charge_of(len(forge.message(1).header.encode()), 0, 1, 5)
+    store = open_store(namespace_quotas={parent: one}, when_full="refuse")
+    large = forge.message(2, blob=bytes(100))
+    store.skip_to(parent, parent, 1)
+    store.put_many([forge.message(1, namespace=forge.lane(1))], now)
+
+    assert store.put_many([large, forge.message(2)], now) == [PutOutcome.FULL, PutOutcome.STORED]
+    assert store.head(parent).earliest_seq == 2
+    assert store.verify() == []

@@ -16,37 +16,6 @@ from luxrelay.store.rocks import Database
 Opener = Callable[..., RelayStore]
 
 
-def test_know_what_is_held(forge: Any, open_store: Opener, now: int) -> None:
-    """`has` answers by content id (J11)."""
-    store = open_store()
-    store.put_many([forge.message(1)], now)
-
-    assert store.has(forge.message(1).header.content_id)
-    assert not store.has(ContentId(bytes(32)))
-
-
-def test_the_head_has_every_field(forge: Any, open_store: Opener, now: int) -> None:
-    """Earliest, contiguous, latest, hash and time, with a hole between (21-24, P22)."""
-    store = open_store()
-    store.put_many([forge.in_lane(seq, 1, at=now + seq) for seq in (2, 3, 6)], now)
-    store.skip_to(forge.lane(1), forge.in_lane(1, 1).parent, 1)
-    head = store.head(forge.lane(1))
-    latest = forge.in_lane(6, 1, at=now + 6).header
-
-    assert (head.earliest_seq, head.contiguous_seq, head.latest_seq) == (2, 3, 6)
-    assert (head.finalized_seq, head.floor, head.messages) == (0, 1, 3)
-    assert head.latest_header_hash == latest.header_hash
-    assert head.latest_timestamp == latest.timestamp
-    assert head.size_bytes == store.stats().size_bytes
-
-
-def test_an_empty_head_is_zero(open_store: Opener) -> None:
-    """An unknown namespace has a head of zeros (21-24)."""
-    head = open_store().head(NamespaceId(b"u" * 20))
-
-    assert (head.latest_seq, head.messages, head.latest_header_hash) == (0, 0, bytes(32))
-
-
 def test_skipping_moves_the_head_for_good(forge: Any, open_store: Opener, now: int) -> None:
     """What is gone everywhere is no hole any more, also after a restart (P25)."""
     store = open_store()
@@ -72,34 +41,6 @@ def test_skip_in_an_unknown_namespace(open_store: Opener, parent: Any) -> None:
     assert (head.namespace_id, head.floor, head.contiguous_seq) == (b"n" * 20, 7, 7)
     assert store.gaps(NamespaceId(b"n" * 20)) == []
     assert store.verify() == []
-
-
-def test_gaps_are_bounded(forge: Any, open_store: Opener, now: int) -> None:
-    """The caller's limit and gaps_max both hold."""
-    store = open_store(gaps_max=2)
-    store.put_many([forge.message(seq) for seq in (2, 4, 6, 8)], now)
-    namespace = forge.message(1).parent
-
-    assert store.gaps(namespace, 1) == [(1, 1)]
-    assert store.gaps(namespace, 99) == store.gaps(namespace) == [(1, 1), (3, 3)]
-    assert store.gaps(NamespaceId(b"u" * 20)) == []
-
-
-def test_heads_are_bounded(forge: Any, open_store: Opener, now: int) -> None:
-    """heads_max bounds an answer; the cursor goes on (J6)."""
-    store = open_store(heads_max=2)
-    store.put_many([forge.in_lane(1, sender) for sender in range(5)], now)
-    parent = forge.in_lane(1, 1).parent
-    seen, cursor = [], b""
-    while True:
-        heads, cursor = store.heads(parent, cursor, 99)
-        assert len(heads) <= 2
-        seen += [head.namespace_id for head in heads]
-        if not cursor:
-            break
-
-    assert seen == sorted(forge.lane(sender) for sender in range(5))
-    assert [head.namespace_id for head in store.heads(None, b"", 2)[0]] == seen[:2]
 
 
 @pytest.mark.parametrize(
