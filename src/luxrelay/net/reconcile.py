@@ -38,6 +38,7 @@ from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.stream_answers import StreamSession
 from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
+from luxrelay.sync.rpc.stream_kinds import Kind
 
 RECONCILE: Final = "/lux/relay/reconcile/1.0.0"
 PREFIX: Final = "p2p:"
@@ -69,7 +70,11 @@ class ReconcileStreamConfig:
     answer_s: float = 10.0
     """Seconds for one answer."""
     stream_s: float = 120.0
-    """Longest life of a stream, seconds; the asker opens another."""
+    """Longest life of a stream, seconds, and of one comparison on the asking side."""
+    heads_max: int = 65_536
+    """Namespaces taken from one peer; a peer that lists more is left."""
+    gaps_max: int = 1_000
+    """Intervals of one namespace taken from a peer, and gaps of one page."""
     asked_max: int = 3
     """Connected peers, chosen by chance, that may be asked for one comparison."""
 
@@ -177,6 +182,8 @@ class ReconcileStreams:
             page_s=config.answer_s,
             reconcile_s=config.answer_s,
             heads_page=min(1_000, config.answer_frames_max),
+            heads_max=config.heads_max,
+            gaps_max=config.gaps_max,
         )
         token = trio.lowlevel.current_trio_token()
         carrier = _Carrier(self._host, peer, config, token)
@@ -221,14 +228,18 @@ class _Carrier:
         self._token = token
         self._stream: RelayStream | None = None
         self._decoder = FrameDecoder(config.frame_bytes_max)
-        self._frames: list[bytes] = []
+        self._until = time.monotonic() + config.stream_s
+        self._asked = 0
+        """Questions on this stream."""
 
     def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
         """Yield the frames of the answer to one question."""
-        until = time.monotonic() + timeout_s
+        until = min(time.monotonic() + timeout_s, self._until)
+        if self._asked >= self._config.questions_max // 2 and question[0] != Kind.RECONCILE:
+            self.drop()  # the other side ends a stream after so many; a reconciliation stays on it
         whole = False
         try:
-            self._run(self._send, question, timeout_s)
+            self._run(self._send, question, max(0.0, until - time.monotonic()))
             for _ in range(self._config.answer_frames_max):
                 frame = self._run(self._receive, max(0.0, until - time.monotonic()))
                 whole = frame[:1] != _PART
@@ -243,7 +254,6 @@ class _Carrier:
     def drop(self) -> None:
         """Reset the stream; the next question opens another."""
         stream, self._stream = self._stream, None
-        self._frames.clear()
         if stream is None:
             return
         try:
@@ -267,8 +277,9 @@ class _Carrier:
         with trio.fail_after(timeout_s):
             if self._stream is None:
                 self._decoder = FrameDecoder(self._config.frame_bytes_max)
-                self._frames.clear()
+                self._asked = 0
                 self._stream = await self._host.open_stream(self._peer, RECONCILE)
+            self._asked += 1
             await self._stream.send_all(encode_frame(question))
 
     async def _receive(self, timeout_s: float) -> bytes:

@@ -210,6 +210,56 @@ def test_endless_rounds_end(harbour: Harbour) -> None:
     on_trio(test)
 
 
+def test_an_endless_listing_ends(harbour: Harbour) -> None:
+    """A relay that always has another page of namespaces is left when the time is over."""
+    ours = harbour.store()
+
+    async def test(pair: Pair) -> None:
+        pages = 0
+
+        async def lie(stream: RelayStream) -> None:
+            nonlocal pages
+            decoder = FrameDecoder(2**22)
+            while data := await stream.receive_some(65_536):
+                decoder.feed(data)
+                for _ in decoder.take(8):
+                    pages += 1
+                    name = pages.to_bytes(20, "big")
+                    lane = pb.HeldNamespace(
+                        namespace_id=name, parent_id=harbour.parent, next_cursor=name
+                    )
+                    part = encode_frame(PART + lane.SerializeToString())
+                    await stream.send_all(part + encode_frame(END))
+
+        pair.b.handle(RECONCILE, lie)
+        began = time.monotonic()
+        with pytest.raises(SyncUnreachableError, match="in time"):
+            await pair.ask(partial(level, harbour, ours), ReconcileStreamConfig(stream_s=1.0))
+
+        assert 0.5 < time.monotonic() - began < 4.0
+        assert pages > 1
+
+    on_trio(test)
+
+
+def test_more_questions_than_a_stream_has(harbour: Harbour) -> None:
+    """The asker opens another stream before the other side ends the one it has."""
+    theirs = harbour.store(harbour.author(1).messages(range(1, 40, 2)))
+    few = ReconcileStreamConfig(questions_max=8)
+
+    async def test(pair: Pair) -> None:
+        streams = served(pair, harbour, theirs, few)
+        ours = harbour.store()
+        report = await pair.ask(partial(level, harbour, ours), few)
+
+        assert report.stored == 20
+        assert ours.tree_root() == theirs.tree_root()
+        assert streams.counters.streams > 4
+        assert streams.counters.cut == 0
+
+    on_trio(test)
+
+
 def test_half_open_and_endless_askers_are_let_go(harbour: Harbour) -> None:
     """Whoever opens a stream and says nothing, or never stops asking, loses it in time."""
     theirs = harbour.store(harbour.author(1).messages(range(1, 4)))

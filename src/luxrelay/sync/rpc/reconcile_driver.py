@@ -46,6 +46,9 @@ class ReconcilePlan:
     """What is younger may still be on its way."""
     fetch_max: int = 10_000
     """Messages fetched in one reconciliation; the next one goes on."""
+    spans_max: int = 4_096
+    """Intervals of missing sequences asked for in one reconciliation: a relay that claims more than
+    it sends costs no more questions; the next one goes on."""
     fetch_ids: int = 256
     """Messages asked for by content id in one call."""
     intervals_max: int = 1_000
@@ -176,9 +179,10 @@ class _Run:
             if spans:
                 wanted[lane.namespace_id] = (lane.parent_id, spans)
                 report.lacking += sum(span.size for span in spans)
-        for namespace, (parent, spans) in wanted.items():
-            for span in spans:
-                self._fetch_span(namespace, parent, span)
+        asked = [(name, parent, span) for name, (parent, spans) in wanted.items() for span in spans]
+        report.cut = report.cut or len(asked) > self._plan.spans_max
+        for namespace, parent, span in asked[: self._plan.spans_max]:
+            self._fetch_span(namespace, parent, span)
 
     def _ours(self, namespace: NamespaceId) -> tuple[SeqRange, ...]:
         """Return what we hold, and what is below everything we expect still."""
