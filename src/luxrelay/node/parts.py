@@ -29,6 +29,7 @@ from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.subscribers import StoreFollowing
 from luxrelay.node.tracing import Traces
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
@@ -110,7 +111,7 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
-    server = _server(config, store, doors)
+    server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms))
     return Parts(
         store=store,
         guards=guards,
@@ -130,12 +131,15 @@ def assemble(
     )
 
 
-def _server(config: NodeConfig, store: RelayStore, doors: Doors) -> RelaySyncServer:
+def _server(
+    config: NodeConfig, store: RelayStore, doors: Doors, followed: StoreFollowing
+) -> RelaySyncServer:
     return RelaySyncServer(
         store,
         _server_config(config),
         clock_ms=wall_ms,
         publisher=doors if config.allow_publish else None,
+        followed=followed,
         handoff=store if config.allow_handoff else None,
         subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
         tls=_server_tls(config.sync_limits),

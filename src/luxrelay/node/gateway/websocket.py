@@ -38,13 +38,13 @@ from luxrelay.node.gateway.sockets import GOING_AWAY, REFUSED, SLOW, SocketOverE
 from luxrelay.node.gateway.subscription import Gap, Live, Page, Read, Subscription, Tell, Told
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed, Note
+from luxrelay.node.subscribers import LATEST, beginnings
 from luxrelay.store import NamespaceQuery, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
 
 READ_BYTES: Final = 1024 * 1024
 """Bytes of messages read for a subscriber at once; one message always fits."""
 GAP_WAIT_MS_MAX: Final = 600_000
-_LATEST: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,16 @@ class _Session:
         self._binary = wanted.binary
         self._subscription = subscription
         self._parts.feed.follow(self._followed, self)
-        heads = await self._parts.work.run(partial(self._heads, wanted))
+        heads = await self._parts.work.run(
+            partial(
+                beginnings,
+                self._parts.store,
+                wanted.namespaces,
+                wanted.positions,
+                lanes=wanted.lanes,
+                lanes_max=self._parts.config.subscription_lanes_max,
+            )
+        )
         for namespace_id, parent, after in heads:
             subscription.follow(namespace_id, parent, after)
         for note in self._early.values():
@@ -262,26 +271,6 @@ class _Session:
                 f"the token lacks the scope {scope.value!r}" if named else "the call needs a token",
                 code="gateway.scope" if named else "gateway.token",
             )
-
-    def _heads(self, wanted: _Wanted) -> list[tuple[NamespaceId, NamespaceId, int]]:
-        """Return (namespace, parent, after) of everything that is there to follow; a worker."""
-        store, found = self._parts.store, []
-        for namespace_id, after in wanted.namespaces.items():
-            head = store.head(namespace_id)
-            parent = head.parent if any(head.parent) else namespace_id
-            begin = head.latest_seq if after == _LATEST else after
-            found.append((namespace_id, parent, wanted.positions.get(namespace_id, begin)))
-            cursor = b""
-            while wanted.lanes and len(found) <= self._parts.config.subscription_lanes_max:
-                lanes, cursor = store.heads(namespace_id, cursor, 0)
-                for lane in lanes:
-                    if lane.namespace_id != namespace_id:
-                        begin = lane.latest_seq if after == _LATEST else after
-                        begin = wanted.positions.get(lane.namespace_id, begin)
-                        found.append((lane.namespace_id, namespace_id, begin))
-                if not cursor:
-                    break
-        return found
 
     # What the client is told.
 
@@ -439,7 +428,7 @@ def _namespace(value: Any, where: str) -> NamespaceId:
 
 def _seq(value: Any, where: str, *, latest: bool = False) -> int:
     if latest and value == "latest":
-        return _LATEST
+        return LATEST
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 20:
         value = int(value)
     if not _is_whole(value, c.MAX_U64):

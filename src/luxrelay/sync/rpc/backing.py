@@ -7,10 +7,12 @@ Source: decisions P22, P37, J6; "interfaces belong to the room that needs them".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from luxrelay.bus.header import ContentId, MessageId, MsgHeader, NamespaceId
+from luxrelay.sync.following import FollowEvent, SubscribeWanted
 from luxrelay.sync.idset import Stamps
 from luxrelay.sync.messages import PublishItem, PublishReceipt
 
@@ -222,6 +224,18 @@ class Handoff(Protocol):
     def watermark(self, namespace_id: NamespaceId) -> int | None:
         """Return how far the archive has read; None when none reads the namespace."""
         ...
+
+
+class FollowedNode(Protocol):
+    """What a subscription asks of a node."""
+
+    def follow(
+        self, wanted: SubscribeWanted, ended: threading.Event
+    ) -> Iterator[Sequence[FollowEvent]]:
+        """Yield what is stored and then what comes, in groups, until ``ended`` is set.
+
+        An empty group means that nothing has happened for a while.
+        """
 
 
 class Publisher(Protocol):

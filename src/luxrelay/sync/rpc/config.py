@@ -69,7 +69,8 @@ class SyncServerConfig:
     port: int = DEFAULT_PORT
     """TCP port; 0 lets the system choose."""
     workers: int = 240
-    """Threads that answer calls; `streams_max` and `publishers_max` together stay below it."""
+    """Threads that answer calls; `streams_max`, `publishers_max` and `subscribers_max`
+    together stay below it."""
     calls_max: int = 256
     """Calls admitted at once, waiting ones included; further ones are refused as busy."""
     connections_max: int = 256
@@ -81,6 +82,8 @@ class SyncServerConfig:
     are refused as busy. How they share the store is in `fairness`."""
     publishers_max: int = 4
     """Publish streams at once; further ones are refused as busy."""
+    subscribers_max: int = 32
+    """Subscribe streams at once; further ones are refused as busy. Each holds a thread."""
     stream_s: float = 120.0
     """Longest life of a SyncNamespace or ListHeads stream, seconds; a reader that stalls loses
     it and comes back with its cursor."""
@@ -143,6 +146,8 @@ class SyncServerConfig:
         require("connection_streams_max", self.connection_streams_max, 1, 65_536)
         require("streams_max", self.streams_max, 1, self.workers - 1)
         require("publishers_max", self.publishers_max, 0, self.workers - 1 - self.streams_max)
+        left = self.workers - 1 - self.streams_max - self.publishers_max
+        require("subscribers_max", self.subscribers_max, 0, left)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)
         require("deadline_margin_s", self.deadline_margin_s, 0, 60)

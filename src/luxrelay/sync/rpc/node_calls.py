@@ -5,13 +5,15 @@ Source: decisions P37, J8, H17; what users ask 5 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from luxrelay.bus import constants as c
+from luxrelay.sync.following import FollowEvent, SubscribeWanted
 from luxrelay.sync.messages import PublishItem, PublishReceipt, Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc.config import RECEIPTS_MAX, WATERMARKS_MAX, require, require_id
 from luxrelay.sync.rpc.connection import RelayConnection
+from luxrelay.sync.rpc.following import from_wanted, to_events
 from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 
@@ -63,6 +65,27 @@ class NodeCalls(RelayConnection):
         if answered != len(sent):
             raise self._bad("the stream ended before every item had its receipt")
         return receipts
+
+    def subscribe(self, wanted: SubscribeWanted) -> Generator[FollowEvent, None, None]:
+        """Yield what the node holds behind the begin, then what comes, until it is closed.
+
+        The stream ends after a while without a word only if the node or the network does; begin a
+        new one with the positions that this one told. Nothing that comes has been verified.
+
+        Raises:
+            SyncUnreachableError: the node is away, or gave the place to somebody else.
+            SyncRemoteError: the node tells no subscribers, or something that cannot be used.
+
+        Source: what users ask 1; P23.
+
+        """
+        request = from_wanted(wanted)
+        for frame in self._stream(lambda channel: RelayNodeStub(channel).Subscribe(request), None):
+            try:
+                events = to_events(frame)
+            except ValueError as error:
+                raise self._bad(str(error)) from None
+            yield from events
 
     def get_receipts(self, digests: Sequence[bytes]) -> list[PublishReceipt]:
         """Return what has become of messages this node took, in the order of ``digests``.

@@ -1,4 +1,4 @@
-"""`NodeServicer`: RelayNode, that is messages for whoever takes them, and the archive's watermarks.
+"""`NodeServicer`: RelayNode, that is messages for whoever takes them, subscriptions, watermarks.
 
 Source: decisions P37, J8; verdict codes of LP-6400.
 """
@@ -12,11 +12,13 @@ import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.following import Followed
 from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
-from luxrelay.sync.rpc.backing import Handoff, Publisher
+from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
+from luxrelay.sync.rpc.following import from_events, to_wanted
 from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeServicer
 from luxrelay.sync.rpc.set_answers import check_length
@@ -31,11 +33,16 @@ class NodeServicer(RelayNodeServicer):
         handoff: Handoff | None,
         config: SyncServerConfig,
         calls: CallBook,
+        *,
+        followed: FollowedNode | None = None,
+        following: CallBook | None = None,
     ) -> None:
         self._publisher = publisher
         self._handoff = handoff
         self._config = config
         self._calls = calls
+        self._followed = followed
+        self._following = following or calls
 
     def Publish(  # noqa: N802 - the name in relay_node.proto
         self, request_iterator: Iterator[pb.PublishRequest], context: grpc.ServicerContext
@@ -51,6 +58,25 @@ class NodeServicer(RelayNodeServicer):
                 call.renew()
                 yield self._publish(self._publisher, request)
                 self._calls.pace(call, request.ByteSize())
+
+    def Subscribe(  # noqa: N802 - the name in relay_node.proto
+        self, request: pb.SubscribeRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.SubscribeReply]:
+        """Tell what is stored, then what comes, until the client leaves."""
+        with self._following.call("Subscribe", context, stream=True) as call:
+            if self._followed is None:
+                call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay tells no subscribers")
+            for events in self._followed.follow(to_wanted(request), call.ended):
+                call.renew()
+                if not events:
+                    continue
+                frames = list(from_events(events))
+                with call.turn() as turn:
+                    turn.read(sum(frame.ByteSize() for frame in frames))
+                yield from frames
+                self._calls.counters.sent(messages=sum(isinstance(e, Followed) for e in events))
+                with call.turn():
+                    pass  # what was read has been taken
 
     def GetReceipts(  # noqa: N802 - the name in relay_node.proto
         self, request: pb.ReceiptsRequest, context: grpc.ServicerContext

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from luxrelay.sync.rpc import relay_sync_pb2 as _relay_sync_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -235,3 +236,231 @@ class WatermarksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatermarksResponse: _TypeAlias = WatermarksResponse  # noqa: Y015
+
+@_typing.final
+class SubscribeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    WITHOUT_LANES_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    GAP_WAIT_MS_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """begin behind this sequence in every lane"""
+    latest: _builtins.bool
+    """begin with what comes from now on; `after` is not looked at"""
+    without_lanes: _builtins.bool
+    """only the namespaces themselves, not their lanes (J6)"""
+    gap_wait_ms: _builtins.int
+    """wait for a missing message; absent = as the node sees fit"""
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """20 bytes each"""
+
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanePosition]:
+        """begin behind these instead; from an earlier stream"""
+
+    def __init__(
+        self,
+        *,
+        namespaces: _abc.Iterable[_builtins.bytes] | None = ...,
+        after: _builtins.int = ...,
+        latest: _builtins.bool = ...,
+        without_lanes: _builtins.bool = ...,
+        positions: _abc.Iterable[Global___LanePosition] | None = ...,
+        gap_wait_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "gap_wait_ms", b"gap_wait_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "after", b"after", "gap_wait_ms", b"gap_wait_ms", "latest", b"latest", "namespaces", b"namespaces", "positions", b"positions", "without_lanes", b"without_lanes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gap_wait_ms: _TypeAlias = _typing.Literal["gap_wait_ms"]  # noqa: Y015
+    _WhichOneofArgType__gap_wait_ms: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gap_wait_ms) -> _WhichOneofReturnType__gap_wait_ms | None: ...
+
+Global___SubscribeRequest: _TypeAlias = SubscribeRequest  # noqa: Y015
+
+@_typing.final
+class LanePosition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    seq: _builtins.int
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace_id", b"namespace_id", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LanePosition: _TypeAlias = LanePosition  # noqa: Y015
+
+@_typing.final
+class SubscribeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___SubscribeEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubscribeReply: _TypeAlias = SubscribeReply  # noqa: Y015
+
+@_typing.final
+class SubscribeEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def message(self) -> Global___FollowedMessage: ...
+    @_builtins.property
+    def gap(self) -> Global___FollowedGap: ...
+    @_builtins.property
+    def live(self) -> Global___FollowedPositions:
+        """everything that was held is told; what follows is new"""
+
+    @_builtins.property
+    def dropped(self) -> Global___FollowedDropped: ...
+    def __init__(
+        self,
+        *,
+        message: Global___FollowedMessage | None = ...,
+        gap: Global___FollowedGap | None = ...,
+        live: Global___FollowedPositions | None = ...,
+        dropped: Global___FollowedDropped | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["message", "gap", "live", "dropped"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___SubscribeEvent: _TypeAlias = SubscribeEvent  # noqa: Y015
+
+@_typing.final
+class FollowedMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    parent_id: _builtins.bytes
+    """20 bytes; the header's namespace when it is no lane"""
+    late: _builtins.bool
+    """out of order: into a gap that was told"""
+    @_builtins.property
+    def message(self) -> _relay_sync_pb2.StoredMessage: ...
+    def __init__(
+        self,
+        *,
+        message: _relay_sync_pb2.StoredMessage | None = ...,
+        parent_id: _builtins.bytes = ...,
+        late: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late", b"late", "message", b"message", "parent_id", b"parent_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedMessage: _TypeAlias = FollowedMessage  # noqa: Y015
+
+@_typing.final
+class FollowedGap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    first: _builtins.int
+    last: _builtins.int
+    """inclusive"""
+    expired: _builtins.bool
+    """held no longer; otherwise it is missing here"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        expired: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expired", b"expired", "first", b"first", "last", b"last", "namespace_id", b"namespace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedGap: _TypeAlias = FollowedGap  # noqa: Y015
+
+@_typing.final
+class FollowedPositions(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanePosition]: ...
+    def __init__(
+        self,
+        *,
+        positions: _abc.Iterable[Global___LanePosition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedPositions: _TypeAlias = FollowedPositions  # noqa: Y015
+
+@_typing.final
+class FollowedDropped(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANES_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    lanes: _builtins.int
+    """lanes that are not followed: a bound was reached"""
+    late: _builtins.int
+    """late messages that were not told"""
+    def __init__(
+        self,
+        *,
+        lanes: _builtins.int = ...,
+        late: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "late", b"late"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedDropped: _TypeAlias = FollowedDropped  # noqa: Y015

@@ -39,6 +39,11 @@ class RelayNodeStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
                 _registered_method=True)
+        self.Subscribe = channel.unary_stream(
+                '/lux.relay.v1.RelayNode/Subscribe',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeReply.FromString,
+                _registered_method=True)
         self.GetReceipts = channel.unary_unary(
                 '/lux.relay.v1.RelayNode/GetReceipts',
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.SerializeToString,
@@ -56,6 +61,13 @@ class RelayNodeServicer:
 
     def Publish(self, request_iterator, context):
         """One answer a request, in order, with one receipt an item, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Subscribe(self, request, context):
+        """What is stored behind the begin, then what comes: one stream without a seam between them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,6 +94,11 @@ def add_RelayNodeServicer_to_server(servicer, server):
                     servicer.Publish,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.SerializeToString,
+            ),
+            'Subscribe': grpc.unary_stream_rpc_method_handler(
+                    servicer.Subscribe,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeReply.SerializeToString,
             ),
             'GetReceipts': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReceipts,
@@ -121,6 +138,33 @@ class RelayNode:
             '/lux.relay.v1.RelayNode/Publish',
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Subscribe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lux.relay.v1.RelayNode/Subscribe',
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.SubscribeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,8 @@ class RelayNodeStub:
     def __new__(cls, channel: _aio.Channel) -> RelayNodeAsyncStub: ...
     Publish: _grpc.StreamStreamMultiCallable[_relay_node_pb2.PublishRequest, _relay_node_pb2.PublishReceipts]
     """One answer a request, in order, with one receipt an item, in order."""
+    Subscribe: _grpc.UnaryStreamMultiCallable[_relay_node_pb2.SubscribeRequest, _relay_node_pb2.SubscribeReply]
+    """What is stored behind the begin, then what comes: one stream without a seam between them."""
     GetReceipts: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]
     """What has become of messages since they were published."""
     SetWatermarks: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]
@@ -46,6 +48,8 @@ class RelayNodeAsyncStub(RelayNodeStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Publish: _aio.StreamStreamMultiCallable[_relay_node_pb2.PublishRequest, _relay_node_pb2.PublishReceipts]  # type: ignore[assignment]
     """One answer a request, in order, with one receipt an item, in order."""
+    Subscribe: _aio.UnaryStreamMultiCallable[_relay_node_pb2.SubscribeRequest, _relay_node_pb2.SubscribeReply]  # type: ignore[assignment]
+    """What is stored behind the begin, then what comes: one stream without a seam between them."""
     GetReceipts: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]  # type: ignore[assignment]
     """What has become of messages since they were published."""
     SetWatermarks: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]  # type: ignore[assignment]
@@ -59,6 +63,14 @@ class RelayNodeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_relay_node_pb2.PublishReceipts], _abc.AsyncIterator[_relay_node_pb2.PublishReceipts]]:
         """One answer a request, in order, with one receipt an item, in order."""
+
+    @_abc_1.abstractmethod
+    def Subscribe(
+        self,
+        request: _relay_node_pb2.SubscribeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_relay_node_pb2.SubscribeReply], _abc.AsyncIterator[_relay_node_pb2.SubscribeReply]]:
+        """What is stored behind the begin, then what comes: one stream without a seam between them."""
 
     @_abc_1.abstractmethod
     def GetReceipts(

@@ -25,7 +25,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
-from luxrelay.sync.rpc.backing import Handoff, Publisher, SyncStore
+from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
 from luxrelay.sync.rpc.publishing import NodeServicer
@@ -57,6 +57,7 @@ class RelaySyncServer:
         tls: Certificate and authorities; None serves in the clear.
         subscribed: Parent namespaces whose readers get a larger share (LP-6421 §6.2).
         handoff: Takes an archive's watermarks; None answers SetWatermarks with PERMISSION_DENIED.
+        followed: Tells subscribers; None answers Subscribe with UNIMPLEMENTED.
 
     """
 
@@ -70,6 +71,7 @@ class RelaySyncServer:
         handoff: Handoff | None = None,
         subscribed: frozenset[NamespaceId] = frozenset(),
         tls: ServerTls | None = None,
+        followed: FollowedNode | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self._counters = SyncCounters()
@@ -84,7 +86,17 @@ class RelaySyncServer:
         reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
         publishing = CallBook(self._counters, self._publishers, self._turns, limit_local=local)
         self._sync = SyncServicer(store, self.config, reading, clock_ms, subscribed)
-        self._node = NodeServicer(publisher, handoff, self.config, publishing)
+        self._subscribers = StreamGate(
+            self.config.subscribers_max, self.config.publisher_s, name="luxrelay-sync-subscribers"
+        )
+        self._node = NodeServicer(
+            publisher,
+            handoff,
+            self.config,
+            publishing,
+            followed=followed,
+            following=CallBook(self._counters, self._subscribers, self._turns, limit_local=local),
+        )
         self._tls = tls
         self._health = HealthServicer()
         self._server: grpc.Server | None = None
@@ -137,6 +149,7 @@ class RelaySyncServer:
         self._turns.shut()
         self._streams.close()
         self._publishers.close()
+        self._subscribers.close()
         if self._pool is not None:
             # Its threads end by themselves: their calls are over, nothing waits for them.
             self._pool.shutdown(wait=False)

@@ -34,10 +34,12 @@ def test_refuse_a_client_bound_out_of_range(name: str) -> None:
 
 
 def test_leave_threads_for_short_calls() -> None:
-    """Streams and publishers together may not take every worker."""
+    """Streams, publishers and subscribers together may not take every worker."""
     with pytest.raises(SyncArgumentError, match="publishers_max"):
-        SyncServerConfig(workers=8, streams_max=4, publishers_max=4)
-    SyncServerConfig(workers=8, streams_max=4, publishers_max=3)
+        SyncServerConfig(workers=8, streams_max=4, publishers_max=4, subscribers_max=0)
+    with pytest.raises(SyncArgumentError, match="subscribers_max"):
+        SyncServerConfig(workers=8, streams_max=4, publishers_max=2, subscribers_max=2)
+    SyncServerConfig(workers=8, streams_max=4, publishers_max=2, subscribers_max=1)
 
 
 def test_require_takes_its_ends() -> None:

@@ -1,0 +1,101 @@
+"""A subscription over gRPC: what is asked for, and what comes.
+
+Source: what users ask 1 and 2; P23, J6; docs/reference/relay-sync.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from luxrelay.bus import NamespaceId
+from luxrelay.bus import constants as c
+from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.messages import WireMessage
+
+NAMESPACES_MAX = 64
+"""Namespaces in one subscription."""
+POSITIONS_MAX = 4096
+"""Positions that one subscription begins with."""
+GAP_WAIT_MS_MAX = 600_000
+"""Longest that a missing message is waited for, milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeWanted:
+    """What to follow.
+
+    Raises:
+        SyncArgumentError: a value is out of range.
+
+    """
+
+    namespaces: Sequence[NamespaceId]
+    """Namespaces, 20 bytes each."""
+    after: int | None = 0
+    """Begin behind this sequence in every lane; None for what comes from now on."""
+    lanes: bool = True
+    """With the lanes of the namespaces (J6)."""
+    positions: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """Begin behind these instead: where an earlier stream stood."""
+    gap_wait_ms: int | None = None
+    """How long to wait for a missing message, milliseconds; the node's choice when None."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no node takes."""
+        if not 0 < len(self.namespaces) <= NAMESPACES_MAX:
+            raise _wrong("namespaces", f"give 1 to {NAMESPACES_MAX}")
+        if len(self.positions) > POSITIONS_MAX:
+            raise _wrong("positions", f"give {POSITIONS_MAX} at most")
+        if any(len(each) != c.NAMESPACE_BYTES for each in (*self.namespaces, *self.positions)):
+            raise _wrong("namespaces", f"an id has {c.NAMESPACE_BYTES} bytes")
+        for seq in (self.after or 0, *self.positions.values()):
+            if not 0 <= seq <= c.MAX_U64:
+                raise _wrong("after", "a sequence has 64 bits")
+        if self.gap_wait_ms is not None and not 0 <= self.gap_wait_ms <= GAP_WAIT_MS_MAX:
+            raise _wrong("gap_wait_ms", f"0 to {GAP_WAIT_MS_MAX}")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A message; nothing of it has been verified."""
+
+    message: WireMessage
+    parent: NamespaceId
+    """The namespace that the header's is a lane of, or the header's own."""
+    late: bool = False
+    """It comes out of order: into a gap that was told, or as another candidate of a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedGap:
+    """Sequences that will not come in order."""
+
+    namespace_id: NamespaceId
+    first: int
+    last: int
+    """Inclusive."""
+    expired: bool
+    """The node holds them no longer; otherwise it has not got them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedLive:
+    """Everything that the node held is told; what follows is new."""
+
+    positions: Mapping[NamespaceId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedDropped:
+    """What the node did not tell because a bound was reached."""
+
+    lanes: int
+    late: int
+
+
+FollowEvent = Followed | FollowedGap | FollowedLive | FollowedDropped
+
+
+def _wrong(where: str, hint: str) -> SyncArgumentError:
+    return SyncArgumentError("a subscription that no node takes", where=where, hint=hint)

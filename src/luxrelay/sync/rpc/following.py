@@ -1,0 +1,126 @@
+"""Subscriptions as frames: from what a node tells to protobuf and back.
+
+Source: what users ask 1; P23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from luxrelay.bus import NamespaceId
+from luxrelay.bus import constants as c
+from luxrelay.sync.following import (
+    Followed,
+    FollowedDropped,
+    FollowedGap,
+    FollowedLive,
+    FollowEvent,
+    SubscribeWanted,
+)
+from luxrelay.sync.messages import WireMessage
+from luxrelay.sync.rpc import relay_node_pb2 as pb
+from luxrelay.sync.rpc import relay_sync_pb2 as sync_pb
+from luxrelay.sync.rpc.frames import to_message
+
+FRAME_BYTES: Final = 1024 * 1024
+"""Bytes of messages in one frame; one message always fits."""
+
+
+def from_wanted(wanted: SubscribeWanted) -> pb.SubscribeRequest:
+    """Return the request."""
+    return pb.SubscribeRequest(
+        namespaces=wanted.namespaces,
+        after=wanted.after or 0,
+        latest=wanted.after is None,
+        without_lanes=not wanted.lanes,
+        positions=_positions(wanted.positions),
+        gap_wait_ms=wanted.gap_wait_ms,
+    )
+
+
+def to_wanted(frame: pb.SubscribeRequest) -> SubscribeWanted:
+    """Return what is asked for.
+
+    Raises:
+        SyncArgumentError: a value is out of range.
+
+    """
+    return SubscribeWanted(
+        namespaces=[NamespaceId(each) for each in frame.namespaces],
+        after=None if frame.latest else frame.after,
+        lanes=not frame.without_lanes,
+        positions={NamespaceId(each.namespace_id): each.seq for each in frame.positions},
+        gap_wait_ms=frame.gap_wait_ms if frame.HasField("gap_wait_ms") else None,
+    )
+
+
+def from_events(events: Sequence[FollowEvent]) -> Iterator[pb.SubscribeReply]:
+    """Yield the events as frames."""
+    frame, size = pb.SubscribeReply(), 0
+    for event in events:
+        weight = len(event.message.blob) + 512 if isinstance(event, Followed) else 64
+        if size and size + weight > FRAME_BYTES:
+            yield frame
+            frame, size = pb.SubscribeReply(), 0
+        frame.events.append(_from_event(event))
+        size += weight
+    if frame.events:
+        yield frame
+
+
+def to_events(frame: pb.SubscribeReply) -> list[FollowEvent]:
+    """Return the events of a frame; what a newer node says beside them is passed over.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    found = [_to_event(each) for each in frame.events]
+    return [each for each in found if each is not None]
+
+
+def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
+    match event:
+        case Followed(message, parent, late):
+            stored = sync_pb.StoredMessage(
+                header=message.header,
+                blob_data=message.blob,
+                received_at=message.received_at,
+                expires_at=message.expires_at,
+                finality=message.finality,
+            )
+            told = pb.FollowedMessage(message=stored, parent_id=parent, late=late)
+            return pb.SubscribeEvent(message=told)
+        case FollowedGap(namespace_id, first, last, expired):
+            gap = pb.FollowedGap(namespace_id=namespace_id, first=first, last=last, expired=expired)
+            return pb.SubscribeEvent(gap=gap)
+        case FollowedLive(positions):
+            return pb.SubscribeEvent(live=pb.FollowedPositions(positions=_positions(positions)))
+        case FollowedDropped(lanes, late):
+            return pb.SubscribeEvent(dropped=pb.FollowedDropped(lanes=lanes, late=late))
+
+
+def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
+    match frame.WhichOneof("event"):
+        case "message":
+            message: WireMessage = to_message(frame.message.message)
+            return Followed(message, _id(frame.message.parent_id), frame.message.late)
+        case "gap":
+            gap = frame.gap
+            return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired)
+        case "live":
+            return FollowedLive({_id(p.namespace_id): p.seq for p in frame.live.positions})
+        case "dropped":
+            return FollowedDropped(frame.dropped.lanes, frame.dropped.late)
+    return None
+
+
+def _positions(positions: Mapping[NamespaceId, int]) -> list[pb.LanePosition]:
+    return [pb.LanePosition(namespace_id=each, seq=seq) for each, seq in positions.items()]
+
+
+def _id(data: bytes) -> NamespaceId:
+    if len(data) != c.NAMESPACE_BYTES:
+        raise ValueError(f"an id of {len(data)} bytes")
+    return NamespaceId(data)
