@@ -12,15 +12,20 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.fixture
-def measure() -> ModuleType:
-    """The program that runs the benchmarks."""
-    spec = importlib.util.spec_from_file_location("measure", BENCH / "measure.py")
+def load(path: Path) -> ModuleType:
+    """Return a program as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def measure() -> ModuleType:
+    """The program that runs the benchmarks."""
+    return load(BENCH / "measure.py")
 
 
 def test_every_part_has_its_programs(measure: ModuleType) -> None:
@@ -57,3 +62,14 @@ def test_a_report_names_machine_and_commit(
     assert report["commit"]
     assert report["results"] == [row]
     assert "0.50 of" in capsys.readouterr().out
+
+
+def test_the_growth_of_the_store_is_drawn_as_measured() -> None:
+    """Drawing and table are those of the figures beside them (21-50)."""
+    tool = load(BENCH.parent / "tools" / "plot_growth.py")
+    report = json.loads(tool.FIGURES.read_text())
+    sizes = {int(count): figures for count, figures in report["sizes"].items()}
+
+    assert tool.DRAWING.read_text() == tool.drawing(sizes, report["units"])
+    table = tool.table(sizes, report["units"], report["machine"], report["load"])
+    assert table in tool.PAGE.read_text()

@@ -87,7 +87,11 @@ class HotCache:
         self.size_bytes += ENTRY_BYTES * len(rows) + sum(map(len, rows.values()))
         self._first_expiry = min(self._first_expiry, due)
         while len(self._rows) > self._messages_max or self.size_bytes > self._size_max:
-            self.drop(self._oldest())
+            oldest = self._oldest()
+            if len(self._rows) - len(oldest) >= self._messages_max:
+                self._drop_batch()
+            else:
+                self.drop(next(iter(oldest)))
 
     def drop(self, message_id: bytes) -> None:
         """The slot is not here."""
@@ -110,16 +114,25 @@ class HotCache:
     def forget_old(self, now_ms: int) -> None:
         """The oldest entries are younger than hot_ttl_ms."""
         while self._rows:
-            oldest = self._oldest()
-            if now_ms - layout.read_u64(self._rows[oldest][oldest]) < self._ttl_ms:
+            rows = self._oldest().values()
+            if now_ms - layout.read_u64(next(reversed(rows))) >= self._ttl_ms:
+                self._drop_batch()
+                continue
+            if now_ms - layout.read_u64(next(iter(rows))) < self._ttl_ms:
                 break
-            self.drop(oldest)
+            self.drop(next(iter(self._batches[0])))
 
-    def _oldest(self) -> bytes:
-        """Return the id of the oldest entry; there is one."""
+    def _oldest(self) -> dict[bytes, bytes]:
+        """Return the oldest batch that has an entry; there is one."""
         while not self._batches[0]:
             self._batches.popleft()
-        return next(iter(self._batches[0]))
+        return self._batches[0]
+
+    def _drop_batch(self) -> None:
+        rows = self._batches.popleft()
+        for message_id in rows:
+            del self._rows[message_id]
+        self.size_bytes -= ENTRY_BYTES * len(rows) + sum(map(len, rows.values()))
 
 
 class HitRate:

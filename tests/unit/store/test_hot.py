@@ -67,6 +67,24 @@ def test_bounded_by_age() -> None:
     assert (len(hot), hot.size_bytes) == (1, ENTRY_BYTES + 100)
 
 
+def test_batches_go_whole_and_in_parts() -> None:
+    """Of batches as of single entries exactly the youngest stay, and every byte is counted."""
+    hot = cache(hot_messages_max=4, hot_ttl_ms=1_000)
+    for first in range(0, 9, 3):
+        at = NOW + 100 * first
+        hot.keep_all({b"%d" % (first + n): row(at=at + n) for n in range(3)}, 2**64)
+    assert [n for n in range(9) if hot.get(b"%d" % n, NOW + 600)] == [5, 6, 7, 8]
+    assert (len(hot), hot.size_bytes) == (4, 4 * (ENTRY_BYTES + 100))
+
+    hot.drop(b"6")
+    hot.forget_old(NOW + 1_302)
+    assert (len(hot), hot.size_bytes) == (2, 2 * (ENTRY_BYTES + 100))
+    hot.forget_old(NOW + 1_601)
+    assert [n for n in range(9) if hot.get(b"%d" % n, NOW + 601)] == [8]
+    hot.forget_old(NOW + 1_602)
+    assert (len(hot), hot.size_bytes) == (0, 0)
+
+
 def test_an_entry_above_the_bound_is_not_kept() -> None:
     """What is larger than the whole cache is not in it."""
     hot = cache(hot_bytes_max=ENTRY_BYTES)
