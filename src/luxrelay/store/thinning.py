@@ -11,8 +11,9 @@ such a namespace is not ephemeral.
 names the slot among its gaps, a copy that comes again is refused, and the row goes with the slice.
 *Machine*: each namespace has a position, the next sequence to look at; it is not stored, so after a
 start what is left is looked at once more.
-*Bounds*: a step looks at ROWS_PER_MESSAGE times its limit; one position a namespace with a ratio.
-The rows of kind ``thinned``, about 100 bytes each, are not counted in size_bytes.
+*Bounds*: a step looks at ROWS_PER_MESSAGE times its limit, rows and namespaces together; a pass
+begins with one look at every namespace in memory. One position a namespace with a ratio. The rows
+of kind ``thinned``, about 100 bytes each, are not counted in size_bytes.
 *Deviations*: the document keeps by position in a query, in seconds, and leaves nothing (P17); it
 would not leave sequences that sync can read.
 *What else to change when you change this*: `query`, `audit`, docs/explanation/store.md.
@@ -62,44 +63,68 @@ class Thinner:
         self._ledger = ledger
         self._config = config
         self._next: dict[NamespaceId, int] = {}
+        self._left: list[tuple[NamespaceId, int]] = []
+        """Namespaces that this pass has not come to yet, with their ratios."""
 
     def victims(self, now_ms: int, limit: int) -> tuple[list[bytes], bool]:
         """Return keys of messages to thin, and True when nothing is left to look at."""
         found: list[bytes] = []
         budget = ROWS_PER_MESSAGE * limit
-        for state, ratio in self._thinned():
+        self._left = self._left or self._thinned()
+        while self._left:
+            namespace, ratio = self._left[-1]
+            state = self._ledger.states.get(namespace)
+            if state is None or self._ledger.watermark(state) is not None:
+                self._left.pop()  # forgotten, or an archive has come since the pass began
+                continue
             for key, value in self._rows(state):
-                if budget == 0 or len(found) == limit:
+                if budget <= 0 or len(found) == limit:
                     return found, False
+                budget -= 1
                 seq = layout.split_slot(key)[1]
                 stamp = layout.decode_row(value).timestamp
-                if seq >= state.latest or stamp > now_ms - self._config.thin_after_ms:
+                if stamp > now_ms - self._config.thin_after_ms:
                     break
-                budget -= 1
-                self._next[state.namespace_id] = seq
+                self._next[namespace] = seq
                 final = layout.finality_of(value) == FinalityState.FINALIZED
                 if seq % ratio and not final:
                     found.append(key)
+            self._left.pop()
+            budget -= 1
+            if budget <= 0 and self._left:
+                return found, False
         self._next = {name: seq for name, seq in self._next.items() if name in self._ledger.states}
         return found, True
 
     def look_again(self) -> None:
         """What was named has not gone: begin anew."""
         self._next.clear()
+        self._left.clear()
 
-    def _thinned(self) -> Iterator[tuple[NamespaceState, int]]:
+    def _thinned(self) -> list[tuple[NamespaceId, int]]:
         ratios = self._config.thin_ratios
         if not ratios:
-            return
-        for namespace, state in list(self._ledger.states.items()):
-            ratio = ratios.get(namespace) or ratios.get(state.parent, 0)
-            if ratio and state.messages and self._ledger.watermark(state) is None:
-                yield state, ratio
+            return []
+        states = self._ledger.states.values()
+        found = [
+            (state, ratios.get(state.namespace_id) or ratios.get(state.parent, 0))
+            for state in states
+            if state.messages
+        ]
+        watermark = self._ledger.watermark
+        return [
+            (state.namespace_id, ratio)
+            for state, ratio in found
+            if ratio and watermark(state) is None
+        ]
 
     def _rows(self, state: NamespaceState) -> Iterator[tuple[bytes, bytes]]:
-        name = state.namespace_id
+        """Yield the rows that may go: from the position to the head, the newest message aside."""
+        name, last = state.namespace_id, min(state.contiguous, state.latest - 1)
         first = max(self._next.get(name, 0), state.earliest)
-        start, stop = layout.slot_key(name, first), layout.slot_key(name, state.contiguous)
+        if first > last:
+            return iter(())
+        start, stop = layout.slot_key(name, first), layout.slot_key(name, last)
         return self._ledger.slices.scan(layout.HEADERS, start, layout.after(stop))
 
 

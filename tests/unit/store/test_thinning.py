@@ -248,3 +248,26 @@ def test_a_row_that_names_nothing_is_found(
         " names no slot and header",
         " its message is here",
     ]
+
+
+def test_a_step_is_bounded_in_rows_and_namespaces(
+    forge: Any, open_store: Opener, parent: Any, now: int
+) -> None:
+    """Lanes without anything to thin count as well; a pass goes on where a step ended."""
+    store = open_store(thin_ratios={parent: 1_000})
+    for sender in range(1, 21):
+        store.put_many([forge.in_lane(seq, sender) for seq in (1, 2)], now)
+    thinner = store._writer._thinner
+    assert thinner.victims(now, 1) == ([], False)
+    assert len(thinner._left) == 16
+    assert thinner.victims(now, 2) == ([], False)
+    assert len(thinner._left) == 8
+
+    assert thinner.victims(now, 100) == ([], True)
+    found, done = thinner.victims(now + OLD, 3)
+    assert (len(found), done) == (3, False)
+    found, done = thinner.victims(now + OLD, 100)
+    assert (len(found), done) == (17, True)
+    thinner.victims(now, 1)
+    store.set_watermark(thinner._left[-1][0], parent, 0)  # while a pass is under way
+    assert [store.expire(now + OLD).removed_count for _ in range(2)] == [15, 4]
