@@ -102,6 +102,25 @@ def test_a_relay_without_sync_peers_reconciles_with_gossip_peers(
     assert sample(other.http, "luxrelay_blob_fetch_in_flight") == 0
 
 
+def test_a_relay_may_close_its_stream(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """With sync.reconcile_stream off, peers of gossip read nothing of the store."""
+    first, second = new_node("relay-1"), new_node("relay-2")
+    first.sections["sync"]["reconcile_stream"] = False
+    entry, author = first.start(), Lane()
+    with RelaySyncClient(entry.sync) as relay:
+        relay.publish(author.next() for _ in range(5))
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    second.sections["sync"]["reconcile_interval_ms"] = 200
+    other = second.start()
+
+    eventually(lambda: sample(other.http, "luxrelay_catch_up_failures_total") >= 2)
+
+    assert held(other.sync) == {}
+    assert sample(entry.http, "luxrelay_reconcile_stream_questions_total") == 0
+
+
 def sample(address: str, name: str) -> float:
     """Return a number of the metrics page."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:

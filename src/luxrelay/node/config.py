@@ -67,6 +67,7 @@ class SyncLimits:
     peer_requests_per_s: int
     peer_streams_max: int
     reconcile_interval_ms: int
+    reconcile_stream: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +295,7 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         **{name: sync[name] for name in rates},
         peer_streams_max=sync["peer_streams_max"],
         reconcile_interval_ms=sync["reconcile_interval_ms"],
+        reconcile_stream=sync["reconcile_stream"],
     )
 
 

@@ -120,15 +120,18 @@ def assemble(
         host=host,
         driver=driver,
         server=server,
-        # Who asks for client certificates does not answer every peer of the network beside them.
-        streams=ReconcileStreams(
-            host, None if config.sync_limits.tls_client_ca else server.servicer
-        ),
+        streams=ReconcileStreams(host, server.servicer if _answers_peers(config) else None),
         catch_up=_catch_up(config, store, doors, stopping=stopping, blobs=blobs, spread=spread),
         blobs=blobs,
         feed=feed,
         policies=policies,
     )
+
+
+def _answers_peers(config: NodeConfig) -> bool:
+    """Return whether gossip peers may read the store: not beside a check of client certificates."""
+    limits = config.sync_limits
+    return limits.reconcile_stream and limits.tls_client_ca is None
 
 
 def _server(

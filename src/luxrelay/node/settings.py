@@ -274,6 +274,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "reconcile_stream",
+        True,
+        "",
+        boolean,
+        "Whether peers of gossip may compare themselves with this store, and read it, over libp2p; "
+        "never where tls_client_ca is given.",
+    ),
+    Key(
+        "sync",
         "tls_certificate",
         "",
         "path",
