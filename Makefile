@@ -63,6 +63,7 @@ sim: setup  ## simulate every scenario that ships at full size; takes an hour of
 chaos: setup  ## kill processes many times over
 	LUXRELAY_CHAOS_ROUNDS=40 LUXRELAY_CHANNEL_KILLS=50 $(BIN)/pytest tests/chaos -m 'not long' -o faulthandler_timeout=0
 	LUXRELAY_CHANNEL_MESSAGES=500 $(BIN)/pytest tests/property/test_channel.py -k weather
+	LUXRELAY_FILE_BYTES=5242880 $(BIN)/pytest tests/integration/gateway/test_channel_file.py -o faulthandler_timeout=0
 
 .PHONY: archive
 archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, drivers that are killed

@@ -6,6 +6,7 @@ Ports and the peer id are the only things that differ: a test may not count on a
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
@@ -29,7 +30,7 @@ ASKING = ("publish", "query", "head")
 def typed(page: str) -> list[str]:
     """Return the lines of a page's indented blocks, without their remarks."""
     text = (ROOT / page).read_text().replace("\\\n", " ")
-    lines = re.findall(r"^ {4}(luxrelay .*|echo .*|curl .*)$", text, re.MULTILINE)
+    lines = re.findall(r"^ {4}((?:LUXRELAY_.*)?luxrelay .*|echo .*|curl .*)$", text, re.MULTILINE)
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 
 
@@ -75,12 +76,19 @@ class Terminal:
         told = re.sub(r"^#: (listen = .*96\d\d.*)$", r"\1", path.read_text(), flags=re.MULTILINE)
         path.write_text(self.moved(told))
 
-    def run_node(self, line: str, folder: Path, eventually: Callable[..., Any]) -> Any:
+    def run_node(
+        self,
+        line: str,
+        folder: Path,
+        eventually: Callable[..., Any],
+        variables: dict[str, str] | None = None,
+    ) -> Any:
         """Start a node by its line and return where it listens."""
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "luxrelay", *shlex.split(line)[1:]],
                 cwd=self.folder,
+                env={**os.environ, **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -170,3 +178,46 @@ def test_how_to_operate(terminal: Terminal, eventually: Callable[..., Any]) -> N
             terminal.run_node(line, terminal.folder, eventually)
         else:
             terminal.type(line)
+
+
+def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The chat of the tutorial: what alice types bob reads, and the other way round."""
+    init, run, keys, token, chat = typed("docs/tutorial/chat.md")
+    terminal.type(init)
+    terminal.move_listeners()
+    variable, _, run = run.partition(" ")
+    name, _, address = terminal.moved(variable).partition("=")
+    runtime = terminal.run_node(run, terminal.folder, eventually, {name: address})
+    assert runtime.gateway == address
+
+    def join(who: str) -> subprocess.Popen[bytes]:
+        for line in (keys, token):
+            terminal.type(line.replace("alice", who))
+        words = shlex.split(chat.replace("alice", who))[1:]
+        with (terminal.folder / f"{who}.said").open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "luxrelay", *words, "--gateway", address],
+                cwd=terminal.folder,
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+        terminal.running.append(process)
+        return process
+
+    def reads(who: str, text: str) -> bool:
+        return text in (terminal.folder / f"{who}.said").read_text()
+
+    talking = {who: join(who) for who in ("alice", "bob")}
+    for who in talking:
+        eventually(lambda who=who: reads(who, "in friends"))
+    for who, other in (("alice", "bob"), ("bob", "alice")):
+        line = talking[who].stdin
+        assert line is not None
+        line.write(f"hello from {who}\n".encode())
+        line.flush()
+        eventually(lambda who=who, other=other: reads(other, f"hello from {who}"))
+    for process in talking.values():
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
