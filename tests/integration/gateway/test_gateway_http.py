@@ -1,6 +1,7 @@
 """The calls of the gateway as HTTP clients meet them."""
 
 import json
+import logging
 from base64 import b64encode
 from typing import Any
 
@@ -290,3 +291,27 @@ def test_a_receipt_is_kept(standing: Any) -> None:
         with pytest.raises(ClientRefusedError, match=r"gateway\.absent"):
             client.receipt(bytes(32))
     assert (again.stored, again.seen_back) == (True, 0)
+
+
+def test_requests_are_told_to_who_asks_for_debug_lines(stand: Any) -> None:
+    """A line each with method, path and status; neither the query nor the token is in it."""
+    logger = logging.getLogger("luxrelay.node.gateway.server")
+    lines: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.DEBUG)
+    handler.emit = lines.append  # type: ignore[method-assign]
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        token = stand.token("read")
+        answer = stand.fetch(f"/v1/namespaces?secret={token}", Authorization=f"Bearer {token}")
+        assert answer.status in {200, 400}
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+    (line,) = [each for each in lines if each.getMessage() == "answered"]
+    fields = line.__dict__["fields"]
+    assert (fields["method"], fields["path"]) == ("GET", "/v1/namespaces")
+    assert fields["status"] == answer.status
+    assert token not in str(line.__dict__)

@@ -310,7 +310,11 @@ class _Connection:
         try:
             return await self._send(response, with_body=request.method != b"HEAD")
         finally:
-            self._server.counters.taken.observe(round(1000 * (trio.current_time() - begun)))
+            took_ms = round(1000 * (trio.current_time() - begun))
+            self._server.counters.taken.observe(took_ms)
+            path = "" if head is None else head.path[:200]  # never the query: it may hold anything
+            log(logging.DEBUG, "answered", method=request.method[:20].decode("latin-1"),
+                path=path, status=response.status, ms=took_ms)  # fmt: skip
 
     async def _with_body(self, admission: Admission) -> Response:
         held = 0
