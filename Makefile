@@ -10,6 +10,8 @@ ARGS ?=
 PART ?=
 SHOTS ?=
 MESSAGES ?= 1000
+SOAK_MESSAGES ?= 1000000
+SOAK_CONNECTS ?= 10000
 GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
 export PYTHONDONTWRITEBYTECODE = 1
 # A machine's own PYTHONPATH must not leak into the environment.
@@ -64,6 +66,12 @@ chaos: setup  ## kill processes many times over
 	LUXRELAY_CHAOS_ROUNDS=40 LUXRELAY_CHANNEL_KILLS=50 $(BIN)/pytest tests/chaos -m 'not long' -o faulthandler_timeout=0
 	LUXRELAY_CHANNEL_MESSAGES=500 $(BIN)/pytest tests/property/test_channel.py -k weather
 	LUXRELAY_FILE_BYTES=5242880 $(BIN)/pytest tests/integration/gateway/test_channel_file.py -o faulthandler_timeout=0
+
+.PHONY: soak
+soak: setup  ## memory over 1,000,000 messages and 10,000 connects, in the router and on real sockets; an hour of one core
+	LUXRELAY_SOAK_MESSAGES=$(SOAK_MESSAGES) LUXRELAY_SOAK_PEERS=$(SOAK_CONNECTS) $(BIN)/pytest tests/unit/gossip/test_flatness.py -o faulthandler_timeout=0
+	LUXRELAY_SOAK_NET_MESSAGES=$(SOAK_MESSAGES) LUXRELAY_SOAK_NET_CONNECTS=$(SOAK_CONNECTS) LUXRELAY_NET_DEADLINE_S=14400 \
+	  $(BIN)/pytest tests/integration/net/test_net_soak.py -s -o faulthandler_timeout=0
 
 .PHONY: archive
 archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, drivers that are killed
