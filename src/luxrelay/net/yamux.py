@@ -51,6 +51,9 @@ _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _DRAIN_BYTES: Final = 65_536
 _GOODBYE_S: Final = 0.5
 """Seconds for the farewell frame of an orderly close."""
+CREDIT_BYTES: Final = 64 * 1024
+"""Bytes that may be read from a stream before the peer is told that it may send so many more; a
+quarter of the smallest window, so that a sender never waits for them."""
 _KNOWN_FLAGS: Final = FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST
 
 
@@ -174,6 +177,7 @@ class GuardedYamux(Yamux):
         self._config = config
         self._counters = counters
         self._misses = 0
+        self._credits: dict[int, int] = {}
 
     def heard(self) -> None:
         """The peer gave a sign of life."""
@@ -195,8 +199,27 @@ class GuardedYamux(Yamux):
             raise ConnectionClosedError("the peer takes nothing any more")
 
     async def _write_frame(self, data: bytes) -> None:
-        await self.write_frame(data)
+        if len(data) == HEADER_SIZE:
+            data = self._gathered(data)
+        if data:
+            await self.write_frame(data)
         await trio.lowlevel.checkpoint()
+
+    def _gathered(self, header: bytes) -> bytes:
+        """The frame to send for a header: window updates are gathered, none is sent for each read.
+
+        The library tells the peer of every read; half of all frames were such updates.
+        """
+        _, kind, flags, stream_id, length = _HEADER.unpack(header)
+        if kind != TYPE_WINDOW_UPDATE or flags:
+            return header
+        credit = self._credits.pop(stream_id, 0) + length
+        if credit >= CREDIT_BYTES or stream_id not in self.streams:
+            return _frame(TYPE_WINDOW_UPDATE, 0, stream_id, credit)
+        if len(self._credits) >= self._config.connection_streams_max:
+            self._credits = {key: c for key, c in self._credits.items() if key in self.streams}
+        self._credits[stream_id] = credit
+        return b""
 
     async def _measure_rtt_loop(self) -> None:
         """Ping the peer and drop the connection when it stays silent (G32)."""

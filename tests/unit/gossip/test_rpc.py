@@ -174,3 +174,15 @@ def test_a_message_can_be_respelled() -> None:
     fragment = respell_message(encode_message("/a", b"data"), "/b")
 
     assert decode_rpc(fragment, PARAMS).messages == [("/b", b"data")]
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 16_300, 16_383, 16_384, 65_536, 2_097_152])
+@pytest.mark.parametrize("name", [1, 90, 256])
+def test_a_message_is_encoded_as_protobuf_does(size: int, name: int) -> None:
+    """What is written by hand is byte for byte what the library writes."""
+    topic, data = "t" * name, bytes(size)
+
+    assert (
+        encode_message(topic, data)
+        == RPC(publish=[Message(data=data, topic=topic)]).SerializeToString()
+    )

@@ -16,7 +16,7 @@ from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import YamuxStream
 
 from luxrelay.net.config import NetConfig
-from luxrelay.net.yamux import GuardedYamux, MuxCounters
+from luxrelay.net.yamux import CREDIT_BYTES, GuardedYamux, MuxCounters
 
 CONFIG = NetConfig(
     connection_streams_max=3, keepalive_interval_s=10.0, keepalive_misses_max=2, write_timeout_s=5.0
@@ -288,3 +288,44 @@ async def test_close_without_waiting_for_peer() -> None:
 
         assert trio.current_time() - began < 1.0
         assert b.mux.is_closed
+
+
+async def test_window_updates_are_gathered() -> None:
+    """Small reads are told together, and the peer never lacks more than a quarter of its window."""
+    part, parts = 8 * 1024, 64
+    async with bench() as b:
+        stream = await b.open(1)
+        granted, updates = WINDOW, 0
+
+        async def listen() -> None:
+            nonlocal granted, updates
+            while True:
+                kind, _, _, length = await b.heard()
+                if kind == UPDATE:
+                    granted, updates = granted + length, updates + 1
+                    assert length >= CREDIT_BYTES
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            for count in range(1, parts + 1):
+                await b.send(DATA, 0, 1, part, bytes(part))
+                await stream.read(part)
+                await trio.testing.wait_all_tasks_blocked()
+                assert granted - count * part > WINDOW - CREDIT_BYTES
+            nursery.cancel_scope.cancel()
+        assert 0 < updates <= parts // 4
+
+
+async def test_credits_of_streams_that_are_gone_are_forgotten() -> None:
+    """A connection remembers withheld updates of so many streams as it may have, and no more."""
+    async with bench() as b:
+        for number in range(1, 21, 2):
+            stream = await b.open(number)
+            for _ in range(3):
+                await b.send(DATA, 0, number, 10, bytes(10))
+                await stream.read(10)
+            await stream.reset()
+            while (await b.heard())[1] != RST:
+                pass  # an update that was due
+
+        assert 0 < len(b.mux._credits) <= CONFIG.connection_streams_max
