@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from luxrelay.bus import SignatureScheme, SigningKey, sha3_commitment, topic_namespace
 from luxrelay.bus.policy import default_policy
@@ -26,6 +27,7 @@ from luxrelay.gossip import (
     TopicKind,
     global_topic,
     peer_id_of,
+    topic_for_namespace,
     validator_proof,
 )
 from luxrelay.gossip.rpc_pb2 import RPC, Message
@@ -209,7 +211,33 @@ async def test_large_blobs_and_claims_cross_relays(world: Any, tmp_path: Path) -
         assert "luxrelay_blob_stream_fetched_total 1.0" in metrics
         assert "luxrelay_blobs_wanted 0.0" in metrics
         assert 'luxrelay_blocks_announced_total{kind="finalized"} 1.0' in metrics
+        check_metrics(metrics)
         nursery.cancel_scope.cancel()
+
+
+def check_metrics(text: str) -> None:
+    """The figures of LP-6420 §9 stand in a real scrape, with LP-6491's names (20-42, 20-44)."""
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    topic = topic_for_namespace("devnet", PARENT)
+    by_topic = {
+        name: {sample.labels["topic"]: sample.value for sample in families[name].samples}
+        for name in (
+            "relay_messages_received",
+            "relay_messages_published",
+            "relay_duplicate_ratio",
+            "relay_invalid_ratio",
+            "relay_mesh_size",
+        )
+    }
+    assert all(topic in values for values in by_topic.values())
+    assert by_topic["relay_messages_received"][topic] == 1
+    assert by_topic["relay_invalid_ratio"][topic] == 0
+    for name in ("relay_message_latency_ms", "luxda_relay_latency_ms"):
+        counts = [s.value for s in families[name].samples if s.name.endswith("_count")]
+        assert counts == [1.0]
+    peers = [families[name].samples[0].value for name in ("relay_peer_count", "luxda_peer_count")]
+    assert peers[0] == peers[1] >= 1
+    assert families["luxda_headers_processed"].samples[0].value >= 1
 
 
 async def publish(node: Runtime, signer: LaneSigner, blob: bytes) -> None:
