@@ -146,15 +146,6 @@ def encode_message(topic: str, data: bytes) -> bytes:
     return b"".join((b"\x12", _varint(len(head) + len(data) + len(tail)), head, data, tail))
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def respell_message(fragment: bytes, topic: str) -> bytes:
     """Return the same message under another spelling of its topic (G5)."""
     return encode_message(topic, RPC.FromString(fragment).publish[0].data)

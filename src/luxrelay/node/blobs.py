@@ -17,6 +17,7 @@ from typing import Final
 
 from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
+from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.wanted import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
@@ -47,6 +48,7 @@ class MissingBlobs:
         order: Puts addresses best first; what it leaves out is not asked.
         blamed: Told who sent something else.
         others: Who else is asked.
+        latency: Told how long each fetched blob took, milliseconds.
         kept: Told the commitment and length of each blob that came and was handed to ``take``.
         config: Bounds of the fetches.
 
@@ -64,12 +66,14 @@ class MissingBlobs:
         blamed: Callable[[Blame], None],
         others: OtherSources | None = None,
         kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
+        latency: LatencyHistogram | None = None,
         config: FetchConfig = FETCHING,
     ) -> None:
         self._store = store
         self._take = take
         self._wanted = wanted
         self._kept = kept
+        self._latency = latency
         self._clock_ms = clock_ms
         self._callers = threading.Semaphore(CALLERS_MAX)
         self._lock = threading.Lock()
@@ -143,7 +147,11 @@ class MissingBlobs:
     def _fetch(self, wanted: WantedBlob) -> bytes | None:
         if wanted.header.flags & c.FLAG_KZG_COMMITMENT and not kzg_available():
             return None  # we could not tell whether it is the right one
-        return self._fetcher.get(wanted.commitment, wanted.header.blob_len)
+        began = time.monotonic()
+        blob = self._fetcher.get(wanted.commitment, wanted.header.blob_len)
+        if blob is not None and self._latency is not None:
+            self._latency.observe(round(1000 * (time.monotonic() - began)))
+        return blob
 
     def _keep(self, found: Sequence[tuple[WantedBlob, bytes]]) -> None:
         for parent in dict.fromkeys(wanted.parent for wanted, _ in found):

@@ -20,6 +20,7 @@ from luxrelay.errors import LuxRelayError
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
+from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.standing import PeerStanding
 from luxrelay.node.totals import BLOBS
 from luxrelay.node.wanted import WantedBlobs
@@ -125,6 +126,8 @@ class CatchUpLoop:
 
         ``others`` are asked for blobs as well; ``kept`` is told which blobs came.
         """
+        self.blob_latency = LatencyHistogram()
+        """How long blobs took that peers sent, milliseconds."""
         self._others = others
         self._kept = kept
         self._store = store
@@ -236,6 +239,7 @@ class CatchUpLoop:
                     blamed=self._note_blame,
                     others=self._others,
                     kept=self._kept,
+                    latency=self.blob_latency,
                 )
 
     def _served_by(self, peers: Sequence[str]) -> list[str]:

@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from luxrelay.net.blobs import BlobCounters
+from luxrelay.node.stages.latency import LatencyHistogram
 
 _BLOBS: Final = {
     "served": "Blobs that peers took over libp2p streams.",
@@ -44,6 +50,10 @@ class TopicSources:
     """Headers stored without their blob, which is asked for."""
     blobs: BlobCounters | None = None
     """Of the blob stream; None when it is off."""
+    blob_bytes: Callable[[], int] = int
+    """Bytes of blobs stored."""
+    fetch_latency: Callable[[], tuple[list[tuple[str, int]], int]] = LatencyHistogram().snapshot
+    """How long blobs took that were fetched from others."""
 
 
 def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
@@ -70,6 +80,16 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
     )
     yield GaugeMetricFamily(
         "luxrelay_blobs_wanted", "Stored headers that lack their blob.", value=sources.wanted()
+    )
+    yield GaugeMetricFamily(
+        "luxda_blobs_stored_bytes", "Bytes of blobs stored (LP-6491).", value=sources.blob_bytes()
+    )
+    buckets, total_ms = sources.fetch_latency()
+    yield HistogramMetricFamily(
+        "luxda_da_retrieval_latency_ms",
+        "How long blobs took that were fetched from others, milliseconds (LP-6491).",
+        buckets=buckets,
+        sum_value=total_ms,
     )
     counters = sources.blobs or BlobCounters()
     for each in fields(counters):

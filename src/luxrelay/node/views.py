@@ -75,6 +75,8 @@ def views_of(
                 blocks=parts.blobs.topics.blocks.totals,
                 hints=lambda: parts.blobs.topics.hints.taken,
                 wanted=lambda: len(parts.blobs.wanted),
+                blob_bytes=lambda: parts.store.stats().blob_bytes,
+                fetch_latency=parts.catch_up.blob_latency.snapshot,
                 blobs=None if parts.blobs.exchange is None else parts.blobs.exchange.counters,
             ),
         )

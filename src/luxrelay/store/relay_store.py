@@ -367,6 +367,7 @@ class RelayStore(StoreReading):
             thinned=counters.thinned,
             superseded=counters.superseded,
             blobs_dropped=counters.blobs_dropped,
+            blob_bytes=sum(each.blob_bytes for each in tuple(self._ledger.slices.live)),
             held=self._ledger.held,
             handoffs=sum(state.watermark is not None for state in [*self._ledger.states.values()]),
             hot_messages=len(self._ledger.hot),

@@ -69,6 +69,8 @@ class StoreStats:
     """Candidates that lost their slot to a finalized one (P40)."""
     blobs_dropped: int
     """Blobs that went before their messages (LP-6421 §5.1)."""
+    blob_bytes: int
+    """Bytes of blobs stored."""
     held: int
     """Messages past their TTL that wait for the archive (J8)."""
     handoffs: int

@@ -238,6 +238,9 @@ def check_metrics(text: str) -> None:
     peers = [families[name].samples[0].value for name in ("relay_peer_count", "luxda_peer_count")]
     assert peers[0] == peers[1] >= 1
     assert families["luxda_headers_processed"].samples[0].value >= 1
+    assert families["luxda_blobs_stored_bytes"].samples[0].value >= 1024 * 1024
+    fetched = families["luxda_da_retrieval_latency_ms"].samples
+    assert [sample.value for sample in fetched if sample.name.endswith("_count")] == [1.0]
 
 
 async def publish(node: Runtime, signer: LaneSigner, blob: bytes) -> None:
