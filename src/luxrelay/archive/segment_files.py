@@ -66,7 +66,7 @@ def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
 
     Raises:
         ArchiveError: ``archive.data_loss`` when it is gone, ``archive.segment`` when it cannot be
-            read or has other columns.
+            read, has other columns, or lacks a value that every row has.
 
     """
     try:
@@ -92,10 +92,15 @@ def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
         raise unreadable(path, f"it lacks the column {missing[0]}")
     columns = [batch.column(name).cast(column.kind.arrow) for name, column in _COLUMNS.items()]
     whole = pa.RecordBatch.from_arrays(columns, schema=RAW.arrow())
+    for name in _NEVER_NULL:
+        if nulls := whole.column(name).null_count:
+            raise unreadable(path, f"{nulls} of its rows say nothing in the column {name}")
     for first in range(0, whole.num_rows, BATCH_ROWS):
         yield whole.slice(first, BATCH_ROWS)
 
 
+_NEVER_NULL: Final = ("relay", "received_at", "expires_at")
+"""What a table needs of each row, and only the writer of a segment knows."""
 _COLUMNS: Final = {column.name: column for column in RAW.columns}
 
 

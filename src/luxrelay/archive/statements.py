@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from luxrelay.archive.derived import refresh
+from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, write_whole, writing
 from luxrelay.archive.schema import MAX_I64, MESSAGES
 from luxrelay.archive.session import ArchiveSession
@@ -31,7 +31,7 @@ from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOra
 from luxrelay.errors import ArchiveArgumentError, FinalityError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest file of statements that is read, bytes; a node reads as much."""
@@ -186,16 +186,38 @@ def _merge(spark: SparkSession, folder: ArchiveFolder, said: Said) -> int:
     states = [int(state) for state in said.values()]
     columns = dict(zip(_SCHEMA.names, (namespaces, seqs, hashes, states), strict=True))
     rows = pa.Table.from_pydict(columns, schema=_SCHEMA)
-    bounds = [int.from_bytes(name[:8], "big", signed=True) for name in namespaces]
+    keys = [int.from_bytes(name[:8], "big", signed=True) for name in namespaces]
     # Bounds of files rule most of them out before the join looks into any.
-    target = table_name(folder, MESSAGES).replace("{", "{{").replace("}", "}}")
-    done = spark.sql(
-        f"MERGE INTO {target} AS t USING {{said}} AS s"
-        f" ON t.seq BETWEEN {min(seqs)} AND {max(seqs)}"
-        f" AND (t.namespace_key IS NULL OR t.namespace_key BETWEEN {min(bounds)} AND {max(bounds)})"
-        " AND t.namespace_id = s.namespace_id AND t.seq = s.seq AND t.header_hash = s.header_hash"
-        " WHEN MATCHED AND coalesce(t.finality, 0) <> s.state THEN UPDATE SET finality = s.state",
-        said=spark.createDataFrame(rows),
+    bounds = f"seq BETWEEN {min(seqs)} AND {max(seqs)}"
+    within = f"namespace_key BETWEEN {min(keys)} AND {max(keys)}"
+    archived = read_table(spark, folder, MESSAGES).where(bounds)
+    archived = archived.where(f"namespace_key IS NULL OR {within}")
+    changed = _changes(archived, spark.createDataFrame(rows)).persist()
+    try:
+        count = changed.count()
+        if count:
+            target = table_name(folder, MESSAGES).replace("{", "{{").replace("}", "}}")
+            spark.sql(
+                f"MERGE INTO {target} AS t USING {{said}} AS s"
+                f" ON t.{bounds} AND t.date = s.date AND t.content_id = s.content_id"
+                " WHEN MATCHED THEN UPDATE SET finality = s.state",
+                said=changed,
+            )
+    finally:
+        changed.unpersist()
+    return count
+
+
+def _changes(archived: DataFrame, said: DataFrame) -> DataFrame:
+    """Return content id and new state of each message whose state changes.
+
+    Senders of equal headers share a header hash: the lowest content id counts, as in a store.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    key = ["namespace_id", "seq", "header_hash"]
+    first = f.min(f.struct("content_id", "date", "finality")).alias("first")
+    named = archived.join(said, key).groupBy(*key).agg(first, f.max("state").alias("state"))
+    return named.where("coalesce(first.finality, 0) <> state").select(
+        "first.content_id", "first.date", "state"
     )
-    changed: int = done.collect()[0]["num_updated_rows"]
-    return changed

@@ -29,20 +29,16 @@ from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.refetching import refetch
 from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, RAW
 from luxrelay.archive.segment_files import write_segments
-from luxrelay.archive.statements import Statements, apply_finality
 from luxrelay.archive.tables import file_counts, retired
 from luxrelay.archive.upkeep import erase
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
-from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 NOW = 1_785_974_400_000
 OLD, YOUNG = NOW - 40 * MS_PER_DAY, NOW - 10 * MS_PER_DAY
-A, B, C = (NamespaceId(bytes([number]) * 20) for number in (10, 11, 12))
-KEY, RIVAL, CONSENSUS = (
-    SigningKey.from_seed(SignatureScheme.ED25519, bytes([number]) * 32) for number in (33, 34, 35)
-)
+A, B = NamespaceId(b"\x0a" * 20), NamespaceId(b"\x0b" * 20)
+KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x21" * 32)
 ADDED = {
     "finality",
     "parent_id",
@@ -69,9 +65,9 @@ def _load_oracle() -> ModuleType:
 ORACLE = _load_oracle()
 
 
-def _row(namespace: NamespaceId, seq: int, stamp: int, key: SigningKey = KEY) -> Any:
+def _row(namespace: NamespaceId, seq: int, stamp: int) -> Any:
     blob = b"%d" % seq
-    header = key.sign_header(
+    header = KEY.sign_header(
         MsgHeader(
             namespace_id=namespace,
             seq=seq,
@@ -139,37 +135,6 @@ def _on_disk(out: Path, namespace: bytes) -> set[str]:
     return found
 
 
-def _header_hash(row: Any) -> bytes:
-    return bytes(MsgHeader.decode(row.header_bytes).header_hash)
-
-
-def _statements(path: Path) -> Statements:
-    """Write what consensus says of three messages, and what a stranger says."""
-    said = [
-        FinalityRow(A, 5, _header_hash(_row(A, 5, YOUNG + 5)), FinalityState.FINALIZED),
-        FinalityRow(A, 6, _header_hash(_row(A, 6, YOUNG + 6)), FinalityState.REJECTED),
-        FinalityRow(A, 99, b"h" * 32, FinalityState.FINALIZED),
-        FinalityRow(C, 1, _header_hash(_row(C, 1, YOUNG + 1, RIVAL)), FinalityState.FINALIZED),
-    ]
-    statement = FinalityStatement(network="main", number=1, issued_ms=NOW, rows=tuple(said))
-    lines = [statement.signed_by(key).encode().hex() for key in (CONSENSUS, KEY)]
-    path.write_text("\n".join(lines) + "\n")
-    return Statements(path=path, network="main", signers=(CONSENSUS.public_field,))
-
-
-def _kept(out: Path) -> dict[bytes, bool]:
-    """Return which sender's message of C's slot counts as kept."""
-    rows = DeltaTable(str(out / "contention")).to_pyarrow_table().to_pylist()
-    return {row["sender_pub_key"]: row["kept"] for row in rows}
-
-
-def _states(out: Path) -> set[tuple[bytes, int, bytes, int]]:
-    """Return the messages that are not pending."""
-    names = ["namespace_id", "seq", "sender_pub_key", "finality"]
-    rows = DeltaTable(str(out / "messages")).to_pyarrow_table(columns=names).to_pylist()
-    return {tuple(row[name] for name in names) for row in rows if row["finality"]}
-
-
 @pytest.fixture(scope="module")
 def life(spark: ArchiveSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     """Take one archive through its life."""
@@ -205,27 +170,18 @@ def life(spark: ArchiveSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         seen.said["on disk"] = _on_disk(out, B)
         raw = [
             {"relay": "f:1", "namespace": row.namespace_id, "seq": row.seq, "blob": row.blob,
-             "header": row.header_bytes, "received_at": row.received_at}
-            for row in (
-                _row(A, 8, YOUNG + 8), _row(A, 9, YOUNG + 9), _row(B, 3, YOUNG + 3),
-                _row(C, 1, YOUNG + 1), _row(C, 1, YOUNG + 1, RIVAL),
-            )
+             "header": row.header_bytes, "received_at": row.received_at,
+             "expires_at": row.expires_at}
+            for row in (_row(A, 8, YOUNG + 8), _row(A, 9, YOUNG + 9), _row(B, 3, YOUNG + 3))
         ]  # fmt: skip
         batch = pa.RecordBatch.from_pylist(raw, schema=RAW.arrow())
         write_segments(path / "segments", [batch], prefix="1")
         seen.note("segments", out, ingest_segments(spark, segments=path / "segments", out=out))
-        seen.said["kept"] = [_kept(out)]
-        statements = _statements(path / "statements")
-        seen.note("finality", out, apply_finality(spark, out=out, statements=statements))
-        seen.said["kept"].append(_kept(out))
-        seen.said["finality again"] = apply_finality(spark, out=out, statements=statements)
-        seen.said["states"] = _states(out)
         seen.said["audit"] = audit(spark, out=out, relays=[relay])
         seen.said["proof"] = [
             reader.prove(message)
             for reader in [ArchiveReader(out)]
-            for name in (A, C)
-            for message in reader.by_namespace(name).messages
+            for message in reader.by_namespace(A).messages
         ]
         yield seen
 
@@ -283,35 +239,17 @@ def test_what_is_erased_is_gone_from_the_disk_and_never_comes_back(life: Life) -
     assert life.slots["erase"] == _all_of(A, 5, 6, 7, 8)
     assert {"messages", "raw", "namespaces", "roots"} <= life.said["on disk before"]
     assert life.said["on disk"] == {"retired"}
-    assert life.slots["segments"] == _all_of(A, 5, 6, 7, 8, 9) + _all_of(C, 1, 1)
+    assert life.slots["segments"] == _all_of(A, 5, 6, 7, 8, 9)
 
 
 def test_segments_bring_what_is_new_once(life: Life) -> None:
     """A message that a relay served is not doubled by a file (21-52)."""
-    assert life.said["segments"].messages == 4
+    assert life.said["segments"].messages == 2
     assert life.said["audit"].duplicates == 0
     assert life.said["audit"].missing == 0
 
 
-def test_statements_give_archived_messages_their_state(life: Life) -> None:
-    """By hash, so that of two contents of a slot one is final, and alone is kept (J9, P40)."""
-    report = life.said["finality"]
-
-    assert (report.applied, report.refused, report.messages) == (1, 1, 3)
-    assert life.said["states"] == {
-        (bytes(A), 5, KEY.public_field, int(FinalityState.FINALIZED)),
-        (bytes(A), 6, KEY.public_field, int(FinalityState.REJECTED)),
-        (bytes(C), 1, RIVAL.public_field, int(FinalityState.FINALIZED)),
-    }
-    assert life.slots["finality"] == life.slots["segments"]
-    assert life.said["kept"] == [
-        {KEY.public_field: True, RIVAL.public_field: True},
-        {KEY.public_field: False, RIVAL.public_field: True},
-    ]
-    assert life.said["finality again"].messages == 0
-
-
 def test_every_message_is_proven_in_the_end(life: Life) -> None:
     """Roots follow each change of a day."""
-    assert len(life.said["proof"]) == 7
+    assert len(life.said["proof"]) == 5
     assert all(life.said["proof"])

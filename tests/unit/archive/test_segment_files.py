@@ -18,9 +18,10 @@ from luxrelay.sync import WireMessage
 def _batch(forge: Callable[..., WireMessage], first: int, count: int) -> pa.RecordBatch:
     message = forge()
     rows = [
-        {"relay": "a:1", "namespace": b"n" * 20, "seq": seq, "header": message.header}
+        {"relay": "a:1", "namespace": b"n" * 20, "seq": seq, "header": message.header,
+         "received_at": 1, "expires_at": 2}
         for seq in range(first, first + count)
-    ]
+    ]  # fmt: skip
     return pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())
 
 
@@ -46,6 +47,8 @@ def test_a_segment_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
     """Loss and damage have their own codes; the file's name is in the error."""
     broken = tmp_path / "1.arrow"
     broken.write_bytes(b"no arrow")
+    empty = pa.RecordBatch.from_pylist([{"relay": "a:1", "received_at": 1}], schema=RAW.arrow())
+    (lacking,) = write_segments(tmp_path / "3", [empty], prefix="3")
     other = tmp_path / "2.parquet"
     pq.write_table(pa.table({"x": [1]}), other)
 
@@ -54,6 +57,7 @@ def test_a_segment_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
         (tmp_path / "0.parquet", "archive.data_loss"),
         (broken, "archive.segment"),
         (other, "archive.segment"),
+        (lacking, "archive.segment"),
     ):
         with pytest.raises(ArchiveError, match=path.name) as caught:
             list(read_segment(path))

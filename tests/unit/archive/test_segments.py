@@ -21,7 +21,8 @@ from luxrelay.sync import WireMessage
 @pytest.fixture
 def folder(forge: Callable[..., WireMessage], tmp_path: Path) -> Path:
     """Five segments of one row each."""
-    rows = [{"relay": "a:1", "seq": seq, "header": forge().header} for seq in range(5)]
+    times = {"received_at": 1, "expires_at": 2}
+    rows = [{"relay": "a:1", "seq": seq, "header": forge().header} | times for seq in range(5)]
     batches = [pa.RecordBatch.from_pylist([row], schema=RAW.arrow()) for row in rows]
     write_segments(tmp_path / "in", batches, prefix="1")
     (tmp_path / "in" / "1-000009.new").write_bytes(b"half")
