@@ -3,6 +3,7 @@
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim. Ours and the limit
 take turns in one warm session; the best round of each counts.
 
+LUXRELAY_BENCH_ROUNDS rounds are timed, 3 unless it is given, after one that warms Spark.
 LUXRELAY_BENCH_INGEST rows, of as many messages, lie in Parquet files. Ingest is what a micro-batch
 costs: checks by columns, grouping by content id, rows into ``raw`` and ``messages``, two commits.
 The source is measured with LUXRELAY_BENCH_SOURCE messages of one relay in a process of its own,
@@ -47,7 +48,7 @@ FILES = 8
 NAMESPACES = 200
 SENDERS = 40
 BLOB_BYTES = 400
-ROUNDS = 3
+ROUNDS = int(os.environ.get("LUXRELAY_BENCH_ROUNDS", "3"))
 STAMP = 1_785_974_400_000
 KEYS = [
     SigningKey.from_seed(SignatureScheme.ED25519, bytes([number]) * 32)
@@ -126,7 +127,7 @@ class Ingest:
     def batch(self, check: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> None:
         """Make of them what a micro-batch makes."""
         rows = self._spark.read.parquet(str(self._raw)).mapInArrow(check, CHECKED.plain_ddl())
-        with writing(self._folder()) as folder:
+        with writing(self._folder()) as folder:  # a new one: the same batch is written once
             prepare_tables(folder)
             done = BatchTables(folder=folder).write(rows, 0)
         assert (done.report.messages, done.report.rejected) == (ROWS, 0)
@@ -283,17 +284,18 @@ def measure_ingest(work: Path) -> None:
     pairs = signatures(table)
     full = checker(ArchiveRules())
     with session(1) as one:
-        (alone,) = best(lambda: Ingest(one.spark, raw, work / "one").batch(full), rounds=2)
+        single = Ingest(one.spark, raw, work / "one")
+        (alone,) = best(lambda: single.batch(full))
     parts = [pairs[::2], pairs[1::2]]
     spawning = multiprocessing.get_context("spawn")
     with session(2) as two, spawning.Pool(2, HELD.extend, (parts,)) as pool:
         ingest = Ingest(two.spark, raw, work / "two")
         copied, blind = best(ingest.copy, lambda: ingest.batch(unsigned))
-        cores, ours = best(lambda: pool.map(verify, (0, 1), 1), lambda: ingest.batch(full))
         say(
             "ingest, no signatures", ROWS / blind, "Spark copying Parquet to Delta",
             copied / blind, 0.5,
         )  # fmt: skip
+        cores, ours = best(lambda: pool.map(verify, (0, 1), 1), lambda: ingest.batch(full))
         say("ingest", ROWS / ours, "PyNaCl verification on two cores", cores / ours, 0.8)
         say("ingest, two tasks", ROWS / ours, "one task", alone / ours, 1.7)
         measure_source(two.spark)

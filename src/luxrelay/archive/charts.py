@@ -33,6 +33,9 @@ _UNITS_PER_INCH: Final = 72.0
 _AXES_SHARE: Final = 0.85
 _GLYPH: Final = 7.0
 """About a letter's width at 12 pixels."""
+_UNITS: Final = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+_UNITS_MIN: Final = 4
+"""So much of a unit is there at least, before time is told in it."""
 _INK: Final = "#1d2733"
 _SOFT: Final = "#5b6875"
 _GRID: Final = "#e3e8ee"
@@ -97,24 +100,27 @@ def lines_chart(
         filled: Fill the area below the first line.
 
     """
+    unit, unit_s = _time_unit(series)
 
     def draw(axes: Any) -> None:
         for outage in outages:
-            axes.axvspan(outage.start_s, outage.end_s, color=_SHADE, alpha=0.65, lw=0)
-            middle = (outage.start_s + outage.end_s) / 2
+            axes.axvspan(
+                outage.start_s / unit_s, outage.end_s / unit_s, color=_SHADE, alpha=0.65, lw=0
+            )
+            middle = (outage.start_s + outage.end_s) / 2 / unit_s
             axes.annotate(
                 outage.name, (middle, 1.0), xycoords=("data", "axes fraction"), xytext=(0, -15),
                 textcoords="offset points", ha="center", fontsize=12, color="#7a4b00",
             )  # fmt: skip
         for number, line in enumerate(series):
-            times = [point[0] for point in line.points]
+            times = [point[0] / unit_s for point in line.points]
             values = [point[1] for point in line.points]
             colour = _COLOURS[number % len(_COLOURS)]
             dashes = _DASHES[number % len(_DASHES)]
             axes.plot(times, values, color=colour, ls=dashes, lw=2, label=line.name)
             if filled and number == 0:
                 axes.fill_between(times, values, color=colour, alpha=0.12, lw=0)
-        axes.set_xlabel("seconds since the start")
+        axes.set_xlabel(f"{unit} since the start")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0, top=_headroom(series))
         axes.margins(x=0.01)
@@ -125,6 +131,12 @@ def lines_chart(
                         columnspacing=1.4, handlelength=2.2, borderaxespad=0.2)  # fmt: skip
 
     return _both(draw, label)
+
+
+def _time_unit(series: Sequence[Series]) -> tuple[str, int]:
+    """Return the unit in which the whole time has a number that can be read, and its seconds."""
+    last = max((line.points[-1][0] for line in series if line.points), default=0)
+    return next(found for found in _UNITS if last >= _UNITS_MIN * found[1] or found[1] == 1)
 
 
 def distribution_chart(values_ms: Sequence[float], *, label: str) -> Chart:

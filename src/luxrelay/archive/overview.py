@@ -71,10 +71,10 @@ def overview(out: Path, audit: AuditReport | None = None, now_ms: int | None = N
         ),
         Tile(label="Files", value=f"{sum(file_counts(folder, MESSAGES).values()):,}"),
     )
-    when = datetime.fromtimestamp(now / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    when = f"{datetime.fromtimestamp(now / 1000, UTC):%Y-%m-%d at %H:%M:%S}"
     return RunReport(
         title="LuxRelay archive",
-        summary=f"The archive {out.resolve().name} as it was at {when}.",
+        summary=f"The folder {out.resolve().name} as it was on {when} UTC.",
         tiles=tiles,
         throughput=_lines(minutes),
         audit=audit,
@@ -172,7 +172,7 @@ def _forecast(folder: ArchiveFolder, now_ms: int) -> ReportTable:
         gone = [row for row in held.to_pylist() if _past(row, today + timedelta(days=days))]
         rows.append(
             (
-                f"{days} days",
+                "1 day" if days == 1 else f"{days} days",
                 f"{sum(row['blob_len_count'] for row in gone):,}",
                 _bytes(sum(row["blob_len_sum"] for row in gone)),
             )
@@ -191,19 +191,23 @@ def _past(row: dict[str, Any], day: date) -> bool:
 
 
 def _lines(minutes: pa.Table) -> tuple[Series, ...]:
-    if minutes.num_rows < 2:
+    """Return the throughput up to the newest minute, which is not whole and would seem a fall."""
+    if minutes.num_rows < 3:
         return ()
     begin, end = (pc.min(minutes["minute"]).as_py(), pc.max(minutes["minute"]).as_py())
-    step = max(1, -(-(end - begin + 60_000) // 60_000 // POINTS_MAX)) * 60_000
+    minutes = minutes.filter(pc.less(minutes["minute"], end))
+    step = max(1, -(-(end - begin) // 60_000 // POINTS_MAX)) * 60_000
     sums: dict[int, int] = {}
     for minute, count in zip(
         minutes["minute"].to_pylist(), minutes["messages"].to_pylist(), strict=True
     ):
         place = (minute - begin) // step
         sums[place] = sums.get(place, 0) + count
-    last = (end - begin) // step
+    lengths = {place: min(step, end - begin - place * step) for place in range(POINTS_MAX)}
     points = tuple(
-        (place * step / 1000, sums.get(place, 0) / (step / 1000)) for place in range(last + 1)
+        (place * step / 1000, sums.get(place, 0) / (length / 1000))
+        for place, length in lengths.items()
+        if length > 0
     )
     return (Series(name="archived", points=points),)
 
@@ -224,7 +228,8 @@ def _span_note(namespaces: pa.Table) -> str:
     if not namespaces.num_rows:
         return ""
     days = pc.min_max(namespaces.column("date")).as_py()
-    return f"{days['min']} to {days['max']}"
+    first, last = days["min"], days["max"]
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -45,6 +45,16 @@ def test_lines_are_labelled_with_their_units() -> None:
             assert word in texts
 
 
+@pytest.mark.parametrize(
+    ("last_s", "unit"), [(239, "seconds"), (240, "minutes"), (20_000, "hours"), (400_000, "days")]
+)
+def test_time_is_told_in_a_unit_that_can_be_read(last_s: int, unit: str) -> None:
+    """A history of days is not told in seconds."""
+    line = Series(name="archived", points=((0.0, 1.0), (float(last_s), 2.0)))
+
+    assert f"{unit} since the start" in _texts(lines_chart([line], label="messages").wide)
+
+
 def test_each_size_has_its_own_canvas() -> None:
     """A unit of the drawing is a pixel of its screen."""
     for svg, size in ((_stored().wide, WIDE), (_stored().narrow, NARROW)):

@@ -56,7 +56,8 @@ def archive(
         path,
         MINUTES,
         base | {"minute": T0, "messages": 3, "copies": 6, "rejected": 1},
-        base | {"minute": T0 + 300_000, "messages": 3, "copies": 3, "rejected": 0},
+        base | {"minute": T0 + 240_000, "messages": 2, "copies": 2, "rejected": 0},
+        base | {"minute": T0 + 300_000, "messages": 1, "copies": 1, "rejected": 0},
     )
     _write(
         path,
@@ -72,6 +73,7 @@ def test_numbers_at_the_top(archive: Path) -> None:
     page = overview(archive, now_ms=T0 + 45 * DAY)
 
     shown = {tile.label: (tile.value, tile.note) for tile in page.tiles}
+    assert page.summary == "The folder archive as it was on 2024-02-15 at 00:00:00 UTC."
     assert shown["Messages"] == ("6", "2024-01-01 to 2024-02-10")
     assert shown["Payloads"][0] == "4.0 KiB"
     assert shown["Duplicates"] == ("33.33 %", "9 copies served by relays")
@@ -89,25 +91,25 @@ def test_tables_and_forecast(archive: Path) -> None:
     assert tables["Busiest senders"].rows == (("cc" * 20, "5", "10 B"),)
     assert tables["Latency by day"].rows == (("2024-01-01", "6", "40", "70", "80"),)
     forecast = {row[0]: row[1] for row in tables["Retention forecast"].rows}
-    assert forecast == {"1 days": "5", "7 days": "5", "30 days": "6", "90 days": "6"}
+    assert forecast == {"1 day": "5", "7 days": "5", "30 days": "6", "90 days": "6"}
 
 
 def test_throughput_has_a_point_for_every_minute(archive: Path) -> None:
-    """Minutes in which nothing came are points at zero."""
+    """Minutes in which nothing came are points at zero; the newest is not whole and is left out."""
     (line,) = overview(archive).throughput
 
-    assert [seconds for seconds, _ in line.points] == [0, 60, 120, 180, 240, 300]
-    assert [rate * 60 for _, rate in line.points] == [3, 0, 0, 0, 0, 3]
+    assert [seconds for seconds, _ in line.points] == [0, 60, 120, 180, 240]
+    assert [rate * 60 for _, rate in line.points] == [3, 0, 0, 0, 2]
 
 
 def test_a_long_history_has_a_bound(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond POINTS_MAX minutes are summed; nothing is lost from the sum."""
+    """Beyond POINTS_MAX minutes are summed; a last step that is shorter has its own length."""
     monkeypatch.setattr("luxrelay.archive.overview.POINTS_MAX", 3)
 
     (line,) = overview(archive).throughput
 
-    assert len(line.points) == 3
-    assert sum(rate * 120 for _, rate in line.points) == 6
+    assert [seconds for seconds, _ in line.points] == [0, 120, 240]
+    assert [rate * 120 for _, rate in line.points] == [3, 0, 4]
 
 
 def test_the_page_is_made_and_an_empty_archive_has_one(
