@@ -33,7 +33,12 @@ _UNITS_PER_INCH: Final = 72.0
 _AXES_SHARE: Final = 0.85
 _GLYPH: Final = 7.0
 """About a letter's width at 12 pixels."""
-_UNITS: Final = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+_UNITS: Final[tuple[tuple[str, int], ...]] = (
+    ("days", 86_400),
+    ("hours", 3_600),
+    ("minutes", 60),
+    ("seconds", 1),
+)
 _UNITS_MIN: Final = 4
 """So much of a unit is there at least, before time is told in it."""
 _INK: Final = "#1d2733"
@@ -136,7 +141,7 @@ def lines_chart(
 def _time_unit(series: Sequence[Series]) -> tuple[str, int]:
     """Return the unit in which the whole time has a number that can be read, and its seconds."""
     last = max((line.points[-1][0] for line in series if line.points), default=0)
-    return next(found for found in _UNITS if last >= _UNITS_MIN * found[1] or found[1] == 1)
+    return next((found for found in _UNITS if last >= _UNITS_MIN * found[1]), _UNITS[-1])
 
 
 def distribution_chart(values_ms: Sequence[float], *, label: str) -> Chart:
