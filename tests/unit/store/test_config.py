@@ -7,7 +7,7 @@ from luxrelay.store import Durability, RelayStoreConfig
 from luxrelay.store.config import BATCH_FLOOR_BYTES, require_ms
 
 DAY_MS = 86_400_000
-NO_BOUNDS = {"blobs_enabled", "durability", "when_full", "namespace_quotas"}
+NO_BOUNDS = {"blobs_enabled", "durability", "when_full", "namespace_quotas", "thin_ratios"}
 
 
 def test_defaults_are_those_of_the_document() -> None:
