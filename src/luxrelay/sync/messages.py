@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
@@ -26,10 +26,12 @@ def peek(header: bytes) -> tuple[bytes, int]:
     return namespace_id, seq
 
 
-class WireMessage(NamedTuple):
+@dataclass(slots=True, unsafe_hash=True)
+class WireMessage:
     """One stored message as a relay sent it; nothing of it has been verified.
 
-    A tuple with names: a page makes thousands, and a frozen dataclass costs three times as much.
+    A value: nobody changes one. Not frozen, because a page makes thousands and freezing costs three
+    times as much.
     """
 
     header: bytes

@@ -122,7 +122,7 @@ class PageCheck:
 
     def _take_messages(self, entries: Iterable[pb.StoredMessage]) -> None:
         """Keep messages and statuses in order; the hot loop of a client."""
-        lane, unpack, new = self._lane, SLOT.unpack_from, tuple.__new__
+        lane, unpack = self._lane, SLOT.unpack_from
         for entry in entries:
             header, blob = entry.header, entry.blob_data
             if not header and entry.HasField("status"):
@@ -148,8 +148,9 @@ class PageCheck:
             self._rows_left -= 1
             self._any = True
             lane.last_seq = seq
-            fields = header, blob, entry.received_at, entry.expires_at, entry.finality
-            lane.messages.append(new(WireMessage, fields))
+            lane.messages.append(
+                WireMessage(header, blob, entry.received_at, entry.expires_at, entry.finality)
+            )
 
     def _current(self, namespace_id: bytes) -> _Lane:
         """Return the lane that frames are coming in for: the one begun, or the next."""
