@@ -54,6 +54,8 @@ WINDOW = {2: 64, 10: 16}
 COUNT = {2: 2_000, 10: 96}
 COUNT_SLOW = {2: 96, 10: 8}
 """Messages of py-libp2p's GossipSub, which is that much slower."""
+DELIVERED_MIN = 0.95
+"""Share of the messages that a network has to deliver for its figures to mean anything."""
 WINDOW_FEW = 8
 """Messages under way at once where more get lost: py-libp2p, and ten nodes of js-libp2p."""
 PEERS = {
@@ -253,6 +255,10 @@ def compare(nodes: int, *, signed: bool) -> None:
     for name in ("js-libp2p", "go-libp2p-pubsub", "py-libp2p"):
         theirs = network(name, nodes, signed=signed)
         if theirs is None:
+            continue
+        if theirs.get("delivered", 1.0) < DELIVERED_MIN:
+            lost = 100 * (1 - theirs["delivered"])
+            print(f"{name}, {kind}: {lost:.0f} % lost, left out", file=sys.stderr)
             continue
         report(
             f"messages, {kind}",

@@ -98,6 +98,7 @@ def test_a_lookup_takes_signed_records_within_its_bound() -> None:
     ports = sorted(address.port for found in store.records() for address in found.addresses)
     assert ports == [2, 99]
     assert store.addresses(stranger) == []
+    assert stranger not in store.peer_ids()
     first = check(record(0)).peer
     assert [text.rpartition("/p2p/")[0] for text in store.addresses(ID(first))] == [
         "/ip4/127.0.0.1/tcp/99"

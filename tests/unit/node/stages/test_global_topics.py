@@ -116,6 +116,18 @@ def test_forged_hints_are_not_remembered(bench: Any) -> None:
     assert len(bench.globals.hints) == 0
 
 
+def test_true_claims_on_another_topic_are_rejected(bench: Any) -> None:
+    """A signed hint where blocks are announced, and a signed block among hints (20-08)."""
+    key = SigningKey.generate()
+    claim = replace(hint(bench, key), topic=FINALIZED).signed_by(key)
+    announcement = block(bench, key, HINTS)
+
+    assert judged(bench, claim) is REJECT
+    assert judged(bench, announcement) is REJECT
+    assert len(bench.globals.hints) == 0
+    assert bench.globals.blocks.recent() == []
+
+
 def test_an_operator_may_name_others(bench: Any) -> None:
     """A listed DA operator's hint may name providers that did not sign (G10)."""
     operator, provider = SigningKey.generate(), SigningKey.generate()
