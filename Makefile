@@ -74,7 +74,7 @@ soak: setup  ## memory over 1,000,000 messages and 10,000 connects, in the route
 	  $(BIN)/pytest tests/integration/net/test_net_soak.py -s -o faulthandler_timeout=0
 
 .PHONY: archive
-archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, drivers that are killed
+archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, finality, a cluster, Spark Connect, killed drivers and relays
 	$(BIN)/pytest tests/integration/archive tests/chaos/test_kill_driver.py -m long -o faulthandler_timeout=0
 
 .PHONY: operations
