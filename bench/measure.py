@@ -28,8 +28,11 @@ PARTS = {
     "node": ("node",),
     "archive": ("archive",),
     "channel": ("channel", "channel_relays"),
+    "archive-spark": ("archive_spark",),
 }
 """Each part's programs."""
+ON_REQUEST = {"archive-spark"}
+"""Parts that are measured only when they are named: minutes of Spark."""
 TIMEOUT_S = 900
 
 
