@@ -116,36 +116,42 @@ class Incoming:
             del self._recent[next(iter(self._recent))]
         return False
 
-    def add(self, waiting: Waiting) -> Waiting | None:
-        """Have a message; return the one that gives way, which may be this one.
+    def add(self, waiting: Waiting) -> list[Waiting]:
+        """Have a message; return those that give way, among which may be this one.
 
         The caller looks for what gave way if others wait for it.
         """
-        full = (
-            len(self._waiting) >= self._config.incoming_max
-            or self._size + len(waiting.data) > self._config.incoming_bytes_max
-        )
         message_id = waiting.message.message_id
-        if full and not (self.wanted(message_id) and self._waiting):
-            return waiting
+        if self._over(waiting) and not (self.wanted(message_id) and self._waiting):
+            return [waiting]
+        gone: list[Waiting] = []
         self._put(waiting)
         self._journal.put(
             Table.INCOMING,
             message_id.encode(),
             bytes((len(waiting.hint),)) + waiting.hint + waiting.data,
         )
-        if not full:
-            return None
-        furthest = max(
-            self._waiting.values(),
-            key=lambda one: (one.message.lamport_timestamp or 0, one.message.message_id),
-        )
-        self._take(furthest.message.message_id)
-        for name in furthest.unmet:
-            self._dependents[name].discard(furthest.message.message_id)
-            if not self._dependents[name]:
-                del self._dependents[name]
-        return furthest
+        while self._over() and len(self._waiting) > 1:
+            furthest = max(
+                self._waiting.values(),
+                key=lambda one: (one.message.lamport_timestamp or 0, one.message.message_id),
+            )
+            self._take(furthest.message.message_id)
+            for name in furthest.unmet:
+                self._dependents[name].discard(furthest.message.message_id)
+                if not self._dependents[name]:
+                    del self._dependents[name]
+            gone.append(furthest)
+            if furthest is waiting:
+                break
+        return gone
+
+    def _over(self, more: Waiting | None = None) -> bool:
+        """Return whether a bound is exceeded, or would be with one more."""
+        count, size = len(self._waiting), self._size
+        if more is not None:
+            count, size = count + 1, size + len(more.data)
+        return count > self._config.incoming_max or size > self._config.incoming_bytes_max
 
     def miss(self, entry: HistoryEntry, now: float, fetch_at: float) -> bool:
         """Look for a message that was named; returns whether that is new."""

@@ -387,14 +387,14 @@ class Sds:
         waiting.unmet.update(entry.message_id for entry in entries)
         if entries:
             evicted = self._incoming.add(waiting)
-            if evicted is not None:
+            self._repair.short |= bool(evicted)
+            for one in evicted:
                 self.stats.refused += 1
-                gone = evicted.message
+                gone = one.message
                 if self._incoming.wanted(gone.message_id):
-                    entry = HistoryEntry(gone.message_id, evicted.hint or None, gone.sender_id)
+                    entry = HistoryEntry(gone.message_id, one.hint or None, gone.sender_id)
                     self._miss(entry, now, now_ms, fetched)
-            self._repair.short |= evicted is not None
-            if evicted is waiting:
+            if waiting in evicted:
                 return
         self._incoming.found(message.message_id)
         if self._bloom is not None:

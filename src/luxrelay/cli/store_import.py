@@ -15,13 +15,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from luxrelay.bus import MsgHeader, NamespaceId, lane, sha3_commitment, verify_header
+from luxrelay.bus import MsgHeader, NamespaceId, VerdictKind, check_blob, lane, verify_header
 from luxrelay.bus import constants as c
+from luxrelay.bus.bound import verify_header_bound
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
-from luxrelay.cli.output import Progress
+from luxrelay.cli.output import Progress, printable
 from luxrelay.errors import InputError, LuxRelayError
 from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreConfig
 
@@ -32,7 +34,9 @@ BATCH: Final = 256
 _NAMED_MAX: Final = 10
 """Lines that are named; all are counted."""
 _BOUNDLESS: Final = 2**62
-_MS_PER_DAY: Final = 86_400_000
+_MS_PER_HOUR: Final = 3_600_000
+_AHEAD_MS: Final = 30_000
+"""How far a clock may be ahead of ours (LP-6411)."""
 
 
 def register_import(actions: SubParsers) -> None:
@@ -41,7 +45,7 @@ def register_import(actions: SubParsers) -> None:
         actions,
         "import",
         "store again what export wrote as JSON lines; the node must be stopped",
-        "luxrelay store import relay-data messages.jsonl --days 30",
+        "luxrelay store import relay-data messages.jsonl --ttl-hours 24",
         _import,
     )
     add.add_argument(
@@ -51,17 +55,23 @@ def register_import(actions: SubParsers) -> None:
         "file", type=Path, metavar="FILE", help="JSON lines of store export; - for standard input"
     )
     add.add_argument(
-        "--days",
-        type=whole_number(1, 36_500),
-        default=30,
+        "--ttl-hours",
+        type=whole_number(1, 876_000),
+        default=1,
         metavar="N",
-        help="messages older than this are left out (default %(default)s); a node deletes by its "
-        "own ttl_ms when it runs",
+        help="how long messages stay, counted from their arrival at the first relay: the node's "
+        "ttl_ms (default %(default)s); older ones are left out",
+    )
+    add.add_argument(
+        "--bound",
+        metavar="NETWORK",
+        default="",
+        help="the network is one of bound signatures, and this is its name",
     )
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    span, now_ms = arguments.days * _MS_PER_DAY, time.time_ns() // 1_000_000
+    span, now_ms = arguments.ttl_hours * _MS_PER_HOUR, time.time_ns() // 1_000_000
     config = RelayStoreConfig(
         max_storage_bytes=_BOUNDLESS,
         namespace_quota_bytes=_BOUNDLESS,
@@ -69,31 +79,31 @@ def _import(arguments: argparse.Namespace) -> int:
         retention_window_ms=span,
     )
     source = str(arguments.file)
-    refused: list[str] = []
+    refused = Refusals()
     outcomes: Counter[PutOutcome] = Counter()
     progress = Progress()
     with (
         _opened(arguments.file) as lines,
         RelayStore.open(arguments.folder / "store", config, now_ms=now_ms) as store,
     ):
-        for batch in _batches(proven(lines, source, refused)):
+        for batch in _batches(proven(lines, source, refused, now_ms, arguments.bound)):
             outcomes.update(store.put_many(batch, now_ms))
             progress.update(f"{outcomes.total():,} messages read")
     progress.close()
-    for line in refused[:_NAMED_MAX]:
-        print(line, file=sys.stderr)
-    if len(refused) > _NAMED_MAX:
-        print(f"and {len(refused) - _NAMED_MAX:,} lines more", file=sys.stderr)
+    for line in refused.named:
+        print(printable(line), file=sys.stderr)
+    if refused.count > len(refused.named):
+        print(f"and {refused.count - len(refused.named):,} lines more", file=sys.stderr)
     print(
         f"{outcomes[PutOutcome.STORED]:,} messages stored, "
         f"{outcomes[PutOutcome.DUPLICATE]:,} held already, "
         f"{outcomes[PutOutcome.EXPIRED]:,} too old, "
-        f"{outcomes[PutOutcome.LOST_SLOT]:,} from full slots, {len(refused):,} refused"
+        f"{outcomes[PutOutcome.LOST_SLOT]:,} from full slots, {refused.count:,} refused"
     )
     full = outcomes[PutOutcome.FULL]
     if full:
         print(f"{full:,} found no room: too many namespaces", file=sys.stderr)
-    return 1 if refused or full else 0
+    return 1 if refused.count or full else 0
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -105,13 +115,31 @@ def _opened(file: Path) -> BinaryIO:
         raise InputError(f"cannot read it: {error.strerror}", where=str(file)) from error
 
 
-def proven(lines: BinaryIO, source: str, refused: list[str]) -> Iterator[IncomingMessage]:
+@dataclass(slots=True)
+class Refusals:
+    """Lines that were no messages: how many, and what was wrong with the first of them."""
+
+    count: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        """Count one."""
+        self.count += 1
+        if len(self.named) < _NAMED_MAX:
+            self.named.append(line)
+
+
+def proven(
+    lines: BinaryIO, source: str, refused: Refusals, now_ms: int, bound: str = ""
+) -> Iterator[IncomingMessage]:
     """Yield the messages of lines that prove themselves; what is wrong with others is listed.
 
     Args:
         lines: JSON lines.
         source: What the file is called.
         refused: Takes ``source:line: what is wrong`` for each line that is no message.
+        now_ms: Unix milliseconds; nothing comes from beyond it.
+        bound: Name of a network with bound signatures; empty for LP-6411's own (H3).
 
     """
     number = 0
@@ -120,40 +148,49 @@ def proven(lines: BinaryIO, source: str, refused: list[str]) -> Iterator[Incomin
         if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = lines.readline(LINE_BYTES_MAX)
-            refused.append(f"{source}:{number}: a line of more than {LINE_BYTES_MAX:,} bytes")
+            refused.add(f"{source}:{number}: a line of more than {LINE_BYTES_MAX:,} bytes")
             continue
         if not line.strip():
             continue
         try:
-            yield _message(json.loads(line))
+            yield _message(json.loads(line), now_ms, bound)
         except (LuxRelayError, ValueError, RecursionError) as error:
-            refused.append(f"{source}:{number}: {error}")
+            refused.add(f"{source}:{number}: {error}")
 
 
-def _message(value: Any) -> IncomingMessage:
+def _message(value: Any, now_ms: int, bound: str) -> IncomingMessage:
     if not isinstance(value, dict):
         raise InputError("expected a JSON object")
     data = _bytes(value, "header")
     header = MsgHeader.decode(data)
-    if not verify_header(header):
+    signed = verify_header_bound(header, bound) if bound else verify_header(header)
+    if not signed:
         raise InputError("the header's signature is wrong")
-    parent = header.namespace_id
-    if value.get("parentId") is not None:
-        parent = NamespaceId(_bytes(value, "parentId"))
-        if len(parent) != c.NAMESPACE_BYTES:
-            raise InputError(f"expected {c.NAMESPACE_BYTES} bytes", where="parentId")
-        if parent != header.namespace_id and lane(parent, header.sender_pub_key) != (
-            header.namespace_id
-        ):
-            raise InputError("the namespace is no lane of its parentId")
+    parent = _parent(value, header)
     blob = _bytes(value, "blob") if value.get("blob") is not None else None
-    hashed = not header.flags & c.FLAG_KZG_COMMITMENT
-    if blob and hashed and sha3_commitment(blob) != header.blob_commitment:
-        raise InputError("the blob does not fit the header's commitment")
+    if blob is not None:
+        verdict = check_blob(header, blob)
+        if verdict.kind is VerdictKind.REJECT:
+            raise InputError("the blob does not fit the header's commitment", where=verdict.reason)
+        if not verdict.accepted:
+            blob = None  # of a kind that this installation cannot check; the header proves itself
     received = value.get("receivedAt")
     if not isinstance(received, int) or isinstance(received, bool):
         raise InputError("expected Unix milliseconds", where="receivedAt")
+    if max(header.timestamp, received) > now_ms + _AHEAD_MS:
+        raise InputError("it comes from the future", where="timestamp or receivedAt")
     return IncomingMessage(header=header, blob=blob, parent=parent, received_at=received)
+
+
+def _parent(value: dict[str, Any], header: MsgHeader) -> NamespaceId:
+    if value.get("parentId") is None:
+        return header.namespace_id
+    parent = NamespaceId(_bytes(value, "parentId"))
+    if len(parent) != c.NAMESPACE_BYTES:
+        raise InputError(f"expected {c.NAMESPACE_BYTES} bytes", where="parentId")
+    if header.namespace_id not in {parent, lane(parent, header.sender_pub_key)}:
+        raise InputError("the namespace is no lane of its parentId")
+    return parent
 
 
 def _bytes(value: dict[str, Any], name: str) -> bytes:

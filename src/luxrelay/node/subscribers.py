@@ -144,6 +144,15 @@ class StoreFollowing:
             ):
                 subscription.follow(namespace_id, parent, after)
             while not ended.is_set():
+                if wanted.lanes and subscription.next_search():
+                    heads = beginnings(
+                        self._store,
+                        dict.fromkeys(wanted.namespaces, 0),
+                        {},
+                        lanes=True,
+                        lanes_max=config.lanes_max,
+                    )
+                    subscription.found((each, parent) for each, parent, _ in heads)
                 yield from self._told(subscription)
                 yield from self._wait(subscription, notes, wanted, ended)
         finally:
@@ -154,8 +163,12 @@ class StoreFollowing:
             subscription.page(read, self._page(read), time.monotonic(), self._clock_ms())
             if events := [_event(tell) for tell in subscription.drain()]:
                 yield events
-        if late := subscription.next_late():
-            subscription.late(self._store.get_contents(late, self._clock_ms())[0])
+        more = True
+        while more and (late := subscription.next_late()):
+            found, missing = self._store.get_contents(late, self._clock_ms())
+            more = subscription.late(late, found, missing)
+            if events := [_event(tell) for tell in subscription.drain()]:
+                yield events
         if events := [_event(tell) for tell in subscription.drain()]:
             yield events
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from luxrelay.bus import MessageId, NamespaceId
+from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
@@ -314,3 +314,13 @@ def stored_message(row: MessageRow, blob: bytes | None) -> StoredMessage:
 
 def _bad(field_name: str, fault: str) -> StoreArgumentError:
     return StoreArgumentError(f"{field_name} {fault}", where=f"NamespaceQuery.{field_name}")
+
+
+def slot_holders(slices: Slices, namespace_id: NamespaceId, seq: int) -> dict[bytes, ContentId]:
+    """Return the senders of a slot's candidates, each with the content that is kept (J11)."""
+    slot = layout.slot_key(namespace_id, seq)
+    found: dict[bytes, ContentId] = {}
+    for _, value in slices.scan(layout.HEADERS, slot, layout.after(slot)):
+        header = MsgHeader.decode(layout.decode_row(value).header)
+        found[header.sender_pub_key] = header.content_id
+    return found

@@ -30,7 +30,13 @@ from luxrelay.store.ledger import Ledger, read_heads
 from luxrelay.store.merkle import root_of
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceHead
-from luxrelay.store.query import NamespaceQuery, QueryPage, read_messages, read_page
+from luxrelay.store.query import (
+    NamespaceQuery,
+    QueryPage,
+    read_messages,
+    read_page,
+    slot_holders,
+)
 from luxrelay.store.rocks import Database
 from luxrelay.store.sets import BucketQuery, read_bucket_ids, read_contents
 from luxrelay.store.stamps import Stamps, gather
@@ -119,6 +125,16 @@ class StoreReading:
         """Return True when a message with this content is held (J11)."""
         with self._gate.passage():
             return self._ledger.slices.get(layout.CONTENTS, content_id) is not None
+
+    def slot_holders(self, namespace_id: NamespaceId, seq: int) -> dict[bytes, ContentId]:
+        """Return the senders of a slot's candidates, each with the content that is kept.
+
+        Reads the rows of headers only, whatever their blobs weigh; the expired count.
+
+        Source: H17, J11.
+        """
+        with self._gate.passage():
+            return slot_holders(self._ledger.slices, namespace_id, seq)
 
     def get_contents(
         self, content_ids: Sequence[ContentId], now_ms: int

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import queue
 from base64 import b64encode
+from logging.handlers import QueueHandler
 from typing import Any
 
 import pytest
@@ -296,9 +298,8 @@ def test_a_receipt_is_kept(standing: Any) -> None:
 def test_requests_are_told_to_who_asks_for_debug_lines(stand: Any) -> None:
     """A line each with method, path and status; neither the query nor the token is in it."""
     logger = logging.getLogger("luxrelay.node.gateway.server")
-    lines: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.DEBUG)
-    handler.emit = lines.append  # type: ignore[method-assign]
+    lines: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(lines)
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -306,11 +307,12 @@ def test_requests_are_told_to_who_asks_for_debug_lines(stand: Any) -> None:
         token = stand.token("read")
         answer = stand.fetch(f"/v1/namespaces?secret={token}", Authorization=f"Bearer {token}")
         assert answer.status in {200, 400}
+        line = lines.get(timeout=20)  # written after the answer has left
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
 
-    (line,) = [each for each in lines if each.getMessage() == "answered"]
+    assert line.getMessage() == "answered"
     fields = line.__dict__["fields"]
     assert (fields["method"], fields["path"]) == ("GET", "/v1/namespaces")
     assert fields["status"] == answer.status

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from luxrelay.bus import MsgHeader, SigningKey, topic_namespace
+from luxrelay.bus import MsgHeader, SigningKey, lane, topic_namespace
+from luxrelay.bus import constants as c
 from luxrelay.cli import store_import
 from luxrelay.cli.main import main
 from luxrelay.client import LaneSigner
@@ -52,12 +53,12 @@ def exported(data: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def imported(folder: Path, lines: list[Any]) -> int:
+def imported(folder: Path, lines: list[Any], *more: str) -> int:
     """Import lines and return the exit code."""
     file = folder.parent / "some.jsonl"
     texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
     file.write_text("\n".join(texts) + "\n")
-    return main(["store", "import", str(folder), str(file)])
+    return main(["store", "import", str(folder), str(file), *more])
 
 
 def test_there_and_back(data: Path, tmp_path: Path, now: int, capsys: Any) -> None:
@@ -95,6 +96,9 @@ def test_there_and_back(data: Path, tmp_path: Path, now: int, capsys: Any) -> No
         ({"parentId": "0x11"}, "parentId"),
         ({"receivedAt": None}, "receivedAt"),
         ({"receivedAt": True}, "receivedAt"),
+        ({"receivedAt": -1}, "received_at"),
+        ({"receivedAt": 2**64 - 1}, "future"),
+        ({"receivedAt": 2**80}, "future"),
     ],
 )
 def test_a_line_that_proves_nothing_is_named(
@@ -112,6 +116,46 @@ def test_a_line_that_proves_nothing_is_named(
     assert what in said.err
     assert "3 messages stored" in said.out
     assert "1 refused" in said.out
+
+
+def test_what_is_past_its_time_stays_out(data: Path, tmp_path: Path, capsys: Any, now: int) -> None:
+    """The time to live is the node's, not the longest there is."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    message = signer.sign(b"old", now - 2 * 3_600_000)
+    line = {**exported(data)[0], "header": "0x" + message.header.hex(), "blob": "0x6f6c64"}
+    line["receivedAt"] = now - 2 * 3_600_000
+    for hours, what in ((1, "1 too old"), (3, "1 messages stored")):
+        assert imported(tmp_path / f"{hours}", [line], "--ttl-hours", str(hours)) == 0
+        assert what in capsys.readouterr().out
+
+
+def test_bound_signatures_are_checked_as_such(data: Path, tmp_path: Path, now: int) -> None:
+    """Messages of a network with bound signatures come in where the network is named."""
+    signer = LaneSigner(SigningKey.generate(), PARENT, bound_network="main")
+    message = signer.sign(b"hello", now)
+    line = {**exported(data)[0], "header": "0x" + message.header.hex(), "blob": "0x68656c6c6f"}
+
+    assert imported(tmp_path / "literal", [line]) == 1
+    assert imported(tmp_path / "other", [line], "--bound", "test") == 1
+    assert imported(tmp_path / "bound", [line], "--bound", "main") == 0
+
+
+def test_a_blob_that_cannot_be_checked_stays_outside(data: Path, tmp_path: Path, now: int) -> None:
+    """Of a header with a KZG commitment a wrong blob is refused, or not stored, never served."""
+    key = SigningKey.generate()
+    header = key.sign_header(
+        MsgHeader(
+            namespace_id=lane(PARENT, key.public_field), seq=1, timestamp=now,
+            blob_commitment=bytes(32), blob_len=6, policy_hash=bytes(32),
+            flags=c.FLAG_KZG_COMMITMENT,
+        )
+    )  # fmt: skip
+    line = {**exported(data)[0], "header": "0x" + header.encode().hex(), "blob": "0x" + "41" * 6}
+
+    imported(tmp_path / "other", [line])
+
+    with RelayStore.open_read_only(tmp_path / "other" / "store", now_ms=now) as store:
+        assert store.get_blob(bytes(32)) is None
 
 
 def test_a_forged_signature_is_refused(data: Path, tmp_path: Path, capsys: Any) -> None:
@@ -144,13 +188,13 @@ def test_a_line_is_bounded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line beyond `LINE_BYTES_MAX` is passed over whole, and what follows is read."""
     monkeypatch.setattr(store_import, "LINE_BYTES_MAX", 2_000)
     good = json.dumps(exported(data)[0]).encode() + b"\n"
-    refused: list[str] = []
+    refused = store_import.Refusals()
 
     lines = io.BytesIO(b"x" * 10_000 + b"\n" + good)
-    found = list(store_import.proven(lines, "f", refused))
+    found = list(store_import.proven(lines, "f", refused, time.time_ns() // 1_000_000))
 
     assert len(found) == 1
-    assert refused == ["f:1: a line of more than 2,000 bytes"]
+    assert refused.named == ["f:1: a line of more than 2,000 bytes"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: Any) -> None:

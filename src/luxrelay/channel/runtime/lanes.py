@@ -4,7 +4,8 @@ A call to a node takes milliseconds and carries one message as well as sixteen, 
 call under way waits for it and goes with the next, as in a group commit.
 
 *Order*: payloads are signed in the order in which `send` was called. *Sequences* are certain only
-once the receipt is here: after any failure the lane's head is asked for before the next signature.
+once the receipt is here: after a failure what was signed is handed over again as it is, then the
+lane's head is asked for before the next signature.
 *A caller that is cancelled* may have been sent; what waited with it goes with the next call, which
 can make it twice on the way, never lost.
 
@@ -22,7 +23,7 @@ import anyio
 
 from luxrelay.bus import sha3_commitment
 from luxrelay.channel.runtime.messaging import Receipt
-from luxrelay.client import AsyncRelayClient, LaneSigner
+from luxrelay.client import AsyncRelayClient, LaneSigner, Outgoing
 from luxrelay.client import Receipt as NodeReceipt
 from luxrelay.errors import (
     ClientRefusedError,
@@ -73,6 +74,7 @@ class SendingLane:
         self._stamp_ms = 0
         self._turn = anyio.Lock()
         self._waiting: list[_Sending] = []
+        self._unsettled: list[Outgoing] = []
 
     async def send(self, payload: bytes) -> Receipt:
         """Publish a payload and return once the node has it.
@@ -110,6 +112,11 @@ class SendingLane:
     async def _publish(self, batch: list[_Sending]) -> None:
         """Publish what was taken; whatever has not ended waits again, ahead of what came since."""
         try:
+            if self._unsettled:
+                # What the node made of them is not known: the same bytes once more are harmless,
+                # other ones in their slots would be not.
+                await self._client.publish(self._unsettled)
+                self._unsettled = []
             if not self._known:
                 head = await self._client.head(self._signer.namespace_id)
                 self._signer.next_seq = head.latest_seq + 1
@@ -117,9 +124,13 @@ class SendingLane:
             self._known = False
             self._stamp_ms = max(self._stamp_ms, self._clock_ms())  # never back within a lane
             messages = [self._signer.sign(each.payload, self._stamp_ms) for each in batch]
+            self._unsettled = messages
             receipts = await self._client.publish(messages)
+            self._unsettled = []
             self._known = self._settle(batch, receipts)
         except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
+            if isinstance(error, ClientRefusedError):
+                self._unsettled = []  # the node has answered: it took none of them
             for sending in batch:
                 sending.error = failed(error)
         finally:

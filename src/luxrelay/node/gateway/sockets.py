@@ -30,6 +30,8 @@ from luxrelay.node.gateway.tokens import RELOAD_S
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes received at once."""
+FRAGMENTS_MAX: Final = 4096
+"""Pieces in which one message may come."""
 GOODBYE_S: Final = 1.0
 """Seconds for a last close frame."""
 
@@ -79,11 +81,16 @@ class WebSocket:
 
         """
         parts: list[str | bytes] = []
-        size = 0
+        size = fragments = 0
         while True:
             event = await self._event()
             if not isinstance(event, Message):
                 continue
+            # A frame without content costs its sender two bytes and us a list entry.
+            fragments += 1
+            if fragments > FRAGMENTS_MAX:
+                await self.close(TOO_LARGE, f"a message of over {FRAGMENTS_MAX} fragments")
+                raise SocketOverError(TOO_LARGE)
             size += len(event.data)
             if size > self._config.body_bytes_max:
                 await self.close(TOO_LARGE, f"a message above {self._config.body_bytes_max} bytes")

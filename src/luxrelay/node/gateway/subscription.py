@@ -25,7 +25,7 @@ Source: what users ask 1, 2; LP-6421 §2.3; P23, P24, P25, J6, J11.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -134,6 +134,7 @@ class Subscription:
         self._refused: set[NamespaceId] = set()
         self._told_refused = 0
         self._lost_late = 0
+        self._searching = False
         self._live = False
         self._out: list[Tell] = []
 
@@ -170,9 +171,20 @@ class Subscription:
                 self._lost_late += 1
 
     def look_everywhere(self) -> None:
-        """Notes were dropped: every lane is read again."""
+        """Notes were dropped: every lane is read again, and new ones are looked for."""
         for each in self._lanes:
             self._dirty[each] = None
+        self._searching = True
+
+    def next_search(self) -> bool:
+        """Return whether to look for lanes that nothing was noted of; `found` takes them."""
+        searching, self._searching = self._searching, False
+        return searching
+
+    def found(self, lanes: Iterable[tuple[NamespaceId, NamespaceId]]) -> None:
+        """Follow lanes and their parents that turned up, from their beginning or their entry."""
+        for namespace_id, parent in lanes:
+            self.follow(namespace_id, parent, self._begin.get(namespace_id, 0))
 
     def next_read(self) -> Read | None:
         """Return the next page to read, None when every lane is told as far as it goes."""
@@ -188,12 +200,28 @@ class Subscription:
         self._late.clear()
         return wanted
 
-    def late(self, messages: Sequence[StoredMessage]) -> None:
-        """Tell late messages that were read."""
+    def late(
+        self,
+        wanted: Sequence[ContentId],
+        messages: Sequence[StoredMessage],
+        missing: Sequence[ContentId],
+    ) -> bool:
+        """Tell late messages that were read; return whether to read on.
+
+        Args:
+            wanted: What `next_late` named.
+            messages: What the store gave of it.
+            missing: What it no longer has. The rest did not fit, and is wanted again.
+
+        """
+        answered = set(missing)
         for message in messages:
             lane = self._lanes[message.namespace_id]
+            answered.add(message.header.content_id)
             self._remember(message)
             self._out.append(Told(message, lane.parent, late=True))
+        self._late.extendleft(each for each in reversed(wanted) if each not in answered)
+        return bool(answered) and bool(self._late)
 
     def page(self, read: Read, page: Page, now: float, now_ms: int) -> None:
         """Tell a page.

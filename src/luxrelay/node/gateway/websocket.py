@@ -255,12 +255,15 @@ class _Session:
         )
         for namespace_id, parent, after in heads:
             subscription.follow(namespace_id, parent, after)
-        for note in self._early.values():
-            subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
-        self._early.clear()
         self._counters.subscriptions += 1
         shown = {hex_text(each): after for each, _, after in heads}
         await self._send_json({"type": "subscribed", "positions": shown})
+        # In one step: what is noted until here stands in `early`, what comes after is read.
+        for note in self._early.values():
+            subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
+        if len(self._early) >= self._parts.config.subscription_lanes_max:
+            subscription.look_everywhere()
+        self._early.clear()
         self._ready = True
         self._wake.set()
 
@@ -281,17 +284,32 @@ class _Session:
             subscription = self._subscription
             if subscription is None or not self._ready:
                 continue
+            if self._lanes and subscription.next_search():
+                heads = await self._parts.work.run(self._search)
+                subscription.found((each, parent) for each, parent, _ in heads)
             while (read := subscription.next_read()) is not None:
                 page = await self._parts.work.run(partial(self._read, read))
                 subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
                 await self._send(subscription.drain())
-            if wanted := subscription.next_late():
+            more = True
+            while more and (wanted := subscription.next_late()):
                 now_ms = self._parts.clock_ms()
                 read_late = partial(self._parts.store.get_contents, wanted, now_ms)
-                found, _ = await self._parts.work.run(read_late)
-                subscription.late(found)
+                found, missing = await self._parts.work.run(read_late)
+                more = subscription.late(wanted, found, missing)
+                await self._send(subscription.drain())
             await self._send(subscription.drain())
             await self._sleep(subscription)
+
+    def _search(self) -> list[tuple[NamespaceId, NamespaceId, int]]:
+        """Return what is there to follow now; a worker."""
+        return beginnings(
+            self._parts.store,
+            dict.fromkeys(self._followed, 0),
+            {},
+            lanes=True,
+            lanes_max=self._parts.config.subscription_lanes_max,
+        )
 
     async def _sleep(self, subscription: Subscription) -> None:
         wake_at = subscription.wake_at()

@@ -10,13 +10,12 @@ Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from luxrelay.bus import (
     Code,
     ContentId,
-    MessageId,
     MsgHeader,
     NamespaceId,
     SigningKey,
@@ -27,7 +26,7 @@ from luxrelay.bus import (
 from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
-from luxrelay.bus.verdict import ACCEPTED, ignore, reject
+from luxrelay.bus.verdict import ACCEPTED, reject
 from luxrelay.errors import HeaderError, StoreError
 from luxrelay.gossip import (
     HeaderAnnouncement,
@@ -42,6 +41,7 @@ from luxrelay.node.logs import log
 from luxrelay.node.receipts import ReceiptBook
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
 from luxrelay.node.stages.copies import SecondCopies
+from luxrelay.node.stages.firsts import FirstStays
 from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics
 from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
@@ -49,7 +49,7 @@ from luxrelay.node.stages.verify import Judge
 from luxrelay.node.stages.write import write
 from luxrelay.node.tracing import Traces
 from luxrelay.node.wanted import WantedBlobs
-from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome, StoredMessage
+from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
 
 _COMPLAIN_MS: Final = 60_000
@@ -68,10 +68,8 @@ class NodeStore(Protocol):
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return a namespace's head."""
 
-    def get_messages(
-        self, ids: Sequence[MessageId], now_ms: int
-    ) -> tuple[list[StoredMessage], list[MessageId]]:
-        """Return the messages of slots and the ids without any; what did not fit is in neither."""
+    def slot_holders(self, namespace_id: NamespaceId, seq: int) -> Mapping[bytes, ContentId]:
+        """Return the senders of a slot's candidates, each with the content that is kept."""
 
 
 Spread = Callable[[Sequence[tuple[str, bytes]]], list[int]]
@@ -123,6 +121,7 @@ class Doors:
         self.book = ReceiptBook()
         """Receipts given out; `receipts` answers from it."""
         self.receipts = self.book.receipts
+        self._firsts = FirstStays(store)
         self._fault = ""
         self._complained_ms = 0
         self.counts = VerdictCounts()
@@ -150,17 +149,9 @@ class Doors:
         Source: what users ask 5 and 7.
         """
         found = [_published(item) for item in items]
-        rivals = self._rivals(found)
-        candidates = [
-            entry
-            for place, entry in enumerate(found)
-            if isinstance(entry, Candidate) and place not in rivals
-        ]
+        candidates = [entry for entry in found if isinstance(entry, Candidate)]
         judged = iter(self._pass("publish", candidates, LIVE_RULES))
-        verdicts = [
-            entry if isinstance(entry, Verdict) else _TWICE if place in rivals else next(judged)
-            for place, entry in enumerate(found)
-        ]
+        verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
         fresh = [
             entry
             for entry, verdict in zip(found, verdicts, strict=True)
@@ -175,36 +166,6 @@ class Doors:
             sent = next(peers) if verdict.accepted else 0
             receipts.append(self.book.note(self._receipt(entry, verdict, sent)))
         return receipts
-
-    def _rivals(self, found: Sequence[Candidate | Verdict]) -> set[int]:
-        """Return the places of messages whose sender has put another one into their slot.
-
-        Among peers the order of a slot must not depend on who came first (J11). Here the first
-        stays, so that a sender who counted wrong is told so and does not push its own message out.
-        """
-        slots: dict[tuple[MessageId, bytes], ContentId] = {}
-        headers = {p: entry.header for p, entry in enumerate(found) if isinstance(entry, Candidate)}
-        known = {header.namespace_id: 0 for header in headers.values()}
-        for name in known:
-            known[name] = self._store.head(name).latest_seq
-        ids = {place: message_id(h.namespace_id, h.seq) for place, h in headers.items()}
-        taken = [ids[place] for place, h in headers.items() if h.seq <= known[h.namespace_id]]
-        while taken:
-            messages, answered = self._store.get_messages(taken[:_SLOTS_AT_ONCE], self._clock_ms())
-            for message in messages:
-                header = message.header
-                slot = message_id(header.namespace_id, header.seq)
-                slots[slot, header.sender_pub_key] = header.content_id
-                answered.append(slot)
-            if not answered:
-                break
-            taken = [each for each in taken if each not in answered]
-        return {
-            place
-            for place, header in headers.items()
-            if slots.setdefault((ids[place], header.sender_pub_key), header.content_id)
-            != header.content_id
-        }
 
     def history(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
         """Return the verdict on each message that a relay served; accepted ones are durable.
@@ -254,7 +215,12 @@ class Doors:
     ) -> list[Verdict]:
         with self._traces.batch(door, [candidate.header for candidate in candidates]) as traced:
             verdicts = self._judge.judge(candidates, rules, live=live)
-            written = write(self._store, candidates, verdicts, self._clock_ms())
+            if door == "publish":
+                headers = [candidate.header for candidate in candidates]
+                with self._firsts.guarded(headers, verdicts) as allowed:
+                    written = write(self._store, candidates, allowed, self._clock_ms())
+            else:
+                written = write(self._store, candidates, verdicts, self._clock_ms())
             traced["accepted"] = sum(verdict.accepted for verdict in written)
         self._settle(candidates, verdicts, written)
         faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
@@ -339,12 +305,6 @@ class Doors:
             expected_seq=expected,
             digest=header.digest,
         )
-
-
-_SLOTS_AT_ONCE: Final = 256
-"""Slots that are looked up in one read of the store."""
-_TWICE: Final = ignore(Code.CONTENTION, "the sender has put another message into the slot")
-"""For the second of two messages that a sender hands in for one slot at once."""
 
 
 def _holders(candidate: Candidate) -> tuple[bytes, ...]:

@@ -15,13 +15,15 @@ from typing import Final, Never
 
 import grpc
 
-from luxrelay.errors import LocalError, LuxRelayError, ResourceError
+from luxrelay.errors import LocalError, LuxRelayError, ResourceError, SyncUnreachableError
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
 from luxrelay.sync.rpc.pages import Turn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
 from luxrelay.sync.rpc.turns import Passage, Turnstile
 
+_AGAIN_S: Final = 0.2
+"""How soon a call asks for a turn again that its peer had no call left for."""
 _LOG: Final = logging.getLogger("luxrelay.sync")
 
 
@@ -47,9 +49,14 @@ class ServedCall:
         self.code = code
         self._context.abort(code, text)
 
-    def pass_through(self, passage: Passage) -> None:
-        """Take turns with others from now on."""
+    def pass_through(self, passage: Passage | None) -> None:
+        """Take turns with others from now on, or no longer."""
         self._passage = passage
+
+    def leave(self) -> None:
+        """Let the thread go that waits for its turn; any thread."""
+        if self._passage is not None:
+            self._passage.end()
 
     def turn(self) -> AbstractContextManager[Turn]:
         """Wait until the call may read the store; what it read before has been taken.
@@ -106,7 +113,7 @@ class CallBook:
                 if stream:
                     self._place(call, context, leaving)
                 if weigh is None:
-                    self._watch(call, context)
+                    self._watch(call, context, call.leave)
                 else:
                     self._join(call, context, leaving, weigh)
                 yield call
@@ -120,6 +127,39 @@ class CallBook:
             finally:
                 leaving.close()
                 self.counters.ended(method, call.code.name, time.monotonic() - began)
+
+    @contextmanager
+    def share(
+        self, call: ServedCall, context: grpc.ServicerContext, size_bytes: int
+    ) -> Iterator[None]:
+        """Take a turn of a call that reads now and then, for so many bytes, sent inside.
+
+        Between two of them it holds no place among its peer's calls. A peer that has none left
+        waits; nothing is yielded to one that has gone.
+
+        Raises:
+            SyncUnreachableError: the call has ended meanwhile.
+
+        """
+        caller = call.caller
+        while True:
+            passage, why = self._turnstile.enter(
+                caller.name, context.cancel, limited=self._limited(caller)
+            )
+            if passage is not None:
+                break
+            if call.ended.wait(_AGAIN_S):
+                raise SyncUnreachableError("the call ended while it waited for its turn", where=why)
+        try:
+            call.pass_through(passage)
+            if call.ended.is_set():
+                passage.end()  # it ended before it could be told of the passage
+            with passage.turn() as turn:
+                turn.read(size_bytes)
+            yield
+        finally:
+            call.pass_through(None)
+            passage.close()
 
     def pace(self, call: ServedCall, size_bytes: int) -> None:
         """Charge what a client has sent, and wait as long as its rate asks for (21-40)."""

@@ -60,6 +60,12 @@ def require_id(name: str, value: object, length: int) -> None:
         raise SyncArgumentError(f"{name} must be {length} bytes", where=name)
 
 
+KEEPALIVE_MS = 20_000
+"""How often either side of a connection with open calls asks whether the other is there."""
+KEEPALIVE_TIMEOUT_MS = 10_000
+"""How long it waits for the answer before it takes the connection for dead."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncServerConfig:
     """How much a `RelaySyncServer` gives away, to how many at once."""
@@ -84,6 +90,8 @@ class SyncServerConfig:
     """Publish streams at once; further ones are refused as busy."""
     subscribers_max: int = 32
     """Subscribe streams at once; further ones are refused as busy. Each holds a thread."""
+    peer_subscribers_max: int = 8
+    """Subscribe streams of one peer at once; further ones are refused as busy."""
     stream_s: float = 120.0
     """Longest life of a SyncNamespace or ListHeads stream, seconds; a reader that stalls loses
     it and comes back with its cursor."""
@@ -148,6 +156,7 @@ class SyncServerConfig:
         require("publishers_max", self.publishers_max, 0, self.workers - 1 - self.streams_max)
         left = self.workers - 1 - self.streams_max - self.publishers_max
         require("subscribers_max", self.subscribers_max, 0, left)
+        require("peer_subscribers_max", self.peer_subscribers_max, 1, 65_536)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)
         require("deadline_margin_s", self.deadline_margin_s, 0, 60)

@@ -5,7 +5,10 @@ Source: decisions P37, J8; verdict codes of LP-6400.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import grpc
@@ -16,7 +19,7 @@ from luxrelay.sync.following import Followed
 from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
 from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher
-from luxrelay.sync.rpc.calls import CallBook
+from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
 from luxrelay.sync.rpc.following import from_events, to_wanted
 from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
@@ -43,6 +46,8 @@ class NodeServicer(RelayNodeServicer):
         self._calls = calls
         self._followed = followed
         self._following = following or calls
+        self._lock = threading.Lock()
+        self._subscribed: Counter[str] = Counter()
 
     def Publish(  # noqa: N802 - the name in relay_node.proto
         self, request_iterator: Iterator[pb.PublishRequest], context: grpc.ServicerContext
@@ -63,20 +68,43 @@ class NodeServicer(RelayNodeServicer):
         self, request: pb.SubscribeRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.SubscribeReply]:
         """Tell what is stored, then what comes, until the client leaves."""
-        with self._following.call("Subscribe", context, stream=True) as call:
+        with (
+            self._following.call("Subscribe", context, stream=True, weigh=None) as call,
+            self._place(call),
+        ):
             if self._followed is None:
                 call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay tells no subscribers")
             for events in self._followed.follow(to_wanted(request), call.ended):
                 call.renew()
                 if not events:
+                    yield pb.SubscribeReply()  # a beat: who does not take it is gone
                     continue
                 frames = list(from_events(events))
-                with call.turn() as turn:
-                    turn.read(sum(frame.ByteSize() for frame in frames))
-                yield from frames
-                self._calls.counters.sent(messages=sum(isinstance(e, Followed) for e in events))
-                with call.turn():
-                    pass  # what was read has been taken
+                size_bytes = sum(frame.ByteSize() for frame in frames)
+                with self._following.share(call, context, size_bytes):
+                    yield from frames
+                messages = sum(isinstance(event, Followed) for event in events)
+                self._calls.counters.sent(messages=messages, size_bytes=size_bytes)
+
+    @contextmanager
+    def _place(self, call: ServedCall) -> Iterator[None]:
+        """Hold one of the subscriptions that a peer may have."""
+        peer, most = call.caller.name, self._config.peer_subscribers_max
+        with self._lock:
+            full = self._subscribed[peer] >= most
+            if not full:
+                self._subscribed[peer] += 1
+        if full:
+            call.refuse(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"a peer has {most} subscriptions at most"
+            )
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._subscribed[peer] -= 1
+                if not self._subscribed[peer]:
+                    del self._subscribed[peer]
 
     def GetReceipts(  # noqa: N802 - the name in relay_node.proto
         self, request: pb.ReceiptsRequest, context: grpc.ServicerContext

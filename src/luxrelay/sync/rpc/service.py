@@ -27,7 +27,12 @@ from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
-from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
+from luxrelay.sync.rpc.config import (
+    FRAME_BYTES_MAX,
+    KEEPALIVE_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    SyncServerConfig,
+)
 from luxrelay.sync.rpc.publishing import NodeServicer
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
@@ -192,6 +197,9 @@ class RelaySyncServer:
             ("grpc.max_allowed_incoming_connections", self.config.connections_max),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
         ]
 
 

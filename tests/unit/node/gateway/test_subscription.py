@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.bus import MsgHeader, NamespaceId, SigningKey
+from luxrelay.bus import ContentId, MsgHeader, NamespaceId, SigningKey
 from luxrelay.node.gateway.subscription import (
     LATE_MAX,
     RECENT_MAX,
@@ -71,7 +71,7 @@ class Shelf:
             subscription.page(read, Page(page, cursor, self.floor), now, now_ms)
             told += subscription.drain()
         wanted = subscription.next_late()
-        subscription.late([r for r in self.rows if r.header.content_id in wanted])
+        subscription.late(wanted, [r for r in self.rows if r.header.content_id in wanted], [])
         return told + subscription.drain()
 
 
@@ -286,3 +286,29 @@ def test_everything_is_told_exactly_once(
             if isinstance(each, Told) and not each.late and each.message.namespace_id == lane
         ]
         assert in_order == sorted(in_order)
+
+
+def test_after_dropped_notes_new_lanes_are_looked_for() -> None:
+    """A lane whose first note was dropped is found by looking, and read from its beginning."""
+    followed = subscription(LANE)
+    assert not followed.next_search()
+    followed.look_everywhere()
+    assert followed.next_search()
+    assert not followed.next_search()
+
+    followed.found([(LANE, LANE), (OTHER, LANE)])
+
+    reads = [followed.next_read(), followed.next_read()]
+    assert {read.namespace_id: read.after for read in reads if read} == {LANE: 0, OTHER: 0}
+
+
+def test_late_messages_that_did_not_fit_are_wanted_again() -> None:
+    """Of what was asked for, the rest of a full answer comes with the next; the missing do not."""
+    followed = subscription(LANE)
+    wanted = [ContentId(bytes([n]) * 32) for n in range(4)]
+    followed._late.extend(wanted)
+    assert followed.next_late() == wanted
+    assert followed.late(wanted, [], [wanted[0], wanted[2]])
+    assert followed.next_late() == [wanted[1], wanted[3]]
+    assert not followed.late([wanted[1], wanted[3]], [], [])  # nothing was answered: not at once
+    assert followed.next_late() == [wanted[1], wanted[3]]
