@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -232,3 +232,25 @@ def test_a_wrong_request_is_refused_by_both_sides(stand: Stand) -> None:
             next(client.subscribe(ALL))
     finally:
         server.stop(0.0)
+
+
+def test_subscriptions_leave_their_peer_its_other_calls(stand: Stand) -> None:
+    """More of them than a peer may read at once: they wait for news outside the queue."""
+    signer = stand.store_line(3)
+    with served(stand) as client, ExitStack() as stack:
+        streams = [stack.enter_context(closing(client.subscribe(ALL))) for _ in range(6)]
+        for each in streams:
+            assert seqs(until(each, 3)) == [1, 2, 3]
+        assert client.get_head(signer.namespace_id).latest_seq == 3
+        stand.publish([signer.sign(b"4", now_ms())])
+        for each in streams:
+            assert seqs(until(each, 1)) == [4]
+
+
+def test_subscriptions_of_one_peer_are_bounded(stand: Stand) -> None:
+    """`peer_subscribers_max` leaves places to others; the next one is refused at once."""
+    with served(stand, peer_subscribers_max=2) as client, ExitStack() as stack:
+        for _ in range(2):
+            next(stack.enter_context(closing(client.subscribe(ALL))))
+        with pytest.raises(SyncUnreachableError, match="subscriptions at most"):
+            next(client.subscribe(ALL))
