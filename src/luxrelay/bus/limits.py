@@ -147,6 +147,10 @@ class TokenBucket:
         self._messages -= 1
         self._bytes -= size
 
+    def give_back(self, size: int, sizes: tuple[float, float]) -> None:
+        """Put ``size`` bytes back, up to ``sizes``."""
+        self._bytes = min(sizes[1], self._bytes + size)
+
     def copy(self, sizes: tuple[float, float]) -> TokenBucket:
         """Return a bucket of ``sizes`` that holds what this one holds."""
         other = TokenBucket(sizes, self._updated)
@@ -195,6 +199,11 @@ class _Table:
         else:
             self._overflow[self._slot(key)] = (fresh, rate, scale)
 
+    def give_back(self, key: bytes, rate: Rate, size: int) -> None:
+        row = self._rows.get(key) or self._shared(key)
+        if row is not None:  # without a row the bucket is full
+            row[0].give_back(size, rate.sizes(self._config.burst_factor, 1.0))
+
     def _shared(self, key: bytes) -> tuple[TokenBucket, Rate, float] | None:
         if len(self._rows) < self._config.keys_max:
             return None
@@ -234,6 +243,10 @@ class RateLimiter:
             return False
         table.take(peer, rate, 1.0, size, now)
         return True
+
+    def give_back_peer(self, peer: bytes, size: int) -> None:
+        """Return bytes that `admit_peer` took and nobody sent; the message stays counted."""
+        self._tables[Layer.PEER].give_back(peer, self._config.peer, size)
 
     def peek(
         self,

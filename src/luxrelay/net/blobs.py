@@ -10,8 +10,9 @@ Theory of operation
     an unknown commitment costs a peer one look (P28).
   Bounds: `BlobConfig`. Both sides: bytes of a frame by the length asked for, seconds. Serving:
     streams at once, of all peers and of one, questions and bytes a second of one peer. A question
-    above them is answered BUSY, which costs one byte and no look into the store. Asking: questions
-    at once.
+    above them is answered BUSY, which costs one byte and no look into the store. A question and the
+    length it asks for are charged before the look; what is MISSING gets its bytes back, not its
+    question. Asking: questions at once.
   A peer that stops taking, or does not end the stream, is reset after ``stall_s``; one that takes a
     little now and then after ``serve_timeout_s``.
 
@@ -290,7 +291,7 @@ class BlobExchange:
             except (FrameError, trio.TooSlowError):
                 self.counters.malformed += 1
                 return
-            if not room or not self._limits.admit_peer(stream.peer, 0, self._clock()):
+            if not room or not self._limits.admit_peer(stream.peer, request.length, self._clock()):
                 self.counters.busy += 1
                 await self._send(stream, bytes([BlobStatus.BUSY]))
                 return
@@ -306,10 +307,8 @@ class BlobExchange:
             blob = None
         if blob is None or len(blob) != request.length:
             counters.unknown += 1
+            self._limits.give_back_peer(stream.peer, request.length)
             await self._send(stream, bytes([BlobStatus.MISSING]))
-        elif not self._limits.admit_peer(stream.peer, len(blob), self._clock()):
-            counters.busy += 1
-            await self._send(stream, bytes([BlobStatus.BUSY]))
         elif await self._send(stream, bytes([BlobStatus.FOUND]) + blob):
             counters.served += 1
             counters.served_bytes += len(blob)

@@ -118,6 +118,9 @@ class NetConfig:
     """Bytes of one length-delimited frame; a longer one resets the stream."""
     frame_batch_max: int = 256
     """Frames handed over at once, so that small frames cannot hold the loop."""
+    empty_frames_max: int = 16
+    """Empty frames on one gossip stream; one more resets the stream. Peers that follow no topic
+    greet with one."""
     queue_bytes_max: int = 8 * 1024 * 1024
     """Bytes waiting for one peer; one more drops the peer. Twice what the router gathers for a
     peer between two drains, so that a peer that keeps taking is never dropped for one burst."""

@@ -4,6 +4,9 @@ A frame is an unsigned varint length and that many bytes, as every libp2p pubsub
 waits for a peer is bounded in bytes and frames; whatever is ready leaves in one write of up to
 64 KiB, because a write costs a Noise message, a system call and a task switch however small it is.
 
+An empty frame says nothing, costs its sender one byte and is counted nowhere. A gossip stream may
+carry a few, because a peer that follows no topic greets with an empty RPC; other streams none.
+
 Source: LP-6420 §10, G29; requirement 20-58.
 """
 
@@ -48,10 +51,17 @@ def encode_frame(payload: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts frames out of a stream of bytes, holding one unfinished frame at most."""
+    """Cuts frames out of a stream of bytes, holding one unfinished frame at most.
 
-    def __init__(self, frame_max: int) -> None:
+    Args:
+        frame_max: Bytes of the largest frame.
+        empty_max: Empty frames on the whole stream; they are left out.
+
+    """
+
+    def __init__(self, frame_max: int, *, empty_max: int = 0) -> None:
         self._frame_max = frame_max
+        self._empty_left = empty_max
         self._buffer = bytearray()
         self._at = 0
 
@@ -68,10 +78,11 @@ class FrameDecoder:
         self._buffer += data
 
     def take(self, count_max: int) -> list[bytes]:
-        """Complete frames, at most ``count_max``; empty frames say nothing and are left out.
+        """Complete frames, at most ``count_max``, none of them empty.
 
         Raises:
-            FrameError: A length is above the maximum or not in its shortest form.
+            FrameError: A length is above the maximum or not in its shortest form, or there are more
+                empty frames than a stream may have.
 
         """
         frames: list[bytes] = []
@@ -83,6 +94,10 @@ class FrameDecoder:
             self._at = start + length
             if length:
                 frames.append(bytes(buffer[start : self._at]))
+            elif self._empty_left:
+                self._empty_left -= 1
+            else:
+                raise FrameError("A stream has too many empty frames")
         return frames
 
     def _length(self) -> tuple[int, int]:
@@ -108,7 +123,7 @@ class FrameReader:
 
     def __init__(self, stream: ByteStream, config: NetConfig) -> None:
         self._stream = stream
-        self._decoder = FrameDecoder(config.frame_max)
+        self._decoder = FrameDecoder(config.frame_max, empty_max=config.empty_frames_max)
         self._batch_max = config.frame_batch_max
 
     async def receive(self) -> list[bytes]:

@@ -78,6 +78,7 @@ class MissingBlobs:
         self._callers = threading.Semaphore(CALLERS_MAX)
         self._lock = threading.Lock()
         self._asking: Counter[bytes] = Counter()
+        self._came = 0
         self._fetcher = BlobFetcher(
             clients,
             self._held,
@@ -91,14 +92,15 @@ class MissingBlobs:
     def round(self, stopping: threading.Event) -> int:
         """Ask for each missing blob that is due, within the bounds of a round.
 
+        Only what the round takes is looked up in the store, however long the list is.
+
         Returns:
-            How many came, by this round or another way.
+            How many came since the last round, by this one or for a caller of `one`.
 
         Raises:
             StoreError: the store cannot be read.
 
         """
-        self._settle()
         left = min(ROUND_MAX, len(self._wanted))
         until = time.monotonic() + ROUND_S
         with ThreadPoolExecutor(ABREAST_MAX, thread_name_prefix="luxrelay-missing") as pool:
@@ -107,9 +109,12 @@ class MissingBlobs:
                 if not batch:
                     break
                 left -= ABREAST_MAX
-                blobs = list(pool.map(self._fetch, batch))
-                self._keep([(e, blob) for e, blob in zip(batch, blobs, strict=True) if blob])
-        return self._settle()
+                asked = [each for each in batch if not self._settled(each)]
+                blobs = list(pool.map(self._fetch, asked))
+                self._keep([(e, blob) for e, blob in zip(asked, blobs, strict=True) if blob])
+        with self._lock:
+            came, self._came = self._came, 0
+        return came
 
     def one(self, commitment: bytes) -> bytes | None:
         """Return a blob that a stored header lacks, and keep it; None when it is not to be had.
@@ -165,11 +170,16 @@ class MissingBlobs:
             )
         for wanted, blob in found:
             self._kept(wanted.commitment, len(blob))
+        came = sum([self._settled(wanted) for wanted, _ in found])
+        with self._lock:
+            self._came += came
 
-    def _settle(self) -> int:
-        return self._wanted.settle(
-            lambda commitment: self._held(commitment) is not None, self._clock_ms()
-        )
+    def _settled(self, wanted: WantedBlob) -> bool:
+        """Whether the blob is stored; then it is wanted no longer."""
+        if not self._store.has_blob(wanted.commitment, self._clock_ms()):
+            return False
+        self._wanted.arrived(wanted.commitment)
+        return True
 
     def _held(self, commitment: bytes) -> bytes | None:
         return self._store.get_blob(commitment, self._clock_ms())

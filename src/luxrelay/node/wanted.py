@@ -5,6 +5,11 @@ for at once, then after pauses that double, so that a blob which is on its way c
 that nobody has costs little. The list is in memory only: after a restart the holes in sequences are
 known from the store, missing blobs are not.
 
+Whoever stores a blob says so (`arrived`), and what has expired goes when its turn comes, so nothing
+ever walks the list to look into the store. A header without a blob costs its sender a signature, so
+each sender has a share, and where the list is full the sender with the most on it loses one: of
+that sender's the one asked for most often in vain, then the oldest.
+
 Source: J7, P28; LP-6421 §2.2.
 """
 
@@ -13,14 +18,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final
 
 from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 
 WANTED_MAX: Final = 4096
-"""Headers without a blob that are remembered; beyond it the oldest is forgotten and counted."""
+"""Headers without a blob that are remembered; beyond it the sender with the most loses one."""
+SENDER_MAX: Final = 1024
+"""Of these the most of one sender; beyond it that sender loses one."""
 HOLDERS_MAX: Final = 8
 """Peers remembered that may have one blob."""
 PAUSE_MIN_MS: Final = 250
@@ -59,6 +65,7 @@ class WantedBlobs:
         *,
         ttl_ms: int,
         wanted_max: int = WANTED_MAX,
+        sender_max: int = SENDER_MAX,
         largest: int = c.MAX_BLOB_BYTES,
         news: Callable[[], None] = lambda: None,
     ) -> None:
@@ -67,6 +74,7 @@ class WantedBlobs:
         Args:
             ttl_ms: How long the store keeps a blob.
             wanted_max: Headers that are remembered.
+            sender_max: Of these the most of one sender.
             largest: Bytes of the largest blob that the store keeps; no larger one is asked for.
             news: Called, by any thread, when there is something to ask for at once.
 
@@ -78,8 +86,9 @@ class WantedBlobs:
         self._lock = threading.Lock()
         self._wanted: dict[ContentId, WantedBlob] = {}
         self._named: dict[bytes, dict[ContentId, None]] = {}
+        self._shares = _Shares(sender_max)
         self.forgotten = 0
-        """Blobs that are no longer asked for because the list was full."""
+        """Blobs that are no longer asked for because the list, or a sender's share, was full."""
 
     def __len__(self) -> int:
         with self._lock:
@@ -91,9 +100,9 @@ class WantedBlobs:
             return
         with self._lock:
             known = self._wanted.get(header.content_id)
-            if known is None and len(self._wanted) >= self._max:
-                self._drop(next(iter(self._wanted)))
-                self.forgotten += 1
+            if known is None:
+                self._make_room(header.sender_pub_key)
+                self._shares.add(header.sender_pub_key, header.content_id)
             said = (*holders, *(() if known is None else known.holders))
             self._wanted[header.content_id] = WantedBlob(
                 message_id=header.message_id,
@@ -125,16 +134,38 @@ class WantedBlobs:
     def due(self, commitment: bytes, now_ms: int) -> WantedBlob | None:
         """Return what may be asked for now under a commitment, and put it off as `take` does."""
         with self._lock:
-            for content in self._named.get(commitment, ()):
-                if self._wanted[content].ask_at_ms <= now_ms:
+            for content in tuple(self._named.get(commitment, ())):
+                each = self._wanted[content]
+                if each.until_ms <= now_ms:
+                    self._drop(content)
+                elif each.ask_at_ms <= now_ms:
                     return self._put_off(content, now_ms)
         return None
 
     def take(self, limit: int, now_ms: int) -> list[WantedBlob]:
-        """Return the first ones whose time has come and put them last; each has its turn."""
+        """Return the first ones whose time has come and put them last; each has its turn.
+
+        What has expired is dropped on the way.
+        """
         with self._lock:
-            due = (key for key, each in self._wanted.items() if each.ask_at_ms <= now_ms)
-            return [self._put_off(content, now_ms) for content in list(islice(due, limit))]
+            due: list[ContentId] = []
+            late: list[ContentId] = []
+            for content, each in self._wanted.items():
+                if len(due) >= limit:
+                    break
+                if each.until_ms <= now_ms:
+                    late.append(content)
+                elif each.ask_at_ms <= now_ms:
+                    due.append(content)
+            for content in late:
+                self._drop(content)
+            return [self._put_off(content, now_ms) for content in due]
+
+    def arrived(self, commitment: bytes) -> None:
+        """Ask no more for a blob that is stored now."""
+        with self._lock:
+            for content in tuple(self._named.get(commitment, ())):
+                self._drop(content)
 
     def _put_off(self, content: ContentId, now_ms: int) -> WantedBlob:
         wanted = self._wanted.pop(content)
@@ -143,32 +174,73 @@ class WantedBlobs:
         self._wanted[content] = put_off
         return put_off
 
+    def _make_room(self, sender: bytes) -> None:
+        """Forget one where the list or the sender's share is full."""
+        payer = sender if self._shares.full(sender) else None
+        if payer is None and len(self._wanted) >= self._max:
+            payer = self._shares.largest(sender)
+        if payer is not None:
+            # The first of equals: the one that came first.
+            vain = max(self._shares.of(payer), key=lambda content: self._wanted[content].asked)
+            self._drop(vain)
+            self.forgotten += 1
+
     def _drop(self, content: ContentId) -> None:
-        wanted = self._wanted.pop(content, None)
-        if wanted is not None:
-            named = self._named[wanted.commitment]
-            del named[content]
-            if not named:
-                del self._named[wanted.commitment]
+        wanted = self._wanted.pop(content)
+        self._shares.remove(wanted.header.sender_pub_key, content)
+        named = self._named[wanted.commitment]
+        del named[content]
+        if not named:
+            del self._named[wanted.commitment]
 
     def next_ms(self) -> int | None:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""
         with self._lock:
             return min((each.ask_at_ms for each in self._wanted.values()), default=None)
 
-    def settle(self, held: Callable[[bytes], bool], now_ms: int) -> int:
-        """Drop what is held or expired; return how many are held.
 
-        Args:
-            held: Whether the blob of a commitment is stored.
-            now_ms: Unix milliseconds.
+class _Shares:
+    """Who has how many entries; the largest is known without a look at all of them."""
 
-        """
-        with self._lock:
-            entries = list(self._wanted.items())
-        here = [content for content, wanted in entries if held(wanted.commitment)]
-        late = [content for content, wanted in entries if wanted.until_ms <= now_ms]
-        with self._lock:
-            for content in (*here, *late):
-                self._drop(content)
-        return len(here)
+    def __init__(self, sender_max: int) -> None:
+        self._max = sender_max
+        self._entries: dict[bytes, dict[ContentId, None]] = {}
+        self._ranks: list[dict[bytes, None]] = [{}]
+        """Senders by their number of entries; the last one is not empty, except rank 0."""
+
+    def of(self, sender: bytes) -> Iterable[ContentId]:
+        """Return a sender's entries, the oldest first."""
+        return self._entries.get(sender, ())
+
+    def full(self, sender: bytes) -> bool:
+        """Return True when a sender may have no further entry."""
+        return len(self._entries.get(sender, ())) >= self._max
+
+    def largest(self, sender: bytes) -> bytes:
+        """Return who has the most entries: ``sender``, else the one that has as many longest."""
+        first = self._ranks[-1]
+        return sender if sender in first else next(iter(first))
+
+    def add(self, sender: bytes, content: ContentId) -> None:
+        """Note a new entry."""
+        entries = self._entries.setdefault(sender, {})
+        entries[content] = None
+        self._move(sender, len(entries) - 1, len(entries))
+
+    def remove(self, sender: bytes, content: ContentId) -> None:
+        """Note that an entry is gone."""
+        entries = self._entries[sender]
+        del entries[content]
+        self._move(sender, len(entries) + 1, len(entries))
+        if not entries:
+            del self._entries[sender]
+
+    def _move(self, sender: bytes, before: int, after: int) -> None:
+        if before:
+            del self._ranks[before][sender]
+        if after:
+            while len(self._ranks) <= after:
+                self._ranks.append({})
+            self._ranks[after][sender] = None
+        while len(self._ranks) > 1 and not self._ranks[-1]:
+            self._ranks.pop()

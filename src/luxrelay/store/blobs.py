@@ -10,6 +10,8 @@ Source: LP-6421 §5; decisions P11, P29; 21-39.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from luxrelay.bus import MsgHeader
 from luxrelay.errors import HeaderError, StoreError
 from luxrelay.store import layout
@@ -67,15 +69,25 @@ def read_blob(slices: Slices, commitment: bytes, now_ms: int) -> bytes | None:
 
     Source: LP-6421 §5.2; P14.
     """
+    for row in _referring(slices, commitment, now_ms):
+        try:
+            return blob_of(slices, row)
+        except KeyError:
+            continue
+    return None
+
+
+def holds_blob(slices: Slices, commitment: bytes, now_ms: int) -> bool:
+    """Return True when a message holds the blob at ``now_ms``, by its row alone."""
+    return any(row.place is not BlobPlace.ABSENT for row in _referring(slices, commitment, now_ms))
+
+
+def _referring(slices: Slices, commitment: bytes, now_ms: int) -> Iterator[MessageRow]:
     for key in slices.keys(layout.REFERENCES, commitment, layout.after(commitment)):
         value = slices.get(layout.HEADERS, key[len(commitment) :])
         row = None if value is None else layout.decode_row(value)
         if row is not None and row.expires_at > now_ms:
-            try:
-                return blob_of(slices, row)
-            except KeyError:
-                continue
-    return None
+            yield row
 
 
 class References:

@@ -15,7 +15,7 @@ from luxrelay.bus import ContentId, MessageId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import layout
-from luxrelay.store.blobs import read_blob
+from luxrelay.store.blobs import holds_blob, read_blob
 from luxrelay.store.config import RelayStoreConfig, require_ms
 from luxrelay.store.gate import Gate
 from luxrelay.store.hot import HitRate
@@ -120,6 +120,19 @@ class StoreReading:
             raise StoreArgumentError("a commitment has 32 bytes", where="get_blob")
         with self._gate.passage():
             return read_blob(self._ledger.slices, commitment, now_ms)
+
+    def has_blob(self, commitment: bytes, now_ms: int = 0) -> bool:
+        """Return True when `get_blob` would find a blob; large ones are not read.
+
+        Args:
+            commitment: 32 bytes.
+            now_ms: Pass over messages expired by then; 0 for any.
+
+        """
+        if len(commitment) != c.HASH_BYTES:
+            raise StoreArgumentError("a commitment has 32 bytes", where="has_blob")
+        with self._gate.passage():
+            return holds_blob(self._ledger.slices, commitment, now_ms)
 
     def has(self, content_id: ContentId) -> bool:
         """Return True when a message with this content is held (J11)."""

@@ -40,6 +40,24 @@ class Altered:
 
 
 @dataclass
+class Watched:
+    """A real store that notes which commitments are looked for."""
+
+    store: RelayStore
+    looks: list[bytes]
+
+    def has_blob(self, commitment: bytes, now_ms: int) -> bool:
+        """Return what the store says."""
+        self.looks.append(commitment)
+        return self.store.has_blob(commitment, now_ms)
+
+    def get_blob(self, commitment: bytes, now_ms: int) -> bytes | None:
+        """Return what the store says."""
+        self.looks.append(commitment)
+        return self.store.get_blob(commitment, now_ms)
+
+
+@dataclass
 class Desk:
     """A store with headers only, and what fetches their blobs."""
 
@@ -114,6 +132,25 @@ def test_a_round_asks_once_for_what_nobody_has(harbour: Harbour, desk: Make) -> 
     assert len(ours.wanted) == 1
     for server in harbour.servers:
         assert server.stats().requests == {("GetBlob", "OK"): 1}
+
+
+def test_a_round_looks_only_for_what_it_takes(harbour: Harbour, desk: Make) -> None:
+    """21-38: what is not due costs no look into the store, and what is here already no question."""
+    author = harbour.author(1)
+    absent = [author.message(seq, blob=b"nowhere %d" % seq) for seq in range(1, 101)]
+    here = author.message(101, blob=b"here")
+    ours = desk([*absent, here], [harbour.serve(harbour.store())])
+    looks: list[bytes] = []
+    ours.missing._store = Watched(ours.store, looks)  # type: ignore[assignment]
+    ours.store.put_many([here], harbour.base_ms)
+
+    assert ours.missing.round(threading.Event()) == 0
+    assert len(ours.wanted) == 100
+    assert harbour.servers[0].stats().requests == {("GetBlob", "OK"): 100}
+    assert len(set(looks)) == 101
+    looks.clear()
+    assert ours.missing.round(threading.Event()) == 0
+    assert looks == []
 
 
 def test_a_round_ends_when_the_node_stops(harbour: Harbour, desk: Make) -> None:

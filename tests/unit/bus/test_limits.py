@@ -251,3 +251,22 @@ def test_full_bucket_is_full() -> None:
     assert not bucket.full(sizes)
     bucket.refill(rate, sizes, 1.0, 0.5)
     assert bucket.full(sizes)
+
+
+def test_bytes_that_were_not_sent_come_back() -> None:
+    """What is given back can be taken again, never above the bucket; the message stays counted."""
+    limiter = RateLimiter(LimitConfig(peer=Rate(2, 100), burst_factor=2))
+    limiter.give_back_peer(b"stranger", 500)
+    assert not limiter.admit_peer(b"stranger", 201, 0.0)
+
+    assert limiter.admit_peer(b"p", 200, 0.0)
+    assert not limiter.admit_peer(b"p", 1, 0.0)
+    limiter.give_back_peer(b"p", 150)
+    assert not limiter.admit_peer(b"p", 151, 0.0)
+    limiter.give_back_peer(b"p", 1000)
+    assert not limiter.admit_peer(b"p", 201, 0.0)
+    assert limiter.admit_peer(b"p", 200, 0.0)
+    limiter.give_back_peer(b"p", 200)
+    assert limiter.admit_peer(b"p", 0, 0.0)
+    assert limiter.admit_peer(b"p", 0, 0.0)
+    assert not limiter.admit_peer(b"p", 0, 0.0)

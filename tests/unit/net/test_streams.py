@@ -75,9 +75,34 @@ def test_refuse_bad_length(wire: str) -> None:
         cut(bytes.fromhex(wire))
 
 
-def test_leave_out_empty_frames() -> None:
-    """Empty frames say nothing and cost nothing further."""
-    assert cut(b"\x00" * 1000 + encode_frame(b"a") + b"\x00") == [b"a"]
+def test_leave_out_a_few_empty_frames() -> None:
+    """So many empty frames as a stream may have are left out; one more is refused."""
+    decoder = FrameDecoder(2000, empty_max=3)
+    decoder.feed(b"\x00\x00" + encode_frame(b"a") + b"\x00" + encode_frame(b"b"))
+
+    assert decoder.take(9) == [b"a", b"b"]
+    decoder.feed(b"\x00")
+    with pytest.raises(FrameError, match="empty"):
+        decoder.take(9)
+
+
+def test_refuse_an_empty_frame_where_none_is_expected() -> None:
+    """A stream of questions and answers has no empty frames."""
+    with pytest.raises(FrameError, match="empty"):
+        cut(encode_frame(b"a") + b"\x00")
+
+
+async def test_reader_refuses_a_flood_of_empty_frames() -> None:
+    """A peer that follows nothing greets with an empty frame; a mebibyte of them is cut at once."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    reader = FrameReader(ours, CONFIG)
+    await theirs.send_all(bytes(CONFIG.empty_frames_max) + encode_frame(b"whole"))
+
+    assert await reader.receive() == [b"whole"]
+    await theirs.send_all(bytes(2**20))
+    with pytest.raises(FrameError, match="empty"):
+        await reader.receive()
+    assert reader._decoder.unfinished  # what stands behind it is not looked at
 
 
 async def test_reader_hands_over_bounded_batches() -> None:

@@ -1,6 +1,10 @@
 """Blobs that stored headers lack: remembered, asked for in turn, forgotten within bounds."""
 
+from collections import Counter
 from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
 from luxrelay.node.wanted import HOLDERS_MAX, WantedBlobs
@@ -9,9 +13,9 @@ NOW = 1_704_067_200_000
 PARENT = NamespaceId(bytes(19) + b"\x01")
 
 
-def header(seq: int, timestamp: int = NOW) -> MsgHeader:
+def header(seq: int, timestamp: int = NOW, sender: int = 0) -> MsgHeader:
     """Return a header that commits to a blob of its own."""
-    blob = f"blob {seq}".encode()
+    blob = f"blob {seq} of {sender}".encode()
     return MsgHeader(
         namespace_id=PARENT,
         seq=seq,
@@ -19,14 +23,14 @@ def header(seq: int, timestamp: int = NOW) -> MsgHeader:
         blob_commitment=sha3_commitment(blob),
         blob_len=len(blob),
         policy_hash=bytes(32),
-        sender_pub_key=b"\x01" + bytes(32),
+        sender_pub_key=b"\x01" + bytes(31) + bytes([sender]),
         signature=bytes(64),
     )
 
 
 def test_take_gives_each_its_turn() -> None:
     """What was asked for comes last the next time."""
-    wanted = WantedBlobs(ttl_ms=1000)
+    wanted = WantedBlobs(ttl_ms=2000)
     headers = [header(seq) for seq in (1, 2, 3)]
     for each in headers:
         wanted.add(each, PARENT)
@@ -38,15 +42,33 @@ def test_take_gives_each_its_turn() -> None:
     assert second == [headers[2].message_id, headers[0].message_id]
 
 
-def test_settle_drops_what_is_held_or_expired() -> None:
-    """A blob that arrived is counted; one whose message has expired is only dropped."""
+def test_what_arrived_or_expired_is_not_asked_for() -> None:
+    """A blob that is stored goes at once, one whose message has expired at its turn."""
     wanted = WantedBlobs(ttl_ms=1000)
     arrived, expired, missing = header(1), header(2, NOW - 1000), header(3)
     for each in (arrived, expired, missing):
         wanted.add(each, PARENT)
 
-    assert wanted.settle(lambda commitment: commitment == arrived.blob_commitment, NOW) == 1
+    wanted.arrived(arrived.blob_commitment)
+    wanted.arrived(bytes(32))
+    assert len(wanted) == 2
     assert [each.message_id for each in wanted.take(9, NOW)] == [missing.message_id]
+    assert len(wanted) == 1
+    assert wanted.due(missing.blob_commitment, NOW + 1000) is None
+    assert len(wanted) == 0
+
+
+def test_arrived_drops_every_header_of_a_blob() -> None:
+    """Two headers may name one blob; when it is stored neither lacks it."""
+    wanted = WantedBlobs(ttl_ms=1000)
+    blob = header(1)
+    wanted.add(blob, PARENT)
+    wanted.add(replace(header(2), blob_commitment=blob.blob_commitment), PARENT)
+
+    wanted.arrived(blob.blob_commitment)
+
+    assert len(wanted) == 0
+    assert wanted.find(blob.blob_commitment) is None
 
 
 def test_find_by_commitment() -> None:
@@ -63,7 +85,7 @@ def test_find_by_commitment() -> None:
 
 
 def test_forget_the_oldest_when_full() -> None:
-    """The list never grows above its bound, and says how much it has lost."""
+    """The list never grows above its bound, loses the oldest of equals, and says how many."""
     wanted = WantedBlobs(ttl_ms=1000, wanted_max=2)
     for seq in (1, 2, 2, 3):
         wanted.add(header(seq), PARENT)
@@ -151,3 +173,83 @@ def test_commitments_of_dropped_headers_are_forgotten() -> None:
     wanted.add(header(4), PARENT)
     assert wanted.find(blob.blob_commitment) is None
     assert not wanted.hear(blob.blob_commitment)
+
+
+def test_a_sender_of_headers_alone_does_not_fill_the_list() -> None:
+    """Above its share a sender pushes out its own; others keep theirs (P28)."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=10, sender_max=4)
+    honest = [header(seq, sender=1) for seq in range(3)]
+    for each in (*honest, *(header(seq, sender=2) for seq in range(100))):
+        wanted.add(each, PARENT)
+
+    assert len(wanted) == 7
+    assert wanted.forgotten == 96
+    assert all(wanted.find(each.blob_commitment) for each in honest)
+
+
+def test_a_full_list_takes_from_the_sender_with_the_most() -> None:
+    """A flood within its share loses an entry for each newcomer, until all have as many."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=10)
+    modest = [header(seq, sender=1) for seq in range(2)]
+    for each in (*modest, *(header(seq, sender=2) for seq in range(50))):
+        wanted.add(each, PARENT)
+    late = [header(seq, sender=sender) for sender in (3, 4) for seq in range(2)]
+    for each in late:
+        wanted.add(each, PARENT)
+
+    assert len(wanted) == 10
+    assert all(wanted.find(each.blob_commitment) for each in (*modest, *late))
+    flood = [seq for seq in range(50) if wanted.find(header(seq, sender=2).blob_commitment)]
+    assert flood == [46, 47, 48, 49]
+
+
+def test_of_equals_the_newcomer_pays() -> None:
+    """Who has as many as anybody else gets no more at the cost of others."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=4)
+    others = [header(seq, sender=1) for seq in range(2)]
+    for each in (*others, *(header(seq, sender=2) for seq in range(9))):
+        wanted.add(each, PARENT)
+
+    assert all(wanted.find(each.blob_commitment) for each in others)
+    assert wanted.find(header(8, sender=2).blob_commitment) is not None
+    wanted.add(header(1, sender=3), PARENT)
+    wanted.add(header(2, sender=3), PARENT)
+    assert len(wanted) == 4
+    assert wanted.find(others[0].blob_commitment) is None
+    assert wanted.find(others[1].blob_commitment) is not None
+
+
+def test_a_sender_loses_what_was_asked_for_in_vain() -> None:
+    """What nobody had so far makes room for what nobody was asked for yet."""
+    wanted = WantedBlobs(ttl_ms=1000, sender_max=2)
+    wanted.add(header(1), PARENT)
+    wanted.add(header(2), PARENT)
+    assert wanted.due(header(2).blob_commitment, NOW) is not None
+
+    wanted.add(header(3), PARENT)
+
+    assert wanted.find(header(2).blob_commitment) is None
+    assert wanted.find(header(1).blob_commitment) is not None
+
+
+@given(st.lists(st.tuples(st.sampled_from("adtr"), st.integers(0, 5), st.integers(0, 3))))
+def test_shares_agree_with_the_list(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever happens, both bounds hold, and shares count exactly what is listed."""
+    wanted, now = WantedBlobs(ttl_ms=1000, wanted_max=5, sender_max=3), NOW
+    for step, seq, sender in steps:
+        each = header(seq, sender=sender)
+        if step == "a":
+            wanted.add(each, PARENT)
+        elif step == "d":
+            wanted.due(each.blob_commitment, now)
+        elif step == "t":
+            wanted.take(seq, now)
+            now += 100 * sender
+        else:
+            wanted.arrived(each.blob_commitment)
+
+        held = Counter(entry.header.sender_pub_key for entry in wanted._wanted.values())
+        assert held.total() <= 5
+        assert {key: len(entries) for key, entries in wanted._shares._entries.items()} == held
+        assert not held or held[wanted._shares.largest(b"")] == max(held.values()) <= 3
+        assert len(wanted._named) == len(wanted)

@@ -1,12 +1,13 @@
 """Blobs are kept once or inline, found by commitment, and gone with their last message."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from luxrelay.bus import sha3_commitment
-from luxrelay.errors import StoreError
+from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import PutOutcome, layout
 from luxrelay.store.blobs import place_of
 from luxrelay.store.layout import BlobPlace
@@ -39,6 +40,8 @@ def test_find_a_blob_by_its_commitment(
 
     assert store.get_blob(sha3_commitment(blob)) == blob
     assert store.get_blob(sha3_commitment(b"another")) is None
+    assert store.has_blob(sha3_commitment(blob))
+    assert not store.has_blob(sha3_commitment(b"another"))
 
 
 def test_an_expired_message_lends_no_blob(forge: Any, open_store: Opener, now: int) -> None:
@@ -48,6 +51,22 @@ def test_an_expired_message_lends_no_blob(forge: Any, open_store: Opener, now: i
 
     assert store.get_blob(sha3_commitment(b"hello"), now + 599_999) == b"hello"
     assert store.get_blob(sha3_commitment(b"hello"), now + 600_000) is None
+    assert store.has_blob(sha3_commitment(b"hello"), now + 599_999)
+    assert not store.has_blob(sha3_commitment(b"hello"), now + 600_000)
+
+
+def test_a_header_alone_is_no_blob(forge: Any, open_store: Opener, now: int) -> None:
+    """A blob is held once a message came with it, not when a header names it."""
+    store = open_store()
+    message = forge.message(1)
+    store.put_many([replace(message, blob=None)], now)
+    assert not store.has_blob(message.header.blob_commitment)
+
+    store.put_many([message], now)
+
+    assert store.has_blob(message.header.blob_commitment)
+    with pytest.raises(StoreArgumentError, match="32 bytes"):
+        store.has_blob(b"short")
 
 
 @pytest.mark.parametrize("blob", [b"small", LARGE])

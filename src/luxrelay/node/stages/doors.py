@@ -65,6 +65,9 @@ class NodeStore(Protocol):
     def has(self, content_id: ContentId) -> bool:
         """Return True when the content is stored."""
 
+    def has_blob(self, commitment: bytes, now_ms: int) -> bool:
+        """Return True when the blob of a commitment is stored."""
+
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return a namespace's head."""
 
@@ -227,13 +230,39 @@ class Doors:
         if faults or any(verdict.accepted for verdict in written):
             self._fault = faults[0] if faults else ""
         self._complain(written)
-        for candidate, verdict in zip(candidates, written, strict=True):
-            if verdict.accepted and candidate.blob is None and candidate.header.blob_len:
-                self._wanted.add(candidate.header, candidate.parent, _holders(candidate))
+        self._note_blobs(candidates, verdicts, written)
         self._deliver(
             door, [c for c, verdict in zip(candidates, written, strict=True) if verdict.accepted]
         )
         return written
+
+    def _note_blobs(
+        self,
+        candidates: Sequence[Candidate],
+        judged: Sequence[Verdict],
+        written: Sequence[Verdict],
+    ) -> None:
+        """Ask for the blobs that stored headers lack, and no more for those that came."""
+        for candidate, before, after in zip(candidates, judged, written, strict=True):
+            header = candidate.header
+            if not before.accepted or not header.blob_len:
+                continue
+            if candidate.blob is None:
+                if after.accepted:
+                    self._wanted.add(header, candidate.parent, _holders(candidate))
+            elif after.accepted or (
+                after.code is Code.DUPLICATE and self._completed(header.blob_commitment)
+            ):
+                self._wanted.arrived(header.blob_commitment)
+
+    def _completed(self, commitment: bytes) -> bool:
+        """Whether a blob that was lacking is stored now: there may have been no room for it."""
+        if self._wanted.find(commitment) is None:
+            return False
+        try:
+            return self._store.has_blob(commitment, self._clock_ms())
+        except StoreError:
+            return False  # it is looked for again when it is asked for
 
     def _settle(
         self,

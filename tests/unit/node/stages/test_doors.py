@@ -334,6 +334,31 @@ def test_header_without_blob_is_asked_for_until_the_blob_is_there(bench: Any) ->
     assert (wanted.message_id, wanted.parent) == (alone.message_id, bench.parent)
     bench.doors.history(bench.parent, [WireMessage(header=alone.encode(), blob=b"large")])
     assert bench.store.get_blob(wanted.commitment) == b"large"
+    assert len(bench.wanted) == 0
+
+
+def test_a_blob_that_comes_with_another_header_is_asked_for_no_more(bench: Any) -> None:
+    """Whichever message brings the bytes, they are here."""
+    alone, whole = bench.header(1, b"shared"), bench.header(2, b"shared")
+    bench.doors.gossip([bench.validate(bench.envelope(alone.encode(), None))])
+    assert len(bench.wanted) == 1
+
+    bench.doors.gossip([bench.validate(bench.envelope(whole.encode(), b"shared"))])
+
+    assert len(bench.wanted) == 0
+
+
+def test_a_blob_that_found_no_room_is_wanted_still(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store calls a message known whether or not it could keep the blob that was lacking."""
+    alone = bench.header(1, b"large")
+    bench.doors.gossip([bench.validate(bench.envelope(alone.encode(), None))])
+    monkeypatch.setattr(bench.store, "put_many", lambda *_: [PutOutcome.DUPLICATE])
+
+    bench.doors.history(bench.parent, [WireMessage(header=alone.encode(), blob=b"large")])
+
+    assert len(bench.wanted) == 1
 
 
 def test_disk_that_refuses_writes_is_told_once_a_minute(
