@@ -295,6 +295,7 @@ HOSTILE_FRAMES = {
     "too long": b"\xff\xff\xff\x7f",
     "endless length": b"\xff" * 12,
     "longer than needed": b"\x80\x00",
+    "many empty ones": bytes(100),
 }
 
 
