@@ -31,6 +31,7 @@ from luxrelay.archive.rules import CODE_EPHEMERAL
 from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, SERVED, Table
 from luxrelay.archive.tables import table_name
 from luxrelay.bus import constants as c
+from luxrelay.bus.finality import FinalityState
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -62,10 +63,12 @@ _KNOWN: Final = ", ".join(
         "received_at": "least(t.received_at, s.received_at)",
         "latency_ms": "least(t.latency_ms, s.latency_ms)",
         "expires_at": "greatest(t.expires_at, s.expires_at)",
-        "finality": "greatest(t.finality, s.finality)",
     }.items()
 )
-"""What becomes of a message that is known when another relay serves it."""
+"""What becomes of a message that is known when another relay serves it.
+
+Its finality stays: statements alone move it (`statements`), whatever a relay claims.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,13 +276,13 @@ def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
             f.min_by(f.struct(*carried), order).alias("first"),
             f.min("received_at").alias("received_at"),
             f.max("expires_at").alias("expires_at"),
-            f.max("finality").alias("finality"),
             f.array_sort(f.collect_set("relay")).alias("relays"),
         )
     )
     made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
-    kept = ("content_id", "received_at", "expires_at", "finality", "relays")
+    kept = ("content_id", "received_at", "expires_at", "relays")
     made |= {name: f.col(name) for name in kept}
+    made["finality"] = f.lit(int(FinalityState.PENDING))  # what relays claim stands in raw
     made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
     made["copies"] = f.size("relays")
     made["ingested_at"] = f.lit(now_ms).cast("bigint")

@@ -23,6 +23,7 @@ import pyarrow as pa
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.schema import MAX_I64, RAW
+from luxrelay.bus.finality import FinalityState
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import (
     ArchiveError,
@@ -48,6 +49,7 @@ SURVEY_THREADS: Final = 8
 """Relays asked for their heads at once."""
 
 _SCHEMA: Final = RAW.arrow()
+_STATES: Final = frozenset(map(int, FinalityState))
 
 
 def connect(relay: str, options: SourceOptions) -> RelaySyncClient:
@@ -311,7 +313,7 @@ class _Rows:
                     "blob": message.blob or None,
                     "received_at": min(message.received_at, MAX_I64),
                     "expires_at": min(message.expires_at, MAX_I64),
-                    "finality": message.finality & 0xFF,
+                    "finality": message.finality if message.finality in _STATES else 0,
                 }
             )
             self._bytes += len(message.header) + len(message.blob)

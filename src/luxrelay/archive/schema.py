@@ -120,7 +120,9 @@ RAW: Final = Table(
         Column("blob", Kind.BINARY, "payload as served; null when the relay has none"),
         Column("received_at", Kind.LONG, "when the relay received it, ms"),
         Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
-        Column("finality", Kind.INT, "finality state that the relay knows, 0 is pending"),
+        Column(
+            "finality", Kind.INT, "finality state that the relay claims, unsigned; 0 is pending"
+        ),
         Column("parent", Kind.BINARY, "namespace that it is a lane of, or its own, 20 bytes"),
     ),
 )
@@ -149,7 +151,11 @@ _HEADER_COLUMNS: Final = (
     Column("blob", Kind.BINARY, "payload; null when no relay had it, empty when there is none"),
     Column("received_at", Kind.LONG, "when the first relay received it, ms", required=True),
     Column("expires_at", Kind.LONG, "when the last relay forgets it, ms", required=True),
-    Column("finality", Kind.INT, "0 pending, 2 preconfirmed, 3 finalized, 4 rejected, 5 reorged"),
+    Column(
+        "finality",
+        Kind.INT,
+        "0 pending, 2 preconfirmed, 3 finalized, 4 rejected, 5 reorged; by statements alone",
+    ),
     Column("parent_id", Kind.BINARY, "namespace it is a lane of, its own, or null when unsaid"),
     Column("namespace_key", Kind.LONG, "first 8 bytes of namespace_id as a signed integer"),
     Column("sender_key", Kind.LONG, "first 8 bytes of sender_address as a signed integer"),
@@ -184,7 +190,7 @@ SERVED: Final = Table(
         Column("blob_bytes", Kind.LONG, "bytes of the payload as served, null for none"),
         Column("received_at", Kind.LONG, "when the relay received it, ms"),
         Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
-        Column("finality", Kind.INT, "finality state that the relay knew"),
+        Column("finality", Kind.INT, "finality state that the relay claimed, unsigned"),
         Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
     ),
     partition_by=("date",),

@@ -44,6 +44,8 @@ CONNECT: Final = "sc://"
 """How the address of a Spark Connect server begins."""
 _DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+"""What PySpark sets while this process is a client."""
 _CONNECT_PORT: Final = 15_002
 """Where such a server listens when its address names no port."""
 _REACH_S: Final = 10
@@ -107,15 +109,17 @@ class ArchiveSession:
             find_java()
         self._work: Path | None = Path(tempfile.mkdtemp(prefix="luxrelay-spark-"))
         self._python = os.environ.get("PYSPARK_PYTHON")
+        self._connect_mode = os.environ.get(_CONNECT_MODE)
         self._gateway: Any = None
         try:
-            self.spark: SparkSession = (
-                _connect(self.config) if self.config.remote else self._start(self._work)
-            )
+            if self.config.remote:
+                self.spark: SparkSession = _connect(self.config)
+            else:
+                self.spark = self._start(self._work)
+                register_source(self.spark)
         except BaseException:
             self.close()
             raise
-        register_source(self.spark)
 
     @classmethod
     def attach(cls, spark: SparkSession, *, tasks: int = 2) -> ArchiveSession:
@@ -140,7 +144,10 @@ class ArchiveSession:
             return
         work, self._work = self._work, None
         if self.config.remote:
-            _disconnect(getattr(self, "spark", None))
+            spark = getattr(self, "spark", None)
+            if spark is not None:
+                spark.stop()
+            _restore(_CONNECT_MODE, self._connect_mode)  # else PySpark starts no JVM here again
             shutil.rmtree(work, ignore_errors=True)
             return
         from pyspark import SparkContext  # noqa: PLC0415  # heavy, and present by now
@@ -149,10 +156,7 @@ class ArchiveSession:
         if context is not None and self._gateway is not None:
             context.stop()
         _end_gateway(self._gateway)
-        if self._python is None:
-            os.environ.pop("PYSPARK_PYTHON", None)
-        else:
-            os.environ["PYSPARK_PYTHON"] = self._python
+        _restore("PYSPARK_PYTHON", self._python)
         shutil.rmtree(work, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -173,10 +177,7 @@ class ArchiveSession:
         from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
 
         if SparkContext._active_spark_context is not None:  # noqa: SLF001  # no public way to ask
-            raise ArchiveError(
-                "another Spark session runs in this process",
-                hint="stop it, or use ArchiveSession.attach(spark)",
-            )
+            raise _another()
         # Executors and the planner are Python processes: they must be this Python.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         conf = self._conf(work)
@@ -211,22 +212,24 @@ class ArchiveSession:
 
 
 def _connect(config: SessionConfig) -> SparkSession:
-    """Return a session on a Spark Connect server that has what an archive needs."""
+    """Return a session of our own on a Spark Connect server that has what an archive needs.
+
+    It ends with any error: left open it would stay PySpark's default, at an address given up.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415  # heavy; its absence was reported
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; its absence was reported
     from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
 
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # no public way to ask
+        raise _another()
     _reach(config.master)  # PySpark would try again for minutes
     try:
-        spark = SparkSession.builder.remote(config.master).getOrCreate()
-        extensions = spark.conf.get("spark.sql.extensions", "") or ""
-        if _DELTA not in extensions:
-            raise ArchiveError(
-                "the Spark Connect server runs without Delta",
-                where=config.master,
-                hint=f"start it with spark.sql.extensions={_DELTA}, its catalog and its jars",
-            )
-        for key, value in (*session_settings(config), *config.options):
-            spark.conf.set(key, value)
+        spark = SparkSession.builder.remote(config.master).create()
+        try:
+            _prepare(spark, config)
+        except BaseException:
+            spark.stop()
+            raise
     except ImportError as error:  # PySpark's own, of a package that only its client needs
         raise ArchiveError(
             f"Spark Connect needs more packages: {error}",
@@ -243,6 +246,26 @@ def _connect(config: SessionConfig) -> SparkSession:
     return spark
 
 
+def _prepare(spark: SparkSession, config: SessionConfig) -> None:
+    """Give a session on a server its settings and the source, when the server knows Delta."""
+    if _DELTA not in (spark.conf.get("spark.sql.extensions", "") or ""):
+        raise ArchiveError(
+            "the Spark Connect server runs without Delta",
+            where=config.master,
+            hint=f"start it with spark.sql.extensions={_DELTA}, its catalog and its jars",
+        )
+    for key, value in (*session_settings(config), *config.options):
+        spark.conf.set(key, value)
+    register_source(spark)
+
+
+def _another() -> ArchiveError:
+    return ArchiveError(
+        "another Spark session runs in this process",
+        hint="stop it, or use ArchiveSession.attach(spark)",
+    )
+
+
 def _reach(master: str) -> None:
     """Raise when nobody listens at the address of a server."""
     try:
@@ -257,11 +280,12 @@ def _reach(master: str) -> None:
         ) from None
 
 
-def _disconnect(spark: SparkSession | None) -> None:
-    """Leave the server, and let PySpark start a JVM in this process again."""
-    if spark is not None:
-        spark.stop()
-    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+def _restore(name: str, value: str | None) -> None:
+    """Give a variable of the environment the value it had; None for none."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def session_settings(config: SessionConfig) -> list[tuple[str, str]]:

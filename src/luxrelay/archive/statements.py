@@ -1,8 +1,9 @@
 """Finality joined to what is archived: signed statements become states of messages.
 
-A message is usually archived before consensus has spoken of it, so the state that its relay knew
-is old. The statements that a node reads (`bus.finality`) are read here as well, whole and in order,
-checked the same way, and joined to the table ``messages`` by namespace, sequence and header hash.
+A message is archived as pending, whatever its relay claims of it: a claim is not signed, and
+stands in ``raw`` alone. The statements that a node reads (`bus.finality`) are read here as well,
+whole and in order, checked the same way, and joined to the table ``messages`` by namespace,
+sequence and header hash.
 A message that comes later gets its state with the run that brings it.
 
 A statement that does not check is counted and changes nothing; the others hold.
@@ -12,6 +13,7 @@ Source: decisions J9, P40; LP-6413.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -115,9 +117,14 @@ def settle_finality(
         statements: The file, its network and its signers.
 
     """
-    said, applied, refused = read_statements(statements)
-    stat = statements.path.stat()
-    mark = {"size": stat.st_size, "changed": stat.st_mtime_ns, "signers": _signers(statements)}
+    text = _read(statements.path)
+    said, applied, refused = _judge(statements, text)
+    mark: dict[str, object] = {
+        # Of what was read: the file may have grown since.
+        "digest": hashlib.sha3_256(text.encode("ascii")).hexdigest(),
+        "network": statements.network,
+        "signers": _signers(statements),
+    }
     before = _state(folder)
     if before == mark | {"version": version_of(folder, MESSAGES)}:
         return FinalityReport(applied=applied, refused=refused)
@@ -134,12 +141,16 @@ def read_statements(statements: Statements) -> tuple[Said, int, int]:
         ArchiveArgumentError: it cannot be read, or is too large.
 
     """
+    return _judge(statements, _read(statements.path))
+
+
+def _judge(statements: Statements, text: str) -> tuple[Said, int, int]:
     oracle = StatementOracle(
         statements.network, statements.signers, rows_max=_ROWS_MAX, namespaces_max=_ROWS_MAX
     )
     said: Said = {}
     applied = refused = 0
-    for line in _lines(statements.path):
+    for line in _lines(text):
         try:
             statement = FinalityStatement.decode(bytes.fromhex(line.removeprefix("0x")))
             oracle.apply(statement)
@@ -151,22 +162,27 @@ def read_statements(statements: Statements) -> tuple[Said, int, int]:
     return said, applied, refused
 
 
-def _lines(path: Path) -> Sequence[str]:
+def _read(path: Path) -> str:
+    """Return the lines of a file that have their end: somebody may be appending to it."""
     try:
-        size = path.stat().st_size
-        if size > FILE_BYTES_MAX:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
             raise ArchiveArgumentError(
-                f"{size} bytes of statements, at most {FILE_BYTES_MAX} are read",
+                f"more statements than fit, at most {FILE_BYTES_MAX} bytes are read",
                 where=str(path),
                 hint="leave out what is archived and final",
             )
-        text = path.read_text(encoding="ascii")
+        text = data.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise ArchiveArgumentError(
             f"the statements cannot be read: {error}", where=str(path)
         ) from None
-    whole = text[: text.rfind("\n") + 1]  # somebody may be appending to it
-    lines = (line.strip() for line in whole.splitlines())
+    return text[: text.rfind("\n") + 1]
+
+
+def _lines(text: str) -> Sequence[str]:
+    lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 

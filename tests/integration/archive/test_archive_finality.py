@@ -38,15 +38,23 @@ def _header(namespace: NamespaceId, seq: int, key: SigningKey = KEY) -> MsgHeade
     )
 
 
-def _segment(folder: Path) -> Path:
-    """Write three messages in a row, and two senders' messages of one slot."""
+def _segment(folder: Path, claims: dict[bytes, int] | None = None, relay: str = "1") -> Path:
+    """Write three messages in a row, and two senders' messages of one slot.
+
+    Args:
+        folder: Where to.
+        claims: Finality that the relay claims of a content id, 0 of the others.
+        relay: Its name, and the file's.
+
+    """
     headers = [_header(A, seq) for seq in (1, 2, 3)] + [_header(C, 1), _header(C, 1, RIVAL)]
     rows = [
-        {"relay": "f:1", "namespace": header.namespace_id, "seq": header.seq, "blob": b"hello",
-         "header": header.encode(), "received_at": NOW + 9, "expires_at": NOW + 900, "finality": 0}
+        {"relay": f"f:{relay}", "namespace": header.namespace_id, "seq": header.seq,
+         "header": header.encode(), "blob": b"hello", "received_at": NOW + 9,
+         "expires_at": NOW + 900, "finality": (claims or {}).get(header.content_id, 0)}
         for header in headers
     ]  # fmt: skip
-    write_segments(folder, [pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())], prefix="1")
+    write_segments(folder, [pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())], prefix=relay)
     return folder
 
 
@@ -105,3 +113,32 @@ def test_statements_give_archived_messages_their_state(
     again = apply_finality(spark, out=out, statements=statements)
     assert again == FinalityReport(applied=1, refused=1, messages=0)
     assert DeltaTable(str(out / "messages")).version() == version
+
+
+def test_what_a_relay_claims_decides_nothing(spark: ArchiveSession, tmp_path: Path) -> None:
+    """Only signed statements move a state and what is kept; a claim stands in raw alone (J9)."""
+    winner, loser = sorted((_header(C, 1), _header(C, 1, RIVAL)), key=lambda each: each.content_id)
+    out, segments = tmp_path / "archive", tmp_path / "segments"
+    claims = {loser.content_id: int(FinalityState.FINALIZED)}
+    ingest_segments(spark, segments=_segment(segments, claims), out=out)
+
+    before = _rows(out, "messages", "finality"), _rows(out, "contention", "kept")
+    apply_finality(spark, out=out, statements=_statements(tmp_path / "statements"))
+    claims[winner.content_id] = 255  # a second relay, after the statement was applied
+    ingest_segments(spark, segments=_segment(segments, claims, relay="2"), out=out)
+
+    assert before == ([(FinalityState.PENDING,)] * 5, [(True,)] * 2)
+    rows = _rows(out, "messages", "content_id", "copies", "finality")
+    assert {row[0]: row[1:] for row in rows if row[0] in claims} == {
+        loser.content_id: (2, FinalityState.PENDING),
+        winner.content_id: (2, FinalityState.FINALIZED),
+    }
+    assert dict(_rows(out, "contention", "content_id", "kept")) == {
+        loser.content_id: False,
+        winner.content_id: True,
+    }
+    assert sorted(row for row in _rows(out, "raw", "relay", "finality") if row[1]) == [
+        ("f:1", 3),
+        ("f:2", 3),
+        ("f:2", 255),
+    ]

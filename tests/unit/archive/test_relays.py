@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,6 +114,18 @@ def test_unread_relays_appear_when_asked_for(memory_relays: Any, forge: Forge) -
         ("b:1", True),
     ]
     assert len(_read(_options(), Span(NS, 1, 1), down=("b:1",))) == 1
+
+
+def test_a_claimed_finality_that_is_none_says_nothing(memory_relays: Any, forge: Forge) -> None:
+    """Neither a byte without a meaning nor a number whose low byte has one becomes a state."""
+    claimed = {1: 2, 2: 3, 3: 255, 4: 256 + 3, 5: 1, 6: 2**32 - 1}
+    memory_relays.put("a:1", *(replace(forge(seq=seq), finality=claimed[seq]) for seq in claimed))
+
+    rows = [
+        row for batch in read_spans(_options("a:1"), [Span(NS, 1, 6)]) for row in batch.to_pylist()
+    ]
+
+    assert [row["finality"] for row in rows] == [2, 3, 0, 0, 0, 0]
 
 
 def test_a_range_that_only_a_failing_relay_holds_is_an_error(

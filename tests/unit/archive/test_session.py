@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from luxrelay.archive import session as module
 from luxrelay.archive.session import (
@@ -138,3 +145,100 @@ def test_what_a_session_has_for_itself() -> None:
     assert own["spark.sql.shuffle.partitions"] == "5"
     assert own["spark.sql.session.timeZone"] == "UTC"
     assert all(key.startswith(("spark.sql.", "spark.databricks.")) for key in own)
+
+
+class ConnectServer(base_pb2_grpc.SparkConnectServiceServicer):
+    """As much of a Spark Connect server as knows settings and sessions.
+
+    Args:
+        extensions: What it says of ``spark.sql.extensions``.
+        refused: A setting that it does not let anybody change.
+
+    """
+
+    def __init__(self, extensions: str, refused: str = "") -> None:
+        self.extensions, self.refused = extensions, refused
+        self.address = ""
+        self.seen: set[str] = set()
+        self.released: set[str] = set()
+
+    def Config(self, request: Any, context: Any) -> Any:  # noqa: N802  # the protocol's name
+        """Tell of settings, and take them."""
+        self.seen.add(request.session_id)
+        operation = request.operation
+        if any(pair.key == self.refused for pair in operation.set.pairs):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a static setting")
+        pairs = [
+            base_pb2.KeyValue(key=pair.key, value=self.extensions)
+            for pair in operation.get_with_default.pairs
+        ]
+        return base_pb2.ConfigResponse(session_id=request.session_id, pairs=pairs)
+
+    def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802  # as above
+        """End a session."""
+        del context
+        self.released.add(request.session_id)
+        return base_pb2.ReleaseSessionResponse(session_id=request.session_id)
+
+
+@pytest.fixture
+def connect_server() -> Iterator[Callable[..., ConnectServer]]:
+    """Start servers on the loopback that end with the test."""
+    with ExitStack() as stack:
+
+        def start(extensions: str, refused: str = "") -> ConnectServer:
+            made = ConnectServer(extensions, refused)
+            server = grpc.server(stack.enter_context(ThreadPoolExecutor(2)))
+            base_pb2_grpc.add_SparkConnectServiceServicer_to_server(made, server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            server.start()
+            stack.callback(lambda: server.stop(None).wait())
+            made.address = f"sc://127.0.0.1:{port}/;use_ssl=false"
+            return made
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("extensions", "refused", "words"),
+    [
+        ("", "", "runs without Delta"),
+        (module._DELTA, "spark.sql.session.timeZone", "cannot be used"),
+        (module._DELTA, "spark.sql.python.filterPushdown.enabled", "cannot be used"),
+    ],
+    ids=["no Delta", "a setting", "the source"],
+)
+def test_a_connect_server_that_does_not_fit_is_left(
+    connect_server: Callable[..., ConnectServer], extensions: str, refused: str, words: str
+) -> None:
+    """Its session ends with the error, and the next address is asked itself."""
+    first, second = connect_server(extensions, refused), connect_server("")
+
+    with pytest.raises(ArchiveError, match=words) as caught:
+        ArchiveSession(SessionConfig(master=first.address))
+    with pytest.raises(ArchiveError, match="runs without Delta") as then:
+        ArchiveSession(SessionConfig(master=second.address))
+
+    assert (caught.value.where, then.value.where) == (first.address, second.address)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+    assert (first.released, second.released) == (first.seen, second.seen)
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+def test_a_session_of_somebody_else_is_left_alone(
+    connect_server: Callable[..., ConnectServer],
+) -> None:
+    """A process that has a Connect session keeps it: ours is another one."""
+    theirs, ours = connect_server(module._DELTA), connect_server("")
+    session = SparkSession.builder.remote(theirs.address).create()
+    try:
+        with pytest.raises(ArchiveError, match="runs without Delta") as caught:
+            ArchiveSession(SessionConfig(master=ours.address))
+
+        assert caught.value.where == ours.address
+        assert (theirs.released, ours.released) == (set(), ours.seen)
+        assert session.conf.get("spark.sql.extensions", "") == module._DELTA
+        assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+    finally:
+        session.stop()
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)

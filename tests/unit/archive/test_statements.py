@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from luxrelay.archive.statements import FILE_BYTES_MAX, Statements, read_statements
+from luxrelay.archive import statements as module
+from luxrelay.archive.folder import ArchiveFolder, Marker
+from luxrelay.archive.statements import (
+    FILE_BYTES_MAX,
+    Said,
+    Statements,
+    read_statements,
+    settle_finality,
+)
 from luxrelay.bus import NamespaceId, SignatureScheme, SigningKey
 from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
 from luxrelay.errors import ArchiveArgumentError
@@ -93,3 +103,56 @@ def test_a_file_that_cannot_be_read_is_named(statements: Statements) -> None:
         read_statements(statements)
 
     assert str(statements.path) in str(caught.value)
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[Said]:
+    """What is joined to the tables, which stand still meanwhile."""
+    found: list[Said] = []
+
+    def merge(_spark: Any, _folder: ArchiveFolder, said: Said) -> int:
+        found.append(said)
+        return len(said)
+
+    monkeypatch.setattr(module, "_merge", merge)
+    monkeypatch.setattr(module, "version_of", lambda _folder, _table: 7)
+    return found
+
+
+def test_a_statement_that_is_appended_meanwhile_counts_next_time(
+    statements: Statements, merged: list[Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run has not read is not taken for read, whenever it came."""
+    folder = ArchiveFolder(tmp_path, Marker())
+    first, late = _line(1, 1, FinalityState.FINALIZED), _line(2, 2, FinalityState.FINALIZED)
+    statements.path.write_text(first + "\n")
+    apply = module.StatementOracle.apply
+
+    def append_and_apply(oracle: Any, statement: FinalityStatement) -> int:
+        statements.path.write_text(f"{first}\n{late}\n")
+        return apply(oracle, statement)
+
+    monkeypatch.setattr(module.StatementOracle, "apply", append_and_apply)
+    during = settle_finality(None, folder, statements)  # type: ignore[arg-type]  # no Spark here
+    after = settle_finality(None, folder, statements)  # type: ignore[arg-type]  # as above
+    again = settle_finality(None, folder, statements)  # type: ignore[arg-type]  # as above
+
+    assert [(done.applied, done.messages) for done in (during, after, again)] == [
+        (1, 1),
+        (2, 2),
+        (2, 0),
+    ]
+    assert [sorted(seq for _, seq, _ in said) for said in merged] == [[1], [1, 2]]
+
+
+def test_statements_are_joined_again_when_their_network_is_another(
+    statements: Statements, merged: list[Said], tmp_path: Path
+) -> None:
+    """A run under a wrong name does not use the file up."""
+    folder = ArchiveFolder(tmp_path, Marker())
+    statements.path.write_text(_line(1, 1, FinalityState.FINALIZED) + "\n")
+
+    wrong = settle_finality(None, folder, replace(statements, network="test"))  # type: ignore[arg-type]
+    right = settle_finality(None, folder, statements)  # type: ignore[arg-type]  # no Spark here
+
+    assert (wrong.refused, right.applied, right.messages, len(merged)) == (1, 1, 1, 1)
