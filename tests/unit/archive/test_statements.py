@@ -129,7 +129,9 @@ def test_a_statement_that_is_appended_meanwhile_counts_next_time(
     apply = module.StatementOracle.apply
 
     def append_and_apply(oracle: Any, statement: FinalityStatement) -> int:
-        statements.path.write_text(f"{first}\n{late}\n")
+        monkeypatch.setattr(module.StatementOracle, "apply", apply)  # once, after the first read
+        with statements.path.open("a") as file:
+            file.write(late + "\n")
         return apply(oracle, statement)
 
     monkeypatch.setattr(module.StatementOracle, "apply", append_and_apply)
