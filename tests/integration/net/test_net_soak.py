@@ -97,7 +97,7 @@ async def test_memory_is_flat_over_messages(world: Any) -> None:
                 with trio.move_on_after(ARRIVAL_S):
                     await world.until(partial(has_delivered, far, due), seconds=2 * ARRIVAL_S)
                 missing = due - far.driver.counters.delivered
-                if missing:  # why is not known: perhaps a peer that counted as stalled, or a verdict late
+                if missing:  # why is not known; perhaps a peer that counted as stalled
                     lost += missing
                     print(
                         f"\n{missing} lost of those up to {due + lost:,}; {told(far)}; {told(near)}"
