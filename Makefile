@@ -124,9 +124,9 @@ $(STAMPS)/packages: pyproject.toml constraints.txt
 	  echo "LuxRelay needs Python 3.11, 3.12 or 3.13; name it: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@if command -v uv >/dev/null 2>&1; then \
-	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[archive,dev]'; \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[archive,connect,dev]'; \
 	else \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,dev]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,connect,dev]'; \
 	fi
 	@mkdir -p $(STAMPS) && touch $@
 
