@@ -12,6 +12,7 @@ import pytest
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, verify_header
 from luxrelay.client import LaneSigner
 from luxrelay.errors import SyncArgumentError, SyncRemoteError, SyncUnreachableError
+from luxrelay.node import subscribers
 from luxrelay.node.subscribers import FollowingConfig, StoreFollowing
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncServerConfig
 from luxrelay.sync.following import (
@@ -22,6 +23,8 @@ from luxrelay.sync.following import (
     FollowEvent,
     SubscribeWanted,
 )
+from luxrelay.sync.rpc.following import from_wanted
+from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 
 from .conftest import PARENT, Stand, now_ms
 
@@ -254,3 +257,18 @@ def test_subscriptions_of_one_peer_are_bounded(stand: Stand) -> None:
             next(stack.enter_context(closing(client.subscribe(ALL))))
         with pytest.raises(SyncUnreachableError, match="subscriptions at most"):
             next(client.subscribe(ALL))
+
+
+def test_a_quiet_stream_beats(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber hears from the node although nothing happens; the client passes beats over."""
+    monkeypatch.setattr(subscribers, "BEAT_S", 0.05)
+    request = from_wanted(ALL)
+    with served(stand) as client:
+        frames = client._stream(lambda channel: RelayNodeStub(channel).Subscribe(request), None)
+        with closing(frames):
+            first, *beats = (next(frames) for _ in range(3))
+            assert [len(frame.events) for frame in (first, *beats)] == [1, 0, 0]
+        with closing(client.subscribe(ALL)) as events:
+            assert isinstance(next(events), FollowedLive)
+            stand.store_line(1)
+            assert seqs(until(events, 1)) == [1]
