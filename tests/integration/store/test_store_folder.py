@@ -13,6 +13,7 @@ import pytest
 from luxrelay.errors import StoreError
 from luxrelay.store import RelayStore, RelayStoreConfig, layout
 from luxrelay.store.folder import MARKER
+from luxrelay.store.marks import MARK
 from luxrelay.store.rocks import Database
 
 SMALL = RelayStoreConfig.small()
@@ -54,11 +55,14 @@ except StoreError as error:
 
 
 def picture(path: Path) -> dict[str, tuple[int, bytes]]:
-    """Return every file below ``path`` with its modification time and bytes."""
+    """Return every file below ``path`` with its modification time and bytes.
+
+    The mark is left out: a store that is open writes it anew from a thread of its own.
+    """
     return {
         str(file.relative_to(path)): (file.stat().st_mtime_ns, file.read_bytes())
         for file in path.rglob("*")
-        if file.is_file()
+        if file.is_file() and not file.name.startswith(MARK)
     }
 
 
