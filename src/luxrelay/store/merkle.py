@@ -13,7 +13,7 @@ a moment ago costs a tenth of one that other work has pushed out of the processo
 differ, which the store reads from its rows.
 *Threads*: the caller keeps writers and `changed` apart with one lock, readers of the hashes with
 another; hashing itself needs no writer to wait.
-*Bounds*: 2.6 MB whatever is held, and WAITING_MAX ids with one batch more.
+*Bounds*: 2.8 MB whatever is held, and WAITING_MAX ids with one batch more.
 *No proof*: who chooses ids can make two sets of as many ids look equal. It is good for repair
 between peers, and for nothing else.
 *Deviations*: the document hashes at every change; here a chunk of 1,000 ids holds the lock for less
@@ -44,10 +44,11 @@ NODE_BUCKETS_BYTES: Final = _PER_NODE * BUCKET_BYTES
 
 WAITING_MAX: Final = 4_096
 """Ids that wait to be XORed into a tree."""
-_CHUNK: Final = 10_000
-"""Ids taken at a time when a tree is built, so that building needs little memory."""
+_CHUNK: Final = 4_096
+"""Ids changed at a time, below 65,536: each is numbered in two bytes."""
 _WORDS: Final = BUCKET_BYTES // 8
-_XOR_WORDS: Final = np.arange(_ID_BYTES // 8)
+_XOR_WORDS: Final = _ID_BYTES // 8
+_ROW: Final = f"V{BUCKET_BYTES}"
 
 
 def bucket_of(content_id: bytes) -> int:
@@ -96,11 +97,13 @@ def differing_buckets(node: int, ours: bytes, theirs: bytes) -> list[int]:
 class MerkleTree:
     """The content ids held, as 65,536 sums; the caller keeps threads apart."""
 
-    __slots__ = ("_cells", "_dirty", "_nodes", "_waiting")
+    __slots__ = ("_cells", "_dirty", "_last", "_nodes", "_waiting")
 
     def __init__(self, content_ids: Iterable[bytes] = ()) -> None:
         """Hold ``content_ids``, each once."""
         self._cells: NDArray[np.uint64] = np.zeros((BUCKETS, _WORDS), np.uint64)
+        self._last: NDArray[np.uint16] = np.empty(BUCKETS, np.uint16)
+        """Which id of a chunk was the last for a bucket: how those that share one are found."""
         self._waiting = bytearray()
         self._nodes: list[bytes] = [b""] * NODES
         self._dirty: NDArray[np.bool_] = np.ones(NODES, np.bool_)
@@ -148,35 +151,51 @@ class MerkleTree:
         return self._cells
 
     def _xor(self, joined: bytes | bytearray, *, removed: bool = False) -> None:
-        if not joined:
-            return
-        raw = np.frombuffer(joined, np.uint8).reshape(-1, _ID_BYTES)
-        node: NDArray[np.intp] = raw[:, 0].astype(np.intp)
-        first_word = (node * _PER_NODE + raw[:, 1]) * _WORDS
-        places = (first_word[:, None] + _XOR_WORDS).ravel()
-        cells = self._cells.reshape(-1)
-        np.bitwise_xor.at(cells, places, raw.view(np.uint64).ravel())
+        words = np.frombuffer(joined, np.uint64).reshape(-1, _XOR_WORDS)
+        buckets = np.frombuffer(joined, ">u2")[:: _ID_BYTES // 2].astype(np.intp)
+        for start in range(0, len(buckets), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            self._xor_chunk(buckets[chunk], words[chunk], removed=removed)
+
+    def _xor_chunk(
+        self, buckets: NDArray[np.intp], words: NDArray[np.uint64], *, removed: bool
+    ) -> None:
+        """Change each bucket as one row: ids that share one go into the row of the last of them."""
         change: Any = np.subtract if removed else np.add
-        change.at(cells, first_word + len(_XOR_WORDS), np.uint64(1))
-        self._dirty[node] = True
+        self._dirty[buckets >> 8] = True
+        rows = self._cells.take(buckets, axis=0)
+        sums, counts = rows[:, :_XOR_WORDS], rows[:, _XOR_WORDS]
+        sums ^= words
+        change(counts, np.uint64(1), out=counts)
+        order = np.arange(len(buckets), dtype=np.uint16)
+        self._last[buckets] = order
+        last = self._last[buckets]
+        shared = np.flatnonzero(last != order)
+        if len(shared):
+            into = last[shared]
+            np.bitwise_xor.at(sums, into, words[shared])
+            change.at(counts, into, np.uint64(1))
+            rows[shared] = rows[into]
+        # A row as one value of 40 bytes is written in half the time of a row of five.
+        self._cells.view(_ROW)[:, 0][buckets] = rows.view(_ROW)[:, 0]
 
     def subtract(self, other: MerkleTree) -> None:
         """Hold none of the ids that ``other`` holds; all of them are held here."""
-        ids, mine, theirs = len(_XOR_WORDS), self._table(), other._table()
+        ids, mine, theirs = _XOR_WORDS, self._table(), other._table()
         np.bitwise_xor(mine[:, :ids], theirs[:, :ids], out=mine[:, :ids])
         self._dirty |= (theirs[:, ids].reshape(NODES, _PER_NODE) != 0).any(axis=1)
         mine[:, ids] -= theirs[:, ids]
 
     def add(self, other: MerkleTree) -> None:
         """Hold the ids that ``other`` holds as well; none of them is held here."""
-        ids, mine, theirs = len(_XOR_WORDS), self._table(), other._table()
+        ids, mine, theirs = _XOR_WORDS, self._table(), other._table()
         np.bitwise_xor(mine[:, :ids], theirs[:, :ids], out=mine[:, :ids])
         self._dirty |= (theirs[:, ids].reshape(NODES, _PER_NODE) != 0).any(axis=1)
         mine[:, ids] += theirs[:, ids]
 
     def __len__(self) -> int:
         """How many ids are held."""
-        return int(self._table()[:, len(_XOR_WORDS)].sum())
+        return int(self._table()[:, _XOR_WORDS].sum())
 
     def buckets(self, node: int) -> bytes:
         """Return the 256 buckets of a level-1 node, each XOR ‖ count.
@@ -188,8 +207,8 @@ class MerkleTree:
         if not 0 <= node < NODES:
             raise StoreArgumentError(f"node must be 0 to {NODES - 1}", where="MerkleTree.buckets")
         rows = self._table()[node * _PER_NODE : (node + 1) * _PER_NODE].copy()
-        counts = rows[:, len(_XOR_WORDS)]
-        rows[:, len(_XOR_WORDS)] = counts.astype(">u8").view(np.uint64)
+        counts = rows[:, _XOR_WORDS]
+        rows[:, _XOR_WORDS] = counts.astype(">u8").view(np.uint64)
         return rows.tobytes()
 
     def changed(self) -> list[tuple[int, bytes]]:
