@@ -216,6 +216,13 @@ class Lazy:
             if not want.holders and not want.asked:
                 del self._wants[slot]
 
+    def postpone(self, seconds: float, now: float) -> None:
+        """Give every promise so much more time, but none more than one that is made now."""
+        latest = now + self._params.iwant_followup_s
+        for want in self._wants.values():
+            for peer, until in want.asked.items():
+                want.asked[peer] = min(until + seconds, latest)
+
     def heartbeat(self, now: float) -> None:
         """Count broken promises, ask the next holders, announce what is recent."""
         self._beats += 1

@@ -155,6 +155,12 @@ class PendingTable:
         self._bytes -= len(pending.data)
         return pending
 
+    def postpone(self, seconds: float, now: float) -> None:
+        """Give every verdict so much more time, but none more than one that begins now."""
+        latest = now + self._params.validation_timeout_s
+        for pending in self._by_token.values():
+            pending.deadline = min(pending.deadline + seconds, latest)
+
     def overdue(self, now: float) -> list[int]:
         """Return the tokens whose time is over; they stand in order of age."""
         tokens = []

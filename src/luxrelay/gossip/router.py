@@ -31,7 +31,8 @@ G26, G29.
 #   wake                Send (GRAFT, PRUNE, IWANT, IHAVE), Disconnect (score, rotation), Discover
 # Timers: the heartbeat, and `mesh.hurry_at`. A late `wake` runs one heartbeat, not those that were
 #   missed. All other times (back-off, fan-out, seen, promises, validation) are looked at in the
-#   heartbeat.
+#   heartbeat. When a whole heartbeat was missed, the process stood still: verdicts and promised
+#   messages get the time back, because what came meanwhile waits unread behind this `wake`.
 # Bounds: all in `GossipParams`. Peers, topics a peer, entries a frame, frames in bytes, messages in
 #   validation, ids known, failures, cache, ids wanted, back-offs, bytes waiting for a peer. Beyond
 #   a bound the oldest memory or the newest work goes, and a counter says so.
@@ -330,9 +331,12 @@ class GossipRouter:
         if self._heartbeat_at is None or now < self._heartbeat_at:
             return
         interval = self._params.heartbeat_interval_s
+        late = now - self._heartbeat_at
         self._heartbeat_at += interval
         if self._heartbeat_at <= now:
             self._heartbeat_at = now + interval
+            self._memory.pending.postpone(late, now)
+            self._lazy.postpone(late, now)
         self._memory.expire(now)
         for token in self._memory.pending.overdue(now):
             self._flow.on_verdict(token, VerdictKind.IGNORE, now)

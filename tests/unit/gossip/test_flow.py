@@ -351,13 +351,38 @@ def test_a_message_without_a_verdict_is_let_go(kit: Kit) -> None:
     desk, peers = desk_on(kit, topic)
     (validate,) = desk.message(peers[0], topic, kit.envelope(topic)).validate
 
-    desk.now += desk.params.validation_timeout_s
-    desk.heartbeat()
+    desk.beat(desk.params.validation_timeout_s)
     late = desk.verdict(validate, VerdictKind.ACCEPT)
 
     assert (late.frames, late.deliver) == ({}, [])
     stats = desk.router.stats()
     assert (stats.pending, stats.ignored, stats.strangers) == (0, 1, 1)
+
+
+def test_a_process_that_stood_still_waits_for_its_verdicts(kit: Kit) -> None:
+    """After a standstill the first `wake` gives up on nothing: the verdicts stand behind it."""
+    topic = kit.topic_of(1)
+    desk, peers = desk_on(kit, topic)
+    (validate,) = desk.message(peers[0], topic, kit.envelope(topic)).validate
+
+    desk.now += 10 * desk.params.validation_timeout_s
+    desk.heartbeat()
+    late = desk.verdict(validate, VerdictKind.ACCEPT)
+
+    assert len(late.deliver) == 1
+    assert (desk.router.stats().ignored, desk.router.stats().pending) == (0, 0)
+
+
+def test_a_standstill_lends_no_more_than_the_whole_time(kit: Kit) -> None:
+    """However long it was, a verdict that never comes is given up validation_timeout_s later."""
+    topic = kit.topic_of(1)
+    desk, peers = desk_on(kit, topic)
+    desk.message(peers[0], topic, kit.envelope(topic))
+
+    desk.now += 10 * desk.params.validation_timeout_s
+    desk.beat(desk.params.validation_timeout_s)
+
+    assert desk.router.stats().ignored == 1
 
 
 def test_a_verdict_outlives_the_peer(kit: Kit) -> None:

@@ -457,8 +457,7 @@ def test_grafts_in_backoff_and_broken_promises_are_offences(kit: Kit) -> None:
     desk.receive(peer, kit.frame(graft=[topic]))
     assert desk.router.explain(peer, desk.now).offences == 2
     desk.receive(peer, kit.frame(ihave=[(topic, [bytes([n]) * 32 for n in range(20)])]))
-    desk.now += desk.params.iwant_followup_s
-    desk.heartbeat()
+    desk.beat(desk.params.iwant_followup_s)
 
     assert desk.router.stats().promises_broken == 20
     faded = 2 * 0.95 ** (desk.params.iwant_followup_s)
@@ -473,8 +472,7 @@ def test_a_promise_is_not_broken_while_we_are_slow(kit: Kit) -> None:
     desk.message(peer, topic, kit.envelope(topic))
 
     desk.receive(peer, kit.frame(ihave=[(topic, [b"\x07" * 32])]))
-    desk.now += desk.params.iwant_followup_s
-    desk.heartbeat()
+    desk.beat(desk.params.iwant_followup_s)
 
     assert desk.router.stats().promises_broken == 1
     assert desk.router.explain(peer, desk.now).offences == 0
@@ -504,8 +502,7 @@ def test_a_message_that_cannot_be_taken_in_keeps_its_promise(kit: Kit, why: str)
     assert len(desk.router._lazy) == 0
     if why == "busy":
         desk.verdict(waiting, VerdictKind.ACCEPT)
-    desk.now += desk.params.iwant_followup_s
-    desk.heartbeat()
+    desk.beat(desk.params.iwant_followup_s)
     assert desk.router.stats().promises_broken == 0
     assert desk.router._peers.get(peer).wanted == 0
 
