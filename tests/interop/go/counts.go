@@ -51,7 +51,15 @@ func (c *Counts) OnNewOutboundStream(p peer.ID, proto protocol.ID) {
 	c.locked(func() { c.protocols[p] = proto })
 }
 
-func (c *Counts) OnClosedOutboundStream(p peer.ID) { c.locked(func() { delete(c.protocols, p) }) }
+// OnClosedOutboundStream is all that is told of a peer that left; gossipsub traces no prune for it.
+func (c *Counts) OnClosedOutboundStream(p peer.ID) {
+	c.locked(func() {
+		delete(c.protocols, p)
+		for _, peers := range c.mesh {
+			delete(peers, p)
+		}
+	})
+}
 
 func (c *Counts) Join(topic string) {
 	c.locked(func() { c.mesh[topic] = map[peer.ID]bool{} })
