@@ -165,7 +165,8 @@ class GossipRouter:
         """Greet a peer with our subscriptions, or ask for its disconnection.
 
         Args:
-            peer: Who; a second call for a connected peer updates it and greets again.
+            peer: Who; a second call for a connected peer updates it, greets again, and tells it
+                again in which meshes it is.
             protocol: The negotiated stream protocol, one of `PROTOCOLS`.
             outbound: True when we dialed.
             now: Monotonic seconds.
@@ -178,8 +179,10 @@ class GossipRouter:
         arrival = Arrival(protocol, address, outbound=outbound, protected=protected)
         state = self._doorkeeper.let_in(peer, arrival, now)
         if state is not None:
-            for topic in self._mesh.topics:
+            for topic, mesh in self._mesh.topics.items():
                 state.outbox.subscription(topic, subscribe=True)
+                if peer in mesh:  # a second call: what it knew of us may be gone
+                    state.outbox.graft(topic)
 
     def peer_disconnected(self, peer: PeerId, now: float) -> None:
         """Forget a peer; its back-offs, its penalties and the messages it brought stay."""

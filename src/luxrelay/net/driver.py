@@ -412,14 +412,7 @@ class GossipDriver:
     def _introduce(self, link: Link, protocol: str) -> None:
         """The router knows the peer, and what it said of itself."""
         peer, now = link.peer, self._clock()
-        self._router.peer_connected(
-            peer,
-            protocol,
-            self._host.dialled(peer),
-            now,
-            address=self._host.remote_host(peer),
-            protected=any(peer == kept for _, kept in self._kept),
-        )
+        self._greet(peer, protocol)
         if link.hello is None:
             return
         if link.hello.role is not None:
@@ -427,6 +420,16 @@ class GossipDriver:
         share = self._config.exchange or self._config.dht
         if share and link.hello.record and self._nursery is not None:
             self._nursery.start_soon(self._vouch, link, link.hello.record)
+
+    def _greet(self, peer: PeerId, protocol: str) -> None:
+        self._router.peer_connected(
+            peer,
+            protocol,
+            self._host.dialled(peer),
+            self._clock(),
+            address=self._host.remote_host(peer),
+            protected=any(peer == kept for _, kept in self._kept),
+        )
 
     async def _vouch(self, link: Link, record: bytes) -> None:
         """A peer that answers where its record says is remembered, and suggested to others."""
@@ -452,6 +455,9 @@ class GossipDriver:
             self.counters.streams_refused += 1
             return
         link.streams += 1
+        if link.stream is not None and link.greets_again(self._clock()):
+            self._greet(link.peer, link.stream.protocol)
+            self._act()
         with trio.CancelScope() as scope:
             link.readers.add(scope)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
 
@@ -14,6 +15,9 @@ from luxrelay.net.greeting import GreetingCounters
 from luxrelay.net.hello import Hello
 from luxrelay.net.host import HostStats, RelayStream
 from luxrelay.net.streams import PeerWriter
+
+_PAUSE_S: Final = 0.05
+"""Seconds between the first two times that a peer is greeted anew; half of go's shortest wait."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,6 +121,8 @@ class Link:
     readers: set[trio.CancelScope] = field(default_factory=set)
     """Tasks that read from it."""
     _moved: trio.Event = field(default_factory=trio.Event)
+    _greeting_at: float = float("-inf")
+    _pause_s: float = _PAUSE_S
 
     def notify(self) -> None:
         """Those who wait for this link look again."""
@@ -142,6 +148,18 @@ class Link:
             and not self.stream.shares_connection(stream)
         ):
             self.talking.cancel()
+
+    def greets_again(self, now: float) -> bool:
+        """Whether a peer that opens a stream to us is greeted anew.
+
+        go-libp2p-pubsub forgets what a peer follows when it gives up an older connection with it,
+        and then opens its stream anew; whoever does so may have forgotten us. The pause between two
+        greetings doubles, because a greeting costs more than a stream.
+        """
+        if now < self._greeting_at:
+            return False
+        self._greeting_at, self._pause_s = now + self._pause_s, 2 * self._pause_s
+        return True
 
     async def wait_ready(self) -> bool:
         """Whether the router knows the peer; returns False once the peer is gone."""

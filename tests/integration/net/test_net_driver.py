@@ -10,7 +10,8 @@ import trio
 
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import AddressError, NetError, TopicError
-from luxrelay.gossip import Disconnect, RelayMessage, Validate
+from luxrelay.gossip import Disconnect, GossipParams, RelayMessage, Validate
+from luxrelay.gossip.rpc import decode_rpc
 from luxrelay.gossip.rpc_pb2 import RPC, Message
 from luxrelay.net import RelayHost, raw_pubsub_peer
 from luxrelay.net.streams import encode_frame
@@ -393,6 +394,30 @@ async def test_router_disconnects(world: Any) -> None:
             await world.until(lambda: not relay.router.stats().peers)
             assert relay.driver.counters.disconnects == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_greet_peer_that_opens_its_stream_anew(world: Any) -> None:
+    """A peer that opens another stream may have forgotten us, as go does; it is told all again."""
+    async with trio.open_nursery() as nursery:
+        relay = await world.relay(nursery, "relay")
+        async with raw_pubsub_peer(relay.address, world.seed("raw"), topics=[world.topic]) as peer:
+            await world.until(lambda: min(heard(peer, world.topic)) >= 1)
+            subscriptions, grafts = heard(peer, world.topic)
+            relay.driver._links[peer.host.peer_id]._greeting_at = float("-inf")  # no pause now
+
+            again = await peer.open_stream()
+            await again.send_all(encode_frame(b"\x1a\x00"))  # an empty control message
+
+            await world.until(lambda: heard(peer, world.topic)[0] > subscriptions)
+            await world.until(lambda: heard(peer, world.topic)[1] > grafts)
+        nursery.cancel_scope.cancel()
+
+
+def heard(peer: Any, topic: str) -> tuple[int, int]:
+    """How often the peer was told that we follow the topic, and that it is in our mesh."""
+    rpcs = [decode_rpc(frame, GossipParams()) for frame in peer.received]
+    told = [entry for rpc in rpcs for entry in rpc.subscriptions]
+    return told.count((True, topic)), sum(rpc.graft.count(topic) for rpc in rpcs)
 
 
 async def test_leave_peer_without_gossip_alone(world: Any) -> None:

@@ -220,7 +220,7 @@ async def test_discover_peers_through_one_seed(world: Any) -> None:
         ]
 
         for node in nodes:
-            await world.until(lambda node=node: len(node.host.connected()) >= 4, seconds=25)
+            await world.until(lambda node=node: len(node.host.connected()) >= 4, seconds=60)
 
         stats = [node.driver.stats() for node in nodes]
         assert sum(s.exchange.taken for s in stats) > 0

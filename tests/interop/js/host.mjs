@@ -45,6 +45,8 @@ export async function startHost ({ seed, protocols, heartbeatMs, mesh, floodPubl
     connectionEncrypters: [noise()],
     streamMuxers: [yamux()],
     connectionGater: { denyDialMultiaddr: () => false },
+    // It cuts connections whose ping is not answered within seconds, as on a busy machine.
+    connectionMonitor: { enabled: false },
     services: {
       identify: identify(),
       ping: ping(),

@@ -127,7 +127,7 @@ def test_an_unknown_id_is_asked_for_and_comes(kit: Kit) -> None:
 
 
 def test_a_promise_is_not_broken_by_our_standstill(kit: Kit) -> None:
-    """What was promised waits unread while the process stands still; it has its whole time after."""
+    """What was promised waits unread meanwhile; it has its whole time after."""
     desk = kit.Desk()
     desk.router.subscribe(topic := kit.topic_of(1), desk.now)
     (peer,) = desk.peers(1, topic)

@@ -258,6 +258,21 @@ def test_faults_in_a_row_lead_from_the_mesh_to_the_door(kit: Kit) -> None:
     assert list(desk.router.stats().peers) == [peer]
 
 
+def test_a_second_greeting_says_everything_again(kit: Kit) -> None:
+    """Who may have forgotten us is told what we follow and in whose mesh it is."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    desk.router.subscribe(quiet := kit.topic_of(2), desk.now)
+    (peer,) = desk.peers(1, topic)
+    assert desk.router.stats().mesh == {topic: 1, quiet: 0}
+
+    desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now)
+    rpc = desk.drain().rpc(peer)
+
+    assert sorted(rpc.subscriptions) == sorted([(True, topic), (True, quiet)])
+    assert rpc.graft == [topic]
+
+
 def test_the_heartbeat_keeps_its_period(kit: Kit) -> None:
     """It is due at once after the interval, not earlier; a late one is not made up for."""
     desk = kit.Desk()

@@ -83,3 +83,12 @@ async def test_numbers_survive_stream() -> None:
 
     assert link.writer is None
     assert (link.snapshot().frames_out, link.snapshot().bytes_out) == (1, 4)
+
+
+def test_greetings_become_rare() -> None:
+    """A peer that opens stream after stream is greeted anew, ever less often."""
+    link = Link(PeerId(b"p"))
+
+    greeted = [at for at in range(1_000) if link.greets_again(at * 0.01)]
+
+    assert greeted == [0, 5, 15, 35, 75, 155, 315, 635]
