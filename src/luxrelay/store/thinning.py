@@ -96,6 +96,11 @@ class Thinner:
         self._next = {name: seq for name, seq in self._next.items() if name in self._ledger.states}
         return found, True
 
+    def has_due(self, now_ms: int) -> bool:
+        """Return True when a message waits to be thinned, or may: a look is bounded like a step."""
+        keys, done = self.victims(now_ms, 1)
+        return bool(keys) or not done
+
     def look_again(self) -> None:
         """What was named has not gone: begin anew."""
         self._next.clear()

@@ -314,7 +314,7 @@ class Writer:
             if self.trusts_clock:
                 aged = self._evictor.aged(self._config.cutoff_ms(now_ms))
                 due = chain(aged, self._evictor.released())
-                if self._evictor.due(now_ms) is not None:
+                if self._evictor.due(now_ms) is not None or self._thinner.has_due(now_ms):
                     return True
             return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
 

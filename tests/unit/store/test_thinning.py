@@ -271,3 +271,16 @@ def test_a_step_is_bounded_in_rows_and_namespaces(
     thinner.victims(now, 1)
     store.set_watermark(thinner._left[-1][0], parent, 0)  # while a pass is under way
     assert [store.expire(now + OLD).removed_count for _ in range(2)] == [15, 4]
+
+
+def test_a_cycle_cut_off_while_thinning_comes_again_soon(
+    forge: Any, open_store: Opener, parent: Any, now: int
+) -> None:
+    """What is left to thin makes the next cycle follow at the short interval (LP-6421 §7.1)."""
+    store = open_store(thin_ratios={parent: 10}, gc_chunk_size=4, gc_batch_limit=20)
+    store.put_many([forge.message(seq) for seq in range(1, 32)], now)
+    cycles = [store.expire(now + OLD) for _ in range(3)]
+
+    assert [each.hit_limit for each in cycles] == [True, False, False]
+    assert sum(each.removed_count for each in cycles) == 27
+    assert held(store, parent, now) == [10, 20, 30, 31]
