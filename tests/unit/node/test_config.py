@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.bus import SigningKey, topic_namespace
+from luxrelay.bus import SignatureScheme, SigningKey, topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
 from luxrelay.node.config import NAMESPACES_MAX, NodeConfig, load_config, parse_config
