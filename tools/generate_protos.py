@@ -20,6 +20,7 @@ SRC: Final = Path(__file__).resolve().parents[1] / "src"
 WITH_SERVICES: Final = (
     "luxrelay/sync/rpc/relay_sync.proto",
     "luxrelay/sync/rpc/relay_node.proto",
+    "luxrelay/sync/rpc/relay_gateway.proto",
 )
 MESSAGES_ONLY: Final = ("luxrelay/gossip/rpc.proto",)
 

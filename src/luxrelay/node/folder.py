@@ -39,6 +39,10 @@ class Runtime:
     """``host:port`` of the gateway; empty when it is off."""
     admin: str = ""
     """``host:port`` of the admin calls; empty when they are off."""
+    grpc: str = ""
+    """``host:port`` of the gateway over gRPC; empty when it is off."""
+    grpc_admin: str = ""
+    """``host:port`` of the admin calls over gRPC; empty when they are off."""
 
 
 class DataFolder:

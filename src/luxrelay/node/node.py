@@ -57,6 +57,8 @@ from luxrelay.node.views import Readiness, views_of
 from luxrelay.store import RelayStore
 from luxrelay.store.capacity import capacity_warnings
 
+_LISTENERS: Final = ("sync", "http", "gateway", "admin", "grpc", "grpc_admin")
+"""What `Runtime` tells the addresses of."""
 _BLOBS_PAUSE_S: Final = 0.05
 """Seconds in which headers without blob are gathered before peers are asked."""
 _BLOBS_FEW: Final = 64
@@ -181,7 +183,8 @@ class Node:
             async with trio.open_nursery() as nursery:
                 served = gateway_of(self._gateway_parts(parts, views))
                 self._gateway = served
-                self._places["gateway"], self._places["admin"] = await nursery.start(served.run)
+                places = (await nursery.start(served.run))._asdict()
+                self._places |= {"gateway": places.pop("public"), **places}
                 if self._readiness.serving:  # a restart may have taken other ports
                     self._announce(folder, parts)
                 ready.started(None)
@@ -213,7 +216,7 @@ class Node:
             pid=os.getpid(),
             peer_id=parts.host.peer_text,
             gossip=self._gossip,
-            **{name: self._places.get(name, "") for name in ("sync", "http", "gateway", "admin")},
+            **{name: self._places.get(name, "") for name in _LISTENERS},
         )
         folder.announce(runtime)
         return runtime
@@ -230,6 +233,7 @@ class Node:
             status=views.status,
             healthy=views.healthy,
             blob=parts.catch_up.blob,
+            calls=parts.server.counters,
             clock_ms=wall_ms,
         )
 

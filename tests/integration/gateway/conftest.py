@@ -94,7 +94,7 @@ class Stand:
         policies = {PARENT: frozenset({default_policy(PARENT).policy_hash})}
         self.judge = Judge(StoreKnowledge(self.store), policies, JudgeConfig(ttl_ms=TTL_MS), now_ms)
         self.tokens = TokenFile(folder, config.tokens_max)
-        self.address = self.admin_address = ""
+        self.address = self.admin_address = self.grpc = self.grpc_admin = ""
         self.fault: BaseException | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="gateway", daemon=True)
@@ -163,7 +163,8 @@ class Stand:
         self.service = GatewayService(parts, self.feed, dashboard, self.folder, _control())
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
-                self.address, self.admin_address = await nursery.start(self.service.run)
+                places = await nursery.start(self.service.run)
+                self.address, self.admin_address, self.grpc, self.grpc_admin = places
                 self._ready.set()
 
     def stop(self) -> None:

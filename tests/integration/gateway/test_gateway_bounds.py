@@ -31,6 +31,8 @@ pytestmark = pytest.mark.slow
 Maker = Callable[..., Stand]
 HOSTILE_REQUESTS = int(os.environ.get("LUXRELAY_HOSTILE_REQUESTS", "500"))
 JSON = "application/json"
+PING = b"\x81\x8f\x00\x00\x00\x00" + b'{"type":"ping"}'
+"""A text frame, masked with zeros."""
 
 
 def connect(stand: Stand, *, admin: bool = False) -> socket.socket:
@@ -301,6 +303,21 @@ def test_requests_of_a_caller_are_bounded(stand_with: Maker) -> None:
     answer = stand.fetch("/v1/limits")
     assert answer.status == 200 or answer.headers["Retry-After"] == "1"
     assert stand.fetch("/v1/limits", Authorization=f"Bearer {token}").status == 200
+
+
+def test_every_door_keeps_the_same_clock(stand_with: Maker, eventually: Callable[..., Any]) -> None:
+    """Who has spoken on a WebSocket and used up its requests over HTTP may soon ask again."""
+    stand = stand_with(requests_per_s=2)
+    with connect(stand) as stream:
+        stream.sendall(handshake("/v1/stream"))
+        assert stream.recv(4096).startswith(b"HTTP/1.1 101 ")
+        stream.sendall(PING)
+        assert b'"pong"' in stream.recv(4096)
+
+        while stand.fetch("/v1/limits").status == 200:
+            pass
+
+        eventually(lambda: stand.fetch("/v1/limits").status == 200)
 
 
 def test_a_token_may_have_a_rate_of_its_own(stand_with: Maker) -> None:

@@ -6,10 +6,13 @@ import socket
 import threading
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
+from itertools import islice
 from typing import Any
 
 import anyio
 import pytest
+import trio
+import trio.testing
 from wsproto.events import BytesMessage, TextMessage
 
 from luxrelay.bus import SigningKey
@@ -36,6 +39,7 @@ from luxrelay.client import (
 from luxrelay.client.exchange import Exchanges
 from luxrelay.client.session import StreamSession
 from luxrelay.errors import ClientRefusedError, ClientUnreachableError
+from luxrelay.node.gateway.websocket import _Session
 
 from .conftest import PARENT, Stand, now_ms
 
@@ -373,3 +377,24 @@ def test_a_token_that_expires_ends_its_subscription(stand: Stand) -> None:
 
         with pytest.raises(ClientUnreachableError, match="4401"):
             list(events)
+
+
+def test_a_lane_that_begins_while_subscribed_is_sent_is_told(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored after the heads were read and before the first page is told."""
+    message = LaneSigner(SigningKey.generate(), PARENT).sign(b"just now", now_ms())
+    send = _Session._send_json
+
+    async def slowly(session: _Session, value: dict[str, Any]) -> None:
+        await send(session, value)
+        if value["type"] == "subscribed":
+            await trio.to_thread.run_sync(stand.publish, [message])
+            await trio.testing.wait_all_tasks_blocked()  # the feed has noted it
+
+    monkeypatch.setattr(_Session, "_send_json", slowly)
+    with stand.client() as client:
+        events = subscribe(client, Subscribe(namespaces=[PARENT]), retry=NO_RETRY)
+        blobs = [event.blob for event in islice(events, 2) if isinstance(event, Message)]
+
+    assert blobs == [b"just now"]

@@ -16,7 +16,6 @@ Source: issue of the gateway; what users ask 9; RFC 6455 §10.2; RFC 6750.
 
 from __future__ import annotations
 
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,8 @@ from functools import partial
 from hashlib import sha1
 from ipaddress import ip_address
 from typing import Final
+
+import trio
 
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import GatewayError
@@ -48,7 +49,7 @@ _HANDSHAKE: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Rates:
-    """Buckets of every caller; used from the loop only."""
+    """Buckets of every caller; used from the loop only, and with the loop's clock."""
 
     def __init__(self, config: GatewayConfig) -> None:
         """Start with full buckets."""
@@ -132,7 +133,7 @@ class RoutedApp:
         *,
         anonymous: frozenset[Scope],
         clock_ms: Callable[[], int],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = trio.current_time,
     ) -> None:
         """Take the routes, the tokens, and what a caller without one may do."""
         self._routes = [(route.pattern, route) for route in routes]

@@ -26,6 +26,7 @@ from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
+from luxrelay.sync.rpc.stats import SyncCounters
 
 _PEER_ID_BYTES: Final = range(34, 65)
 
@@ -44,6 +45,7 @@ class NodeParts:
     status: Callable[[], dict[str, Any]]
     healthy: Callable[[], tuple[bool, dict[str, Any]]]
     blob: Callable[[bytes], bytes | None]
+    calls: SyncCounters
     clock_ms: Callable[[], int]
 
 
@@ -59,6 +61,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         store=node.store,
         publish=node.doors.publish,
         blob=node.blob,
+        calls=node.calls,
         receipts=node.doors.receipts,
         net=node.driver.stats,
         explain=explain,

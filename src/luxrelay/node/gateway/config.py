@@ -49,6 +49,14 @@ class GatewayConfig:
         "127.0.0.1:9644", "host:port", _ADDRESS, "Where admin calls answer, while the gateway is "
         "on; empty turns them off."
     )  # fmt: skip
+    grpc_listen: str = _key(
+        "", "host:port", _ADDRESS, "Where the gateway answers over gRPC, with the same tokens, "
+        "while it is on; empty turns that off. 9645 is usual."
+    )  # fmt: skip
+    grpc_admin_listen: str = _key(
+        "", "host:port", _ADDRESS, "Where admin calls answer over gRPC, while the gateway is on; "
+        "empty turns that off. 9646 is usual."
+    )  # fmt: skip
     anonymous: str = _key(
         "loopback", "", one_of("nobody", "loopback", "anybody"), "Who may read without a token: "
         "nobody, anybody, or whoever reaches a gateway that listens on loopback."
@@ -154,25 +162,35 @@ class GatewayConfig:
                 where="tls_certificate",
                 hint="give both or neither",
             )
-        open_air = self.listen and not is_loopback(self.listen)
-        if open_air and not self.tls_certificate and not self.behind_proxy:
-            raise ConfigError(
-                "tokens would travel in the clear",
-                where="listen",
-                hint="give a certificate, listen on 127.0.0.1, or say behind_proxy = true",
-            )
-        if self.admin_listen and not is_loopback(self.admin_listen) and not self.tls_certificate:
-            raise ConfigError(
-                "admin calls beyond this machine need TLS",
-                where="admin_listen",
-                hint="give a certificate or listen on 127.0.0.1",
-            )
+        for where in ("listen", "grpc_listen"):
+            if self._open_air(where) and not self.behind_proxy:
+                raise ConfigError(
+                    "tokens would travel in the clear",
+                    where=where,
+                    hint="give a certificate, listen on 127.0.0.1, or say behind_proxy = true",
+                )
+        for where in ("admin_listen", "grpc_admin_listen"):
+            if self._open_air(where):
+                raise ConfigError(
+                    "admin calls beyond this machine need TLS",
+                    where=where,
+                    hint="give a certificate or listen on 127.0.0.1",
+                )
+
+    def _open_air(self, name: str) -> bool:
+        """Return whether others than this machine reach a listener that speaks in the clear."""
+        listen: str = getattr(self, name)
+        return bool(listen) and not is_loopback(listen) and not self.tls_certificate
+
+    def reads_without_token(self, listen: str) -> bool:
+        """Return whether a listener answers reading calls without a token."""
+        loopback = self.anonymous == "loopback" and is_loopback(listen)
+        return self.anonymous == "anybody" or (loopback and not self.behind_proxy)
 
     @property
     def anonymous_read(self) -> bool:
         """True when the gateway answers reading calls without a token."""
-        loopback = self.anonymous == "loopback" and is_loopback(self.listen)
-        return self.anonymous == "anybody" or (loopback and not self.behind_proxy)
+        return self.reads_without_token(self.listen)
 
 
 def is_loopback(listen: str) -> bool:

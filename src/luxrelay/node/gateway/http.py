@@ -54,6 +54,7 @@ from luxrelay.store import (
     TimeQuery,
 )
 from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.sync.rpc.stats import SyncCounters
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
@@ -102,6 +103,8 @@ class GatewayParts:
     clock_ms: Callable[[], int]
     info: Mapping[str, Any]
     """Name, version, network and peer id of the node."""
+    calls: SyncCounters | None = None
+    """Counts calls over gRPC beside those of the sync port; None counts them apart."""
 
 
 class Gateway:
@@ -344,7 +347,8 @@ class Gateway:
 
 def advertised(config: GatewayConfig) -> dict[str, Any]:
     """Return the bounds that a client meets."""
-    hidden = {"listen", "admin_listen", "tls_certificate", "tls_key", "hosts", "cors_origins"}
+    hidden = {"tls_certificate", "tls_key", "hosts", "cors_origins"}
+    hidden |= {each.name for each in fields(config) if each.name.endswith("listen")}
     return {
         _camel(each.name): getattr(config, each.name)
         for each in fields(config)

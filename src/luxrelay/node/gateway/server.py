@@ -458,10 +458,17 @@ def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
 
 
 def _client(stream: trio.SocketStream) -> bytes:
+    try:
+        return client_key(stream.socket.getpeername()[0])
+    except (OSError, IndexError):
+        return client_key("")
+
+
+def client_key(text: str) -> bytes:
     """Return what a client is counted under: its IPv4 address, or the /64 of its IPv6 one."""
     try:
-        address = ip_address(stream.socket.getpeername()[0].partition("%")[0])
-    except (OSError, ValueError, IndexError):
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
         return b"?"
     mapped = getattr(address, "ipv4_mapped", None)
     return mapped.packed if mapped is not None else address.packed[:8]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -19,6 +19,7 @@ from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
 from luxrelay.node.gateway.http import Gateway, GatewayParts
 from luxrelay.node.gateway.openapi import document
 from luxrelay.node.gateway.routes import public_routes, read
+from luxrelay.node.gateway.rpc import GatewayRpc
 from luxrelay.node.gateway.server import HttpServer, ServerCounters
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
@@ -47,6 +48,15 @@ class GatewayStats:
             refused={},
             busy=0,
         )
+
+
+class Addresses(NamedTuple):
+    """Where a gateway answers, each ``host:port``; empty for what is off."""
+
+    public: str
+    admin: str
+    grpc: str
+    grpc_admin: str
 
 
 class GatewayService:
@@ -89,6 +99,7 @@ class GatewayService:
         reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
         self._public_app = self._app(public, tokens, reading)
         self.public = HttpServer(config.listen, self._public_app, config)
+        self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens)
         self.admin = HttpServer(
             config.admin_listen, self._app(private, tokens, frozenset()), config
         )
@@ -105,13 +116,13 @@ class GatewayService:
             clock_ms=self._parts.clock_ms,
         )
 
-    async def run(
-        self, *, task_status: ReadyReport[tuple[str, str]] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Serve until cancelled; ``task_status`` gets both addresses, the second may be empty.
+    async def run(self, *, task_status: ReadyReport[Addresses] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; ``task_status`` gets the addresses, empty for what is off.
 
         Raises:
             NodeError: a port or the certificate cannot be had.
+            SyncUnreachableError: a port of gRPC cannot be had.
+            SyncArgumentError: gRPC cannot use the certificate.
 
         """
         async with trio.open_nursery() as nursery:
@@ -119,8 +130,9 @@ class GatewayService:
             admin = ""
             if self._config.admin_listen:
                 admin = await nursery.start(self.admin.run)
+            rpc = await nursery.start(self._rpc.run)
             nursery.start_soon(self._dashboard.sample)
-            task_status.started((public, admin))
+            task_status.started(Addresses(public, admin, *rpc))
 
     def stats(self) -> GatewayStats:
         """Return the counters as they stand."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
@@ -32,6 +32,8 @@ class Caller:
     """SHA-256 of its proven public key, hex; empty without a client certificate."""
     local: bool
     """It is a program of this machine."""
+    host: str = field(default="", compare=False)
+    """Its address without the port; empty when gRPC does not say."""
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
@@ -44,7 +46,7 @@ def caller_of(context: grpc.ServicerContext) -> Caller:
         local = False
     key = _proven_key(context)
     name = f"{host}:{port}" if local else host or _UNKNOWN
-    return Caller(name=f"key:{key}" if key else name, key=key, local=local)
+    return Caller(name=f"key:{key}" if key else name, key=key, local=local, host=host)
 
 
 def _proven_key(context: grpc.ServicerContext) -> str:

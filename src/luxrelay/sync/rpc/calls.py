@@ -15,7 +15,13 @@ from typing import Final, Never
 
 import grpc
 
-from luxrelay.errors import LocalError, LuxRelayError, ResourceError, SyncUnreachableError
+from luxrelay.errors import (
+    GatewayError,
+    LocalError,
+    LuxRelayError,
+    ResourceError,
+    SyncUnreachableError,
+)
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
 from luxrelay.sync.rpc.pages import Turn, at_once
@@ -25,6 +31,15 @@ from luxrelay.sync.rpc.turns import Passage, Turnstile
 _AGAIN_S: Final = 0.2
 """How soon a call asks for a turn again that its peer had no call left for."""
 _LOG: Final = logging.getLogger("luxrelay.sync")
+_GATEWAY: Final = {
+    "gateway.token": grpc.StatusCode.UNAUTHENTICATED,
+    "gateway.scope": grpc.StatusCode.PERMISSION_DENIED,
+    "gateway.rate": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "gateway.busy": grpc.StatusCode.UNAVAILABLE,
+    "gateway.absent": grpc.StatusCode.NOT_FOUND,
+    "gateway.range": grpc.StatusCode.OUT_OF_RANGE,
+}
+"""Status by code of the gateway's errors; another one is the request's fault."""
 
 
 class ServedCall:
@@ -215,7 +230,14 @@ class CallBook:
         return self._limit_local or not caller.local
 
 
+def gateway_status(error: GatewayError) -> tuple[grpc.StatusCode, str]:
+    """Return the status of a call that the gateway cannot answer, as HTTP has one for it."""
+    return _GATEWAY.get(error.code, grpc.StatusCode.INVALID_ARGUMENT), str(error)
+
+
 def _status(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:
+    if isinstance(error, GatewayError):
+        return gateway_status(error)
     if isinstance(error, LocalError):
         return grpc.StatusCode.INVALID_ARGUMENT, str(error)
     if isinstance(error, ResourceError):

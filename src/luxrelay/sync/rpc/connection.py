@@ -14,12 +14,14 @@ from typing import Final, Protocol, Self, TypeVar
 import grpc
 
 from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.tls import ClientTls
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_TOKEN: Final = re.compile(r"[!-~]{0,200}", re.ASCII)
 _Answer = TypeVar("_Answer")
 _Answer_co = TypeVar("_Answer_co", covariant=True)
 
@@ -41,9 +43,10 @@ class RelayConnection:
         address: ``host:port``; an IPv6 address in brackets.
         config: Deadlines and sizes.
         tls: Whom to believe and what to show; None speaks in the clear.
+        token: Bearer token of a gateway that answers over gRPC; empty for a sync port.
 
     Raises:
-        SyncArgumentError: the address is not of that form.
+        SyncArgumentError: the address is not of that form, or the token cannot be sent.
 
     Source: P37.
 
@@ -55,6 +58,7 @@ class RelayConnection:
         *,
         config: SyncClientConfig | None = None,
         tls: ClientTls | None = None,
+        token: str = "",
     ) -> None:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[1]) <= 65_535:
@@ -65,7 +69,10 @@ class RelayConnection:
             )
         self.address = address
         self.config = config or SyncClientConfig()
+        if not _TOKEN.fullmatch(token):
+            raise SyncArgumentError("the token cannot be sent", where="token")
         self.tls = tls
+        self._token = token
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._closed = False
@@ -90,7 +97,7 @@ class RelayConnection:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as address and configuration; the other side connects by itself."""
-        return (_rebuild, (type(self), self.address, self.config, self.tls))
+        return (_rebuild, (type(self), self.address, self.config, self.tls, self._token))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
@@ -102,7 +109,7 @@ class RelayConnection:
                     "the client is closed", where=self.address, hint="open a new RelaySyncClient"
                 )
             if self._channel is None:
-                self._channel = self._dial()
+                self._channel = with_token(self._dial(), self._token)
             return self._channel
 
     def _dial(self) -> grpc.Channel:
@@ -162,6 +169,10 @@ class RelayConnection:
 
 
 def _rebuild(
-    kind: type[RelayConnection], address: str, config: SyncClientConfig, tls: ClientTls | None
+    kind: type[RelayConnection],
+    address: str,
+    config: SyncClientConfig,
+    tls: ClientTls | None,
+    token: str,
 ) -> RelayConnection:
-    return kind(address, config=config, tls=tls)
+    return kind(address, config=config, tls=tls, token=token)

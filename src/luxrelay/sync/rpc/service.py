@@ -9,11 +9,13 @@ Source: LP-6421 §2.2, §8; decisions P18, P22, P23, P34, P35, P37, J6; 21-18 to
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import ClassVar
 
 import grpc
+from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_NAME
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2 import HealthCheckResponse
@@ -63,8 +65,15 @@ class RelaySyncServer:
         subscribed: Parent namespaces whose readers get a larger share (LP-6421 §6.2).
         handoff: Takes an archive's watermarks; None answers SetWatermarks with PERMISSION_DENIED.
         followed: Tells subscribers; None answers Subscribe with UNIMPLEMENTED.
+        counters: Counts the calls, with those of another server or alone.
 
     """
+
+    services: ClassVar[Sequence[tuple[FileDescriptor, str]]] = (
+        (relay_sync_pb2.DESCRIPTOR, "RelaySync"),
+        (relay_node_pb2.DESCRIPTOR, "RelayNode"),
+    )
+    """What is served, for health and reflection."""
 
     def __init__(
         self,
@@ -77,9 +86,10 @@ class RelaySyncServer:
         subscribed: frozenset[NamespaceId] = frozenset(),
         tls: ServerTls | None = None,
         followed: FollowedNode | None = None,
+        counters: SyncCounters | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
-        self._counters = SyncCounters()
+        self._counters = counters or SyncCounters()
         self._streams = StreamGate(
             self.config.streams_max, self.config.stream_s, name="luxrelay-sync-streams"
         )
@@ -88,9 +98,9 @@ class RelaySyncServer:
         )
         local = self.config.limit_local
         self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
-        reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
+        self._reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
         publishing = CallBook(self._counters, self._publishers, self._turns, limit_local=local)
-        self._sync = SyncServicer(store, self.config, reading, clock_ms, subscribed)
+        self._sync = SyncServicer(store, self.config, self._reading, clock_ms, subscribed)
         self._subscribers = StreamGate(
             self.config.subscribers_max, self.config.publisher_s, name="luxrelay-sync-subscribers"
         )
@@ -118,11 +128,12 @@ class RelaySyncServer:
         _require_free(self.config.host, self.config.port)
         pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
         server = grpc.server(
-            pool, options=self._options(), maximum_concurrent_rpcs=self.config.calls_max
+            pool,
+            interceptors=[*self._interceptors()],
+            options=self._options(),
+            maximum_concurrent_rpcs=self.config.calls_max,
         )
-        add_RelaySyncServicer_to_server(self._sync, server)
-        _serve_encoded(self._sync, server)
-        add_RelayNodeServicer_to_server(self._node, server)
+        self._serve(server)
         self._describe(server)
         address = f"{self.config.host}:{self.config.port}"
         try:
@@ -161,6 +172,11 @@ class RelaySyncServer:
             self._pool = None
 
     @property
+    def counters(self) -> SyncCounters:
+        """What counts the calls."""
+        return self._counters
+
+    @property
     def servicer(self) -> SyncServicer:
         """What answers RelaySync's calls, for streams that are not gRPC's."""
         return self._sync
@@ -174,15 +190,19 @@ class RelaySyncServer:
             stalled=self._turns.stalled,
         )
 
+    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
+        """Return what stands before every call."""
+        return ()
+
+    def _serve(self, server: grpc.Server) -> None:
+        """Add the services."""
+        add_RelaySyncServicer_to_server(self._sync, server)
+        _serve_encoded(self._sync, server)
+        add_RelayNodeServicer_to_server(self._node, server)
+
     def _describe(self, server: grpc.Server) -> None:
         """Add the health service and reflection, so that any gRPC tool can ask and look around."""
-        names = [
-            file.services_by_name[name].full_name
-            for file, name in (
-                (relay_sync_pb2.DESCRIPTOR, "RelaySync"),
-                (relay_node_pb2.DESCRIPTOR, "RelayNode"),
-            )
-        ]
+        names = [file.services_by_name[name].full_name for file, name in self.services]
         add_HealthServicer_to_server(self._health, server)
         for name in ("", *names):
             self._health.set(name, HealthCheckResponse.SERVING)

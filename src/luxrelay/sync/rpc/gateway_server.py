@@ -1,0 +1,111 @@
+"""`GatewayRpcServer` and `AdminRpcServer`: the listeners of a gateway that speak gRPC.
+
+The first serves what the sync port serves, and RelayGateway, to callers with tokens; the second
+serves RelayAdmin alone.
+
+Source: issue of the gateway; P37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from luxrelay.sync.rpc import relay_gateway_pb2, relay_node_pb2, relay_sync_pb2
+from luxrelay.sync.rpc.backing import FollowedNode, Publisher, SyncStore
+from luxrelay.sync.rpc.config import SyncServerConfig
+from luxrelay.sync.rpc.gatekeeping import Guard, TokenInterceptor
+from luxrelay.sync.rpc.gateway_calls import AdminServicer, GatewayServicer
+from luxrelay.sync.rpc.gateway_desk import GatewayDesk
+from luxrelay.sync.rpc.relay_gateway_pb2_grpc import (
+    add_RelayAdminServicer_to_server,
+    add_RelayGatewayServicer_to_server,
+)
+from luxrelay.sync.rpc.service import RelaySyncServer
+from luxrelay.sync.rpc.stats import SyncCounters
+from luxrelay.sync.rpc.tls import ServerTls
+
+
+class GatewayRpcServer(RelaySyncServer):
+    """RelaySync, RelayNode and RelayGateway behind a guard.
+
+    Args:
+        store: What is read.
+        config: Address and bounds.
+        clock_ms: Wall clock, Unix milliseconds.
+        publisher: Takes published messages.
+        followed: Tells subscribers.
+        desk: The node's gateway.
+        guard: Knows the tokens.
+        tls: Certificate; None serves in the clear.
+        counters: Counts the calls, with those of another server or alone.
+
+    """
+
+    services = (
+        (relay_sync_pb2.DESCRIPTOR, "RelaySync"),
+        (relay_node_pb2.DESCRIPTOR, "RelayNode"),
+        (relay_gateway_pb2.DESCRIPTOR, "RelayGateway"),
+    )
+
+    def __init__(
+        self,
+        store: SyncStore,
+        config: SyncServerConfig,
+        *,
+        clock_ms: Callable[[], int],
+        publisher: Publisher,
+        followed: FollowedNode,
+        desk: GatewayDesk,
+        guard: Guard,
+        tls: ServerTls | None = None,
+        counters: SyncCounters | None = None,
+    ) -> None:
+        super().__init__(
+            store,
+            config,
+            clock_ms=clock_ms,
+            publisher=publisher,
+            followed=followed,
+            tls=tls,
+            counters=counters,
+        )
+        self._desk = desk
+        self._guard = guard
+
+    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
+        return [TokenInterceptor(self._guard)]
+
+    def _serve(self, server: grpc.Server) -> None:
+        super()._serve(server)
+        add_RelayGatewayServicer_to_server(GatewayServicer(self._desk, self._reading), server)
+
+
+class AdminRpcServer(RelaySyncServer):
+    """RelayAdmin behind a guard, and nothing else.
+
+    Args are those of `GatewayRpcServer`.
+    """
+
+    services = ((relay_gateway_pb2.DESCRIPTOR, "RelayAdmin"),)
+
+    def __init__(
+        self,
+        config: SyncServerConfig,
+        *,
+        clock_ms: Callable[[], int],
+        desk: GatewayDesk,
+        guard: Guard,
+        tls: ServerTls | None = None,
+        counters: SyncCounters | None = None,
+    ) -> None:
+        super().__init__(None, config, clock_ms=clock_ms, tls=tls, counters=counters)
+        self._desk = desk
+        self._guard = guard
+
+    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
+        return [TokenInterceptor(self._guard)]
+
+    def _serve(self, server: grpc.Server) -> None:
+        add_RelayAdminServicer_to_server(AdminServicer(self._desk, self._reading), server)
