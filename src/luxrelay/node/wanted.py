@@ -6,9 +6,10 @@ that nobody has costs little. The list is in memory only: after a restart the ho
 known from the store, missing blobs are not.
 
 Whoever stores a blob says so (`arrived`), and what has expired goes when its turn comes, so nothing
-ever walks the list to look into the store. A header without a blob costs its sender a signature, so
-each sender has a share, and where the list is full the sender with the most on it loses one: of
-that sender's the one asked for most often in vain, then the oldest.
+ever walks the list to look into the store. A header without a blob costs its sender a signature and
+a new key nothing, so each sender has a share, and where the list is full the peer that brought most
+of what is on it pays: of what that peer brought the sender with the most loses one, and of that
+sender's the one asked for most often in vain goes, then the oldest.
 
 Source: J7, P28; LP-6421 §2.2.
 """
@@ -24,7 +25,7 @@ from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 
 WANTED_MAX: Final = 4096
-"""Headers without a blob that are remembered; beyond it the sender with the most loses one."""
+"""Headers without a blob that are remembered; beyond it the peer that brought most loses one."""
 SENDER_MAX: Final = 1024
 """Of these the most of one sender; beyond it that sender loses one."""
 HOLDERS_MAX: Final = 8
@@ -51,6 +52,8 @@ class WantedBlob:
     """When the message is forgotten and its blob with it, Unix milliseconds."""
     holders: tuple[bytes, ...] = ()
     """Peer ids that announced or brought the header."""
+    source: bytes = b""
+    """Who brought it first; empty for catching up from relays of the configuration."""
     ask_at_ms: int = field(default=0, compare=False)
     """When it is asked for next, Unix milliseconds."""
     asked: int = field(default=0, compare=False)
@@ -87,6 +90,8 @@ class WantedBlobs:
         self._wanted: dict[ContentId, WantedBlob] = {}
         self._named: dict[bytes, dict[ContentId, None]] = {}
         self._shares = _Shares(sender_max)
+        self._sources = _Shares(wanted_max)
+        self._brought: dict[bytes, _Shares] = {}
         self.forgotten = 0
         """Blobs that are no longer asked for because the list, or a sender's share, was full."""
 
@@ -94,16 +99,33 @@ class WantedBlobs:
         with self._lock:
             return len(self._wanted)
 
-    def add(self, header: MsgHeader, parent: NamespaceId, holders: Iterable[bytes] = ()) -> None:
-        """Ask for the blob of a stored header from now on, if it would be kept."""
+    def add(
+        self,
+        header: MsgHeader,
+        parent: NamespaceId,
+        holders: Iterable[bytes] = (),
+        *,
+        source: bytes = b"",
+    ) -> None:
+        """Ask for the blob of a stored header from now on, if it would be kept.
+
+        Args:
+            header: What was stored.
+            parent: The namespace that brought it.
+            holders: Peer ids that may have it, whoever says so.
+            source: The connected peer that brought it; empty for a relay of the configuration.
+
+        """
         if header.blob_len > self._largest:
             return
         with self._lock:
+            said = tuple(holders)
             known = self._wanted.get(header.content_id)
             if known is None:
-                self._make_room(header.sender_pub_key)
-                self._shares.add(header.sender_pub_key, header.content_id)
-            said = (*holders, *(() if known is None else known.holders))
+                self._make_room(header.sender_pub_key, source)
+                self._charge(header.sender_pub_key, source, header.content_id)
+            else:
+                said, source = (*said, *known.holders), known.source
             self._wanted[header.content_id] = WantedBlob(
                 message_id=header.message_id,
                 header=header,
@@ -111,6 +133,7 @@ class WantedBlobs:
                 parent=parent,
                 until_ms=header.timestamp + self._ttl_ms,
                 holders=tuple(dict.fromkeys(said))[:HOLDERS_MAX],
+                source=source,
             )
             self._named.setdefault(header.blob_commitment, {})[header.content_id] = None
         self._news()
@@ -174,20 +197,33 @@ class WantedBlobs:
         self._wanted[content] = put_off
         return put_off
 
-    def _make_room(self, sender: bytes) -> None:
+    def _make_room(self, sender: bytes, source: bytes) -> None:
         """Forget one where the list or the sender's share is full."""
-        payer = sender if self._shares.full(sender) else None
-        if payer is None and len(self._wanted) >= self._max:
-            payer = self._shares.largest(sender)
-        if payer is not None:
-            # The first of equals: the one that came first.
-            vain = max(self._shares.of(payer), key=lambda content: self._wanted[content].asked)
+        entries: Iterable[ContentId] = ()
+        if self._shares.full(sender):
+            entries = self._shares.of(sender)
+        elif len(self._wanted) >= self._max:
+            shares = self._brought[self._sources.largest(source)]
+            entries = shares.of(shares.largest(sender))
+        # The first of equals: the one that came first.
+        vain = max(entries, key=lambda content: self._wanted[content].asked, default=None)
+        if vain is not None:
             self._drop(vain)
             self.forgotten += 1
 
+    def _charge(self, sender: bytes, source: bytes, content: ContentId) -> None:
+        self._shares.add(sender, content)
+        self._sources.add(source, content)
+        self._brought.setdefault(source, _Shares(self._max)).add(sender, content)
+
     def _drop(self, content: ContentId) -> None:
         wanted = self._wanted.pop(content)
-        self._shares.remove(wanted.header.sender_pub_key, content)
+        sender, source = wanted.header.sender_pub_key, wanted.source
+        self._shares.remove(sender, content)
+        self._sources.remove(source, content)
+        self._brought[source].remove(sender, content)
+        if not self._sources.of(source):
+            del self._brought[source]
         named = self._named[wanted.commitment]
         del named[content]
         if not named:
@@ -200,7 +236,10 @@ class WantedBlobs:
 
 
 class _Shares:
-    """Who has how many entries; the largest is known without a look at all of them."""
+    """Who has how many entries; the largest is known without a look at all of them.
+
+    A sender here is whoever entries are counted under: a key, or a peer.
+    """
 
     def __init__(self, sender_max: int) -> None:
         self._max = sender_max

@@ -10,7 +10,7 @@ Source: retention document, "Merkle Tree Implications"; decisions J4, J8, P44; a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 
 from luxrelay.bus import NamespaceId
@@ -86,16 +86,24 @@ class Ledger:
         database: Database,
         config: RelayStoreConfig | None = None,
         *,
+        trees: Mapping[int, MerkleTree] | None = None,
         read_only: bool = False,
     ) -> Ledger:
         """Return the ledger of ``database``: counters as stored, runs found again from the rows.
+
+        Args:
+            database: Where they are.
+            config: Bounds.
+            trees: Trees that were kept, by number of their slice.
+            read_only: Change nothing.
 
         Raises:
             StoreError: ``store.corrupt`` or ``store.io``.
 
         """
         config = config or RelayStoreConfig()
-        ledger = cls(Slices.load(database, config, read_only=read_only), config)
+        slices = Slices.load(database, config, trees=trees or {}, read_only=read_only)
+        ledger = cls(slices, config)
         for key, value in database.scan(layout.NAMESPACES, b"", b""):
             state = layout.decode_state(key, value)
             if state.latest > state.contiguous:

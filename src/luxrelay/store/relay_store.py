@@ -19,7 +19,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError
-from luxrelay.store import audit, layout, marks
+from luxrelay.store import audit, layout, marks, trees
 from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
 from luxrelay.store.documents import Documents
 from luxrelay.store.durable import Durable, PutReceipt
@@ -28,6 +28,7 @@ from luxrelay.store.gate import Gate
 from luxrelay.store.hot import HitRate
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.marks import Loss, Mark, Marker
+from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.messages import IncomingMessage, PutOutcome
 from luxrelay.store.namespaces import check_names
 from luxrelay.store.opening import open_for_reading, open_for_writing
@@ -61,7 +62,10 @@ class RelayStore(StoreReading):
         self._opened_at = now_ms
         self._read_only = read_only
         self._gate = Gate()
-        self._attach()
+        found = trees.kept(folder.path, database)
+        if not read_only:
+            trees.forget(folder.path)
+        self._attach(found)
         self.documents = Documents(database, self._gate)
         self._recovery = Recovery(database, self._gate, release=self._release, attach=self._attach)
         self.loss = marks.compare(mark, database.sequence(), self._ledger)
@@ -93,11 +97,11 @@ class RelayStore(StoreReading):
         """Nothing works on the database."""
         self._durable.abandon()
 
-    def _attach(self) -> None:
+    def _attach(self, found: Mapping[int, MerkleTree] | None = None) -> None:
         """Everything in memory is what the database holds; the counters go on."""
         before: Writer | None = getattr(self, "_writer", None)
         read_only = self._read_only or self._database.failed
-        self._ledger = Ledger.load(self._database, self.config, read_only=read_only)
+        self._ledger = Ledger.load(self._database, self.config, trees=found, read_only=read_only)
         interval_s = self.config.group_interval_ms / 1000
         self._durable = Durable(self._database, self.config.durability, interval_s)
         self._writer = Writer(self._database, self._ledger, self.config, self._durable)
@@ -401,6 +405,10 @@ class RelayStore(StoreReading):
                 sequence = self._database.sequence()
                 last = self._writer.recent.mark(sequence, self._ledger, clean=True)
                 marks.write(self._folder.path, last)
+                live = self._ledger.slices.live
+                trees.keep(
+                    self._folder.path, self._database, ((each.number, each.tree) for each in live)
+                )
         finally:
             try:
                 self._database.close()

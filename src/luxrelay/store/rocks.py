@@ -362,6 +362,14 @@ class Database:
             self.failed = True
             raise _ours(error, self._path) from error
 
+    def identity(self) -> bytes:
+        """Return the name that RocksDB gave the database when it made it, 64 bytes at most."""
+        try:
+            with (self._path / "IDENTITY").open("rb") as file:
+                return file.read(64)
+        except OSError:
+            return b""
+
     def sequence(self) -> int:
         """Return RocksDB's number of the last row written."""
         try:

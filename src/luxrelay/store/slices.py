@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from luxrelay.bus import NamespaceId
@@ -41,6 +41,7 @@ from luxrelay.store.rocks import Database, Table
 NEVER: Final = 2**64
 """Later than every expires_at."""
 _NAME: Final = "slice-"
+_NO_TREES: Final[Mapping[int, MerkleTree]] = {}
 _Item = TypeVar("_Item", bytes, tuple[bytes, bytes])
 
 
@@ -90,8 +91,8 @@ class Slice:
         self.seen_due = NEVER
         """The earliest expires_at that the present sweep has passed over, or that came since."""
 
-    def load(self, *, counts_blobs: bool = False) -> None:
-        """Sums and tree are those of the rows.
+    def load(self, *, counts_blobs: bool = False, tree: MerkleTree | None = None) -> None:
+        """Sums and tree are those of the rows; ``tree`` is one that was kept.
 
         Raises:
             StoreError: ``store.corrupt`` or ``store.io``.
@@ -108,7 +109,10 @@ class Slice:
         if counts_blobs:
             rows = self.table.scan(b"", b"", layout.HEADERS)
             self.blob_bytes = sum(layout.blob_bytes_of(value) for _, value in rows)
-        self.tree = MerkleTree(self.table.keys(b"", b"", layout.CONTENTS))
+        if tree is not None and len(tree) == self.messages:
+            self.tree = tree
+        else:
+            self.tree = MerkleTree(self.table.keys(b"", b"", layout.CONTENTS))
 
     def get(self, kind: bytes, key: bytes) -> bytes | None:
         """Return the value of a row, None without one."""
@@ -147,9 +151,20 @@ class Slices:
 
     @classmethod
     def load(
-        cls, database: Database, config: RelayStoreConfig, *, read_only: bool = False
+        cls,
+        database: Database,
+        config: RelayStoreConfig,
+        *,
+        trees: Mapping[int, MerkleTree] = _NO_TREES,
+        read_only: bool = False,
     ) -> Slices:
         """Return the slices of ``database``; what no slice's row names is dropped.
+
+        Args:
+            database: Where they are.
+            config: Bounds.
+            trees: Trees that were kept, by number of their slice; others are found from the rows.
+            read_only: Drop nothing.
 
         Raises:
             StoreError: ``store.corrupt`` or ``store.io``.
@@ -161,7 +176,8 @@ class Slices:
         for key, value in database.scan(layout.META, prefix, layout.after(prefix)):
             number, first_ms, end_ms = layout.decode_span(key, value)
             found.append(Slice(number, first_ms, end_ms, database.table(_name(number))))
-            found[-1].load(counts_blobs=config.blob_bound() is not None)
+            counts_blobs = config.blob_bound() is not None
+            found[-1].load(counts_blobs=counts_blobs, tree=trees.get(number))
         slices.live = tuple(sorted(found, key=lambda each: each.first_ms))
         known = {_name(each.number) for each in found}
         for name in database.names if not read_only else ():

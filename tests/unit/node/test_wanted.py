@@ -253,3 +253,48 @@ def test_shares_agree_with_the_list(steps: list[tuple[str, int, int]]) -> None:
         assert {key: len(entries) for key, entries in wanted._shares._entries.items()} == held
         assert not held or held[wanted._shares.largest(b"")] == max(held.values()) <= 3
         assert len(wanted._named) == len(wanted)
+
+
+def test_many_keys_of_one_peer_do_not_fill_the_list() -> None:
+    """A flood of fresh keys pays with what its own peer brought; what others bring stays."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=50)
+    honest = [header(seq, sender=1) for seq in range(20)]
+    for each in honest:
+        wanted.add(each, PARENT, (b"honest",), source=b"honest")
+    for key in range(2, 250):
+        wanted.add(header(1, sender=key), PARENT, (bytes([key]), b"flood"), source=b"flood")
+    late = header(21, sender=1)
+    wanted.add(late, PARENT, (b"honest",), source=b"honest")
+
+    assert len(wanted) == 50
+    assert wanted.forgotten == 20 + 248 + 1 - 50
+    assert all(wanted.find(each.blob_commitment) for each in (*honest, late))
+
+
+def test_of_what_a_peer_brought_the_sender_with_the_most_pays() -> None:
+    """An honest key behind the same peer as a flooding one keeps its own."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=10)
+    modest = [header(seq, sender=1) for seq in range(2)]
+    for each in (*modest, *(header(seq, sender=2) for seq in range(50))):
+        wanted.add(each, PARENT, source=b"peer")
+
+    assert all(wanted.find(each.blob_commitment) for each in modest)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4), st.sampled_from([b"", b"a", b"b"])))
+)
+def test_accounts_follow_the_list(added: list[tuple[int, int, bytes]]) -> None:
+    """After any adding and going every account is the list's, and an empty list has none."""
+    wanted = WantedBlobs(ttl_ms=1000, wanted_max=6, sender_max=3)
+    for seq, sender, source in added:
+        wanted.add(header(seq, sender=sender), PARENT, source=source)
+    held = Counter(each.source for each in wanted._wanted.values())
+    assert {who: len(list(wanted._sources.of(who))) for who in held} == held
+    assert set(wanted._brought) == set(held)
+
+    for each in list(wanted._wanted.values()):
+        wanted.arrived(each.commitment)
+    assert not wanted._brought
+    assert not wanted._shares._entries
+    assert not wanted._sources._entries

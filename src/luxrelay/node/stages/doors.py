@@ -249,7 +249,9 @@ class Doors:
                 continue
             if candidate.blob is None:
                 if after.accepted:
-                    self._wanted.add(header, candidate.parent, _holders(candidate))
+                    self._wanted.add(
+                        header, candidate.parent, _holders(candidate), source=candidate.source
+                    )
             elif after.accepted or (
                 after.code is Code.DUPLICATE and self._completed(header.blob_commitment)
             ):

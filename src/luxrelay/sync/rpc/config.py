@@ -34,6 +34,12 @@ FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 """What every gRPC library receives by default; no frame of ours is larger."""
 
 
+KEEPALIVE_MS: Final = 20_000
+"""How often either side of a connection asks whether the other is there, milliseconds."""
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+"""How long it waits for the answer, milliseconds."""
+
+
 def require(name: str, value: float, low: float, high: float) -> None:
     """Return when ``low`` <= ``value`` <= ``high``.
 
@@ -58,12 +64,6 @@ def require_id(name: str, value: object, length: int) -> None:
     """
     if not isinstance(value, bytes) or len(value) != length:
         raise SyncArgumentError(f"{name} must be {length} bytes", where=name)
-
-
-KEEPALIVE_MS = 20_000
-"""How often either side of a connection with open calls asks whether the other is there."""
-KEEPALIVE_TIMEOUT_MS = 10_000
-"""How long it waits for the answer before it takes the connection for dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,11 @@ class SyncServerConfig:
     limit_local: bool = False
     """Whether the rates of a peer hold for programs of this machine as well; the rates of all
     together always do."""
+    keepalive_ms: int = KEEPALIVE_MS
+    """How often a silent connection with open calls is asked whether the other side is there,
+    milliseconds."""
+    keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
+    """How long the answer may take before the connection counts as dead, milliseconds."""
     validators: frozenset[str] = frozenset()
     """SHA-256 fingerprints of the public keys of validators, hex; proven by a client certificate
     alone (P33)."""
@@ -159,6 +164,8 @@ class SyncServerConfig:
         require("peer_subscribers_max", self.peer_subscribers_max, 1, 65_536)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)
+        require("keepalive_ms", self.keepalive_ms, 10, 3_600_000)
+        require("keepalive_timeout_ms", self.keepalive_timeout_ms, 10, 3_600_000)
         require("deadline_margin_s", self.deadline_margin_s, 0, 60)
         require("page_messages_max", self.page_messages_max, 1, PAGE_MESSAGES_MAX)
         require("page_bytes_max", self.page_bytes_max, 1, PAGE_BYTES_MAX)
@@ -196,6 +203,11 @@ class SyncClientConfig:
     """Longest time to set up a connection, seconds; a call's own deadline holds as well."""
     reconnect_s: float = 2.0
     """Longest pause before a lost connection is dialled again, seconds."""
+    keepalive_ms: int = KEEPALIVE_MS
+    """How often a silent connection with open calls is asked whether the other side is there,
+    milliseconds."""
+    keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
+    """How long the answer may take before the connection counts as dead, milliseconds."""
     frame_messages: int = 1_024
     """Messages asked for in one frame, which the relay bounds in bytes as well; 1 for a relay that
     knows the plain protocol only."""
@@ -220,6 +232,8 @@ class SyncClientConfig:
         require("publish_s", self.publish_s, 0.001, 86_400)
         require("connect_s", self.connect_s, 0.1, 600)
         require("reconnect_s", self.reconnect_s, 0.1, 600)
+        require("keepalive_ms", self.keepalive_ms, 10, 3_600_000)
+        require("keepalive_timeout_ms", self.keepalive_timeout_ms, 10, 3_600_000)
         require("frame_messages", self.frame_messages, 1, PAGE_MESSAGES_MAX)
         require("frame_bytes_max", self.frame_bytes_max, 64 * 1024, 64 * 1024 * 1024)
         require("heads_page", self.heads_page, 1, 10_000)

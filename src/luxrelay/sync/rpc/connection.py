@@ -15,7 +15,7 @@ import grpc
 
 from luxrelay.errors import SyncArgumentError, SyncRemoteError
 from luxrelay.sync.rpc.bearer import with_token
-from luxrelay.sync.rpc.config import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, SyncClientConfig
+from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.tls import ClientTls
@@ -128,8 +128,9 @@ class RelayConnection:
             ("grpc.min_reconnect_backoff_ms", int(self.config.connect_s * 1000)),
             ("grpc.max_reconnect_backoff_ms", int(self.config.reconnect_s * 1000)),
             ("grpc.use_local_subchannel_pool", 1),  # two clients never share a connection's fate
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_time_ms", self.config.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self.config.keepalive_timeout_ms),
+            ("grpc.http2.max_pings_without_data", 0),  # a subscriber sends none for hours
             ("grpc.enable_http_proxy", 0),  # a relay is dialled, never fetched through a proxy
         ]
 

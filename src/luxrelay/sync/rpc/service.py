@@ -31,8 +31,6 @@ from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher, SyncStor
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
-    KEEPALIVE_MS,
-    KEEPALIVE_TIMEOUT_MS,
     SyncServerConfig,
 )
 from luxrelay.sync.rpc.publishing import NodeServicer
@@ -217,9 +215,13 @@ class RelaySyncServer:
             ("grpc.max_allowed_incoming_connections", self.config.connections_max),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+            ("grpc.keepalive_time_ms", self.config.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self.config.keepalive_timeout_ms),
+            ("grpc.http2.max_pings_without_data", 0),  # a subscriber sends none for hours
+            (
+                "grpc.http2.min_recv_ping_interval_without_data_ms",
+                self.config.keepalive_ms // 2,
+            ),
         ]
 
 

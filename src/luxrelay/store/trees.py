@@ -1,0 +1,142 @@
+"""The Merkle trees of a store that was closed, kept beside its database for the next opening.
+
+Theory of operation
+-------------------
+*Decides* whether a kept tree is still that of its slice. Finding a tree again from the rows takes
+seconds for a million messages; reading one takes milliseconds.
+*When it counts*: the file names the database (RocksDB's IDENTITY) and the sequence number of its
+last row. A row written since, by whatever version of this program, a database that was repaired,
+or one that has lost rows has another number or name, and the trees are found from the rows.
+*Machine*: closing writes the file, whole or not at all; opening for writing takes it away before
+anything is written. So a crash leaves none.
+*Bounds*: slices of at least `IDS_MIN` messages, the `SLICES_MAX` largest, 2.5 MiB each.
+*What else to change when you change this*: `merkle`, `slices`, docs/explanation/store.md.
+
+Source: store-notes 4; decisions J4.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from luxrelay.errors import StoreError
+from luxrelay.store.merkle import TABLE_BYTES, MerkleTree
+from luxrelay.store.rocks import Database
+
+TREES: Final = "luxrelay-trees"
+IDS_MIN: Final = 10_000
+"""Messages from which on a slice's tree is kept; a smaller one is found from the rows at once."""
+SLICES_MAX: Final = 32
+"""Trees kept; more would make closing slow."""
+_MAGIC: Final = b"LXTREES" + sys.byteorder[:1].encode()
+_HEAD: Final = struct.Struct(">8s64sQI")
+_ENTRY: Final = struct.Struct(">QQ")
+_BYTES_MAX: Final = _HEAD.size + SLICES_MAX * (_ENTRY.size + TABLE_BYTES) + 4
+
+
+def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree]]) -> None:
+    """The trees are on the disk, or none are.
+
+    Args:
+        folder: The store's.
+        database: As it stands; nothing is written to it any more.
+        trees: Number of a slice, and its tree.
+
+    Raises:
+        StoreError: ``store.io``.
+
+    """
+    large = [(number, tree) for number, tree in trees if len(tree) >= IDS_MIN]
+    large.sort(key=lambda each: -len(each[1]))
+    if not large:
+        forget(folder)
+        return
+    head = _HEAD.pack(_MAGIC, database.identity(), database.sequence(), len(large[:SLICES_MAX]))
+    parts = [head]
+    for number, tree in large[:SLICES_MAX]:
+        parts += [_ENTRY.pack(number, len(tree)), tree.dump()]
+    check = 0
+    for part in parts:
+        check = crc32(part, check)
+    fresh = folder / (TREES + ".new")
+    try:
+        with fresh.open("wb") as file:
+            file.writelines(parts)
+            file.write(check.to_bytes(4, "big"))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(folder / TREES)
+    except OSError as error:
+        raise _refused(error, folder) from error
+
+
+def kept(folder: Path, database: Database) -> Mapping[int, MerkleTree]:
+    """Return the trees by number of their slice; none when they are not those of the rows.
+
+    Raises:
+        StoreError: ``store.io``.
+
+    """
+    try:
+        with (folder / TREES).open("rb") as file:
+            data = file.read(_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise _refused(error, folder) from error
+    if not _HEAD.size + 4 <= len(data) <= _BYTES_MAX:
+        return {}
+    body = memoryview(data)[:-4]
+    magic, identity, sequence, count = _HEAD.unpack_from(data)
+    whole = len(body) == _HEAD.size + count * (_ENTRY.size + TABLE_BYTES)
+    if (magic, identity.rstrip(b"\0"), sequence) != (
+        _MAGIC,
+        database.identity(),
+        database.sequence(),
+    ):
+        return {}
+    if not whole or crc32(body) != int.from_bytes(data[-4:], "big"):
+        return {}
+    found, place = {}, _HEAD.size
+    for _ in range(count):
+        number, ids = _ENTRY.unpack_from(body, place)
+        place += _ENTRY.size
+        tree = MerkleTree.of_dump(body[place : place + TABLE_BYTES])
+        place += TABLE_BYTES
+        if len(tree) == ids:
+            found[number] = tree
+    return found
+
+
+def forget(folder: Path) -> None:
+    """Nothing is kept any more, not even after a power cut.
+
+    Raises:
+        StoreError: ``store.io``.
+
+    """
+    with suppress(FileNotFoundError):
+        try:
+            (folder / TREES).unlink()
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _refused(error, folder) from error
+
+
+def _refused(error: OSError, folder: Path) -> StoreError:
+    return StoreError(
+        f"the trees cannot be kept or read: {error.strerror}", where=str(folder), code="store.io"
+    )

@@ -1,0 +1,124 @@
+"""Peers of gRPC that vanish without a word: neither side waits for ever, no place is kept."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from luxrelay.errors import SyncUnreachableError
+from luxrelay.node.subscribers import StoreFollowing
+from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncClientConfig, SyncServerConfig
+from luxrelay.sync.following import SubscribeWanted
+
+from .conftest import PARENT, Stand, now_ms
+
+pytestmark = pytest.mark.slow
+QUIET = SubscribeWanted(namespaces=[PARENT], after=None)
+
+
+class Wire:
+    """Carries bytes between a client and a port until it is cut; then it keeps both ends open."""
+
+    def __init__(self, port: int) -> None:
+        """Listen."""
+        self._port = port
+        self._cut = threading.Event()
+        self._ends: list[socket.socket] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._admit, daemon=True).start()
+
+    def cut(self) -> None:
+        """Carry nothing any more, and say nothing of it."""
+        self._cut.set()
+
+    def close(self) -> None:
+        """The ends are closed."""
+        for end in (self._door, *self._ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _admit(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._door.accept()
+                relay = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += [client, relay]
+                for source, target in ((client, relay), (relay, client)):
+                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):  # closed
+            while data := source.recv(65_536):
+                if self._cut.is_set():
+                    return
+                target.sendall(data)
+
+
+@pytest.fixture
+def over_wire(stand: Stand) -> Iterator[Callable[..., tuple[Wire, RelaySyncServer]]]:
+    """A maker of servers behind a wire; the keepalive of the server by keyword."""
+    made: list[Any] = []
+
+    def make(**changes: Any) -> tuple[Wire, RelaySyncServer]:
+        server = RelaySyncServer(
+            stand.store,
+            SyncServerConfig(port=0, **changes),
+            clock_ms=now_ms,
+            followed=StoreFollowing(stand.store, stand.feed, now_ms),
+        )
+        made.append(lambda: server.stop(0.0))
+        wire = Wire(server.start())
+        made.append(wire.close)
+        return wire, server
+
+    yield make
+    for close in reversed(made):
+        close()
+
+
+def test_a_client_notices_a_relay_that_vanished(
+    over_wire: Callable[..., tuple[Wire, RelaySyncServer]], eventually: Callable[..., Any]
+) -> None:
+    """A subscription whose relay is silent behind a dead wire ends as unreachable."""
+    wire, _ = over_wire(keepalive_ms=100)  # it takes as many questions as it asks itself
+    config = SyncClientConfig(keepalive_ms=100, keepalive_timeout_ms=100)
+    ended: list[BaseException] = []
+
+    with RelaySyncClient(wire.address, config=config) as client:
+        events = client.subscribe(QUIET)
+        next(events)  # it is live
+
+        def wait() -> None:
+            try:
+                next(events)
+            except SyncUnreachableError as error:
+                ended.append(error)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        wire.cut()
+
+        eventually(lambda: ended, 15.0)  # by default it would take 30
+        waiting.join(20)
+
+
+def test_a_relay_notices_a_client_that_vanished(
+    over_wire: Callable[..., tuple[Wire, RelaySyncServer]], eventually: Callable[..., Any]
+) -> None:
+    """The place of a subscriber behind a dead wire is given back."""
+    wire, server = over_wire(keepalive_ms=100, keepalive_timeout_ms=100)
+
+    with RelaySyncClient(wire.address) as client:
+        events = client.subscribe(QUIET)
+        next(events)
+        assert server.stats().active == 1
+        wire.cut()
+
+        eventually(lambda: server.stats().active == 0, 15.0)
