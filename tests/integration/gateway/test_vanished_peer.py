@@ -18,6 +18,8 @@ from luxrelay.sync.following import SubscribeWanted
 from .conftest import PARENT, Stand, now_ms
 
 pytestmark = pytest.mark.slow
+PING = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0])
+"""How a PING frame of HTTP/2 begins that is no answer to one."""
 QUIET = SubscribeWanted(namespaces=[PARENT], after=None)
 
 
@@ -28,7 +30,10 @@ class Wire:
         """Listen."""
         self._port = port
         self._cut = threading.Event()
+        self.asked = 0
+        """Pings of clients that were carried."""
         self._ends: list[socket.socket] = []
+        self._relays: list[socket.socket] = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
         threading.Thread(target=self._admit, daemon=True).start()
@@ -50,6 +55,7 @@ class Wire:
                 client, _ = self._door.accept()
                 relay = socket.create_connection(("127.0.0.1", self._port))
                 self._ends += [client, relay]
+                self._relays.append(relay)
                 for source, target in ((client, relay), (relay, client)):
                     threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
 
@@ -58,6 +64,8 @@ class Wire:
             while data := source.recv(65_536):
                 if self._cut.is_set():
                     return
+                if target in self._relays:
+                    self.asked += data.count(PING)
                 target.sendall(data)
 
 
@@ -103,6 +111,7 @@ def test_a_client_notices_a_relay_that_vanished(
 
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
+        eventually(lambda: wire.asked > 3)  # it asks on although it has nothing to send
         wire.cut()
 
         eventually(lambda: ended, 15.0)  # by default it would take 30

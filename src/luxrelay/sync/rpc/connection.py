@@ -130,6 +130,7 @@ class RelayConnection:
             ("grpc.use_local_subchannel_pool", 1),  # two clients never share a connection's fate
             ("grpc.keepalive_time_ms", self.config.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.config.keepalive_timeout_ms),
+            ("grpc.http2.ping_timeout_ms", self.config.keepalive_timeout_ms),
             ("grpc.http2.max_pings_without_data", 0),  # a subscriber sends none for hours
             ("grpc.enable_http_proxy", 0),  # a relay is dialled, never fetched through a proxy
         ]

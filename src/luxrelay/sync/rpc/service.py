@@ -217,6 +217,7 @@ class RelaySyncServer:
             ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
             ("grpc.keepalive_time_ms", self.config.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.config.keepalive_timeout_ms),
+            ("grpc.http2.ping_timeout_ms", self.config.keepalive_timeout_ms),
             ("grpc.http2.max_pings_without_data", 0),  # a subscriber sends none for hours
             (
                 "grpc.http2.min_recv_ping_interval_without_data_ms",
