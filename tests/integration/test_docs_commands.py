@@ -9,16 +9,26 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
+from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
+from luxrelay.errors import SyncUnreachableError
 from luxrelay.node.folder import read_runtime
+from luxrelay.store import IncomingMessage, RelayStore
+from luxrelay.sync import RelaySyncServer, SyncServerConfig
+from luxrelay.sync.rpc.client import RelaySyncClient
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,14 +55,18 @@ class Terminal:
 
     def moved(self, text: str) -> str:
         """Return a text with ports of this test in the place of the usual ones."""
+        return re.sub(
+            r"(127\.0\.0\.1[:/](?:tcp/)?)(96\d\d)",
+            lambda match: match[1] + self.port(match[2]),
+            text,
+        )
 
-        def port(match: re.Match[str]) -> str:
-            if match[2] not in self.ports:
-                with socket.create_server(("127.0.0.1", 0)) as free:
-                    self.ports[match[2]] = str(free.getsockname()[1])
-            return match[1] + self.ports[match[2]]
-
-        return re.sub(r"(127\.0\.0\.1[:/](?:tcp/)?)(96\d\d)", port, text)
+    def port(self, usual: str) -> str:
+        """Return the port that stands for a usual one."""
+        if usual not in self.ports:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.ports[usual] = str(free.getsockname()[1])
+        return self.ports[usual]
 
     def type(self, line: str) -> str:
         """Run a line in a shell, which must succeed; return what it printed."""
@@ -69,6 +83,19 @@ class Terminal:
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def begin(self, line: str) -> subprocess.Popen[bytes]:
+        """Run a line that does not end by itself."""
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "luxrelay", *shlex.split(self.moved(line))[1:]],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.running.append(process)
+        return process
 
     def move_listeners(self) -> None:
         """Have the node of ``relay.toml`` listen on this test's ports instead of the usual ones."""
@@ -221,3 +248,112 @@ def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> No
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def _archived(stack: ExitStack, terminal: Terminal, line: str) -> tuple[str, str]:
+    """Serve messages of two namespaces on two relays; return consensus' key and the other name.
+
+    One of the namespaces is that of the page's question by namespace, and a message of it is final.
+    """
+    key, consensus = (
+        SigningKey.from_seed(SignatureScheme.ED25519, bytes([number]) * 32) for number in (41, 42)
+    )
+    (name,) = re.findall(r"--namespace (\w+)", line)
+    now = time.time_ns() // 1_000_000
+    headers = [
+        key.sign_header(
+            MsgHeader(
+                namespace_id=NamespaceId(bytes.fromhex(each)),
+                seq=seq,
+                timestamp=now - 9_000 + seq,
+                blob_commitment=sha3_commitment(b"as the page says"),
+                blob_len=16,
+                policy_hash=b"p" * 32,
+            )
+        )
+        for each in (name, "0b" * 20)
+        for seq in (1, 2, 3)
+    ]
+    for port in ("9641", "9642"):
+        store = RelayStore.open(terminal.folder / port, now_ms=now)
+        stack.callback(store.close)
+        store.put_many(
+            [
+                IncomingMessage(
+                    header=header,
+                    blob=b"as the page says",
+                    parent=header.namespace_id,
+                    received_at=now,
+                )
+                for header in headers
+            ],
+            now,
+        )
+        server = RelaySyncServer(
+            store,
+            SyncServerConfig(port=int(terminal.port(port))),
+            clock_ms=lambda: now,
+            handoff=store,
+        )
+        server.start()
+        stack.callback(server.stop, 0)
+    final = FinalityRow(headers[0].namespace_id, 1, headers[0].header_hash, FinalityState.FINALIZED)
+    said = FinalityStatement(network="main", number=1, issued_ms=now, rows=(final,))
+    text = said.signed_by(consensus).encode().hex() + "\n"
+    (terminal.folder / "statements.hex").write_text(text)
+    return consensus.public_field.hex(), "0b" * 20
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_how_to_archive(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """Every command of the page but those of a cluster (test_archive_cluster.py types them)."""
+    lines = [line for line in typed("docs/how-to/archive.md") if "--master" not in line]
+    doctor, read, finality, audit, one, by_time, sql, restore, serve, follow, *upkeep = lines
+    compact, retain, erase, report = upkeep
+    with ExitStack() as stack:
+        signer, other = _archived(stack, terminal, one)
+        terminal.type(doctor)
+        assert re.search(r"messages +6\b", terminal.type(read))
+        assert re.search(r"messages +1\b", terminal.type(finality.replace("HEX", signer)))
+        assert "gaps" not in terminal.type(audit).lower()
+        asked = json.loads(terminal.type(f"{one} --json"))
+        assert [row["seq"] for row in asked["messages"]] == [1, 2, 3]
+        assert all(row["proof"] for row in asked["messages"])
+        window = re.sub(r"--from-ms \d+ --to-ms \d+", f"--from-ms 0 --to-ms {2**62}", by_time)
+        assert len(json.loads(terminal.type(f"{window} --json"))["messages"]) == 6
+        assert "6" in terminal.type(sql)
+        terminal.type(restore)
+        serving = terminal.begin(serve.replace("9651", terminal.port("9651")))
+        address = f"127.0.0.1:{terminal.port('9651')}"
+
+        def served() -> bool:
+            try:
+                with RelaySyncClient(address) as client:
+                    return len(list(client.list_heads())) == 2
+            except SyncUnreachableError:
+                return False
+
+        eventually(served)
+        following = terminal.begin(follow.replace("9464", terminal.port("9464")))
+        page = f"http://127.0.0.1:{terminal.port('9464')}/metrics"
+        eventually(lambda: _shows(page, "luxrelay_archive_runs_total"), 120)
+        for process in (following, serving):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0, (terminal.folder / "log").read_text()
+        terminal.type(compact)
+        terminal.type(retain)
+        assert re.search(r"messages +3\b", terminal.type(erase.replace("HEX", other)))
+        terminal.type(report)
+    assert (terminal.folder / "archive.html").read_text().startswith("<!doctype html>")
+
+
+def _shows(page: str, metric: str) -> bool:
+    """Return whether a page of metrics has one that is above zero."""
+    try:
+        with urllib.request.urlopen(page, timeout=10) as answer:  # noqa: S310  our own address
+            text = answer.read().decode()
+    except OSError:
+        return False
+    found = re.search(rf"^{metric}(?:{{.*}})? ([0-9.]+)$", text, re.MULTILINE)
+    return found is not None and float(found[1]) > 0

@@ -31,7 +31,7 @@ from luxrelay.store import NamespaceQuery
 from luxrelay.testing import breakages
 
 BEGIN_MS = 1_785_974_400_000  # 2026-08-06
-STEP_MS = 230_000  # 1,000 messages take 2.7 days
+STEP_MS = 230_000  # by 1,000 messages: a million take 2.7 days
 UNSERVED = {Code.ZERO_NAMESPACE, Code.ZERO_SEQUENCE}
 """Such a header names nothing that could be asked for."""
 

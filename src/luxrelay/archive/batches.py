@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.rules import CODE_EPHEMERAL
 from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, SERVED, Table
-from luxrelay.archive.tables import table_name
+from luxrelay.archive.tables import target_name
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
 
@@ -153,20 +153,19 @@ class BatchTables:
         now_ms = int(time.time() * 1000)
         if self.barred:
             checked = checked.where(~_names(self.barred))
-        checked = checked.persist()  # three actions follow, each would read the relays again
+        # Several actions follow, and each would read the relays again.
+        checked = checked.withColumn("ingested_at", _now(now_ms)).persist()
         try:
             groups = checked.groupBy("relay", "code").count().collect()
             counts = count_rows((relay, code, number) for relay, code, number in groups)
             rows, rejected = sum(counts[0].values()), sum(counts[1].values())
-            messages = _messages_of(checked, now_ms).persist()
-            count = messages.count()
+            count = checked.where("code = 0").select("content_id").distinct().count()
             if rows:
-                self._write(_served_of(checked, now_ms), SERVED, batch)
+                self._write(_served_of(checked), SERVED, batch)
             if count:
-                self._write(messages, MESSAGES, batch)
-            messages.unpersist()
+                self._write(_messages_of(checked), MESSAGES, batch)
             if rejected:
-                self._write(_rejects_of(checked, now_ms), REJECTS, batch)
+                self._write(_rejects_of(checked), REJECTS, batch)
         finally:
             checked.unpersist()
         report = BatchReport(
@@ -199,28 +198,25 @@ class BatchTables:
 
     def _merge(self, messages: DataFrame) -> None:
         """Add what is new, and to what is known the relays that were not counted yet."""
+        messages = messages.persist()  # a merge reads them twice
         days = [str(day) for (day,) in messages.select("date").distinct().collect()]
         within = ", ".join(f"DATE'{day}'" for day in days)
         messages.sparkSession.sql(
-            f"MERGE INTO {_target(self.folder, MESSAGES)} AS t USING {{source}} AS s"
+            f"MERGE INTO {target_name(self.folder, MESSAGES)} AS t USING {{source}} AS s"
             f" ON t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id"
             f" WHEN MATCHED AND size(array_except(s.relays, t.relays)) > 0 THEN UPDATE SET {_KNOWN}"
             " WHEN NOT MATCHED THEN INSERT *",
             source=messages,
         )
+        messages.unpersist()
 
     def _add_absent(self, frame: DataFrame, table: Table) -> None:
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in table.key)
         frame.sparkSession.sql(
-            f"MERGE INTO {_target(self.folder, table)} AS t USING {{source}} AS s ON {same}"
+            f"MERGE INTO {target_name(self.folder, table)} AS t USING {{source}} AS s ON {same}"
             " WHEN NOT MATCHED THEN INSERT *",
             source=frame.dropDuplicates(list(table.key)),
         )
-
-
-def _target(folder: ArchiveFolder, table: Table) -> str:
-    """Return the name of a table in SQL that has a frame in braces."""
-    return table_name(folder, table).replace("{", "{{").replace("}", "}}")
 
 
 def count_rows(
@@ -258,7 +254,19 @@ def _names(namespaces: Sequence[bytes]) -> Column:
     return held | f.coalesce(named.isin(wanted), f.lit(False))
 
 
-def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
+def _now(now_ms: int) -> Column:
+    """Return the time of a batch as a column.
+
+    A plain number would stand in the code that Spark compiles for a plan, so every batch would be
+    compiled, and run cold, anew.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    nothing = f.substring("relay", 1, 0)  # of a column: else it is worked out to a number again
+    return f.concat(f.lit(str(now_ms)), nothing).cast("bigint")
+
+
+def _messages_of(checked: DataFrame) -> DataFrame:
     """Return one row a content id: the copy that came first, and who had one.
 
     Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is
@@ -277,36 +285,35 @@ def _messages_of(checked: DataFrame, now_ms: int) -> DataFrame:
             f.min("received_at").alias("received_at"),
             f.max("expires_at").alias("expires_at"),
             f.array_sort(f.collect_set("relay")).alias("relays"),
+            f.min("ingested_at").alias("ingested_at"),
         )
     )
     made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
-    kept = ("content_id", "received_at", "expires_at", "relays")
+    kept = ("content_id", "received_at", "expires_at", "relays", "ingested_at")
     made |= {name: f.col(name) for name in kept}
     made["finality"] = f.lit(int(FinalityState.PENDING))  # what relays claim stands in raw
     made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
     made["copies"] = f.size("relays")
-    made["ingested_at"] = f.lit(now_ms).cast("bigint")
     columns = [made[name].alias(name) for name in MESSAGES.names]
     return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
 
 
-def _served_of(checked: DataFrame, now_ms: int) -> DataFrame:
+def _served_of(checked: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
     served = checked.where(f.col("code").isNotNull() & (f.col("code") >= 0))
     made = {
-        "date": f.to_date(f.timestamp_millis(f.lit(now_ms))),
+        "date": f.to_date(f.timestamp_millis("ingested_at")),
         "namespace": f.col("namespace_id"),
         "seq": f.col("served_seq"),
         "blob_bytes": f.length("blob").cast("bigint"),
-        "ingested_at": f.lit(now_ms).cast("bigint"),
     }
     return served.select(*(made.get(name, f.col(name)).alias(name) for name in SERVED.names))
 
 
-def _rejects_of(checked: DataFrame, now_ms: int) -> DataFrame:
+def _rejects_of(checked: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
     rejected = checked.where(f.col("code") > 0)
     named = rejected.withColumnRenamed("namespace_id", "namespace")
-    return named.withColumn("ingested_at", f.lit(now_ms).cast("bigint")).select(*REJECTS.names)
+    return named.select(*REJECTS.names)

@@ -136,13 +136,20 @@ class AuditReport:
         return not (self.gaps or self.behind or self.duplicates or self.cut or self.unreachable)
 
 
-def audit(session: ArchiveSession, *, out: Path, relays: Sequence[str] = ()) -> AuditReport:
+def audit(
+    session: ArchiveSession,
+    *,
+    out: Path,
+    relays: Sequence[str] = (),
+    tls: Mapping[str, str] | None = None,
+) -> AuditReport:
     """Return what the archive at ``out`` holds and lacks; changes nothing.
 
     Args:
         session: A running Spark.
         out: The archive folder.
         relays: Addresses of relays to compare heads with; none to look at the tables alone.
+        tls: As in `ingest`.
 
     Raises:
         ArchiveError: ``archive.foreign`` when there is no archive; ``archive.failed`` when Spark
@@ -153,7 +160,7 @@ def audit(session: ArchiveSession, *, out: Path, relays: Sequence[str] = ()) -> 
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
     folder = open_folder(out)
-    heads, unreachable = _heads(relays)
+    heads, unreachable = _heads(relays, tls or {})
     try:
         namespaces, holes, cut = _sequences(session.spark, folder)
         by_relays = _by_relays(session.spark, folder)
@@ -257,10 +264,12 @@ def _rejected(spark: SparkSession, folder: ArchiveFolder) -> dict[int, int]:
     return dict(sorted((code, count) for code, count in counted))
 
 
-def _heads(relays: Sequence[str]) -> tuple[dict[str, list[Head]], tuple[str, ...]]:
+def _heads(
+    relays: Sequence[str], tls: Mapping[str, str]
+) -> tuple[dict[str, list[Head]], tuple[str, ...]]:
     if not relays:
         return {}, ()
-    options = SourceOptions.parse({"relays": ",".join(relays)})
+    options = SourceOptions.parse({"relays": ",".join(relays), **tls})
     answers, down = list_heads(options)
     names = [relay for relay in options.relays if relay not in down]
     return dict(zip(names, answers, strict=True)), down

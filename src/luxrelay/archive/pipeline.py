@@ -173,6 +173,8 @@ def ingest_segments(
     progress: Callable[[BatchReport], None] | None = None,
     rules: ArchiveRules | None = None,
     derived: bool = True,
+    stop: threading.Event | None = None,
+    statements: Statements | None = None,
 ) -> IngestReport:
     """Read segment files that the archive has not read; arguments and errors of `ingest`.
 
@@ -186,6 +188,8 @@ def ingest_segments(
         progress: As in `ingest`.
         rules: As in `ingest`.
         derived: As in `ingest`.
+        stop: As in `ingest`.
+        statements: As in `ingest`.
 
     Raises:
         ArchiveError: as in `ingest`, and ``archive.segment`` for a file that cannot be read.
@@ -194,11 +198,11 @@ def ingest_segments(
     began = time.monotonic()
     with writing(out) as folder:
         prepare_tables(folder)
-        writer = BatchWriter(folder, progress, barred=erased(folder), again=True)
+        writer = BatchWriter(folder, progress, barred=erased(folder), again=True, stop=stop)
         stream = session.spark.readStream.format("luxrelay-segments")
         checkpoint = folder.checkpoint.with_name(f"{folder.checkpoint.name}-segments")
         _run(stream.option("path", str(segments)), checkpoint, writer, rules or ArchiveRules())
-        made = _derive(session.spark, folder) if derived else None
+        made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, None)
 
 

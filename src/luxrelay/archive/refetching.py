@@ -10,7 +10,7 @@ Source: decisions P25, J8.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,6 +59,7 @@ def refetch(
     out: Path,
     relays: Sequence[str],
     rules: ArchiveRules | None = None,
+    tls: Mapping[str, str] | None = None,
 ) -> RefetchReport:
     """Read the open gaps of the archive at ``out`` again and return what came of it.
 
@@ -67,6 +68,7 @@ def refetch(
         out: The archive folder.
         relays: Addresses of relays to ask, 1 to 64.
         rules: As in `ingest`.
+        tls: As in `ingest`.
 
     Raises:
         ArchiveArgumentError: an address is none.
@@ -76,7 +78,9 @@ def refetch(
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415  # heavy; a session is here
 
-    options = SourceOptions.parse({"relays": ",".join(relays), "failOnDataLoss": "false"})
+    options = SourceOptions.parse(
+        {"relays": ",".join(relays), "failOnDataLoss": "false"} | dict(tls or {})
+    )
     open_folder(out)
     with writing(out) as folder:
         prepare_tables(folder)

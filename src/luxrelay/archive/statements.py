@@ -27,7 +27,7 @@ from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, write_whole, writing
 from luxrelay.archive.schema import MAX_I64, MESSAGES
 from luxrelay.archive.session import ArchiveSession
-from luxrelay.archive.tables import prepare_tables, table_name, version_of
+from luxrelay.archive.tables import prepare_tables, target_name, version_of
 from luxrelay.archive.transit import failure
 from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOracle
 from luxrelay.errors import ArchiveArgumentError, FinalityError
@@ -212,7 +212,7 @@ def _merge(spark: SparkSession, folder: ArchiveFolder, said: Said) -> int:
     try:
         count = changed.count()
         if count:
-            target = table_name(folder, MESSAGES).replace("{", "{{").replace("}", "}}")
+            target = target_name(folder, MESSAGES)
             spark.sql(
                 f"MERGE INTO {target} AS t USING {{said}} AS s"
                 f" ON t.{bounds} AND t.date = s.date AND t.content_id = s.content_id"

@@ -73,6 +73,11 @@ def table_name(folder: ArchiveFolder, table: Table) -> str:
     return f"delta.`{path}`"
 
 
+def target_name(folder: ArchiveFolder, table: Table) -> str:
+    """Return `table_name` for SQL that has a frame in braces."""
+    return table_name(folder, table).replace("{", "{{").replace("}", "}}")
+
+
 def version_of(folder: ArchiveFolder, table: Table) -> int:
     """Return the version of a table, which rises with each change."""
     return open_table(folder, table).version()

@@ -44,7 +44,7 @@ from luxrelay.archive.schema import (
     Table,
 )
 from luxrelay.archive.session import ArchiveSession
-from luxrelay.archive.tables import file_counts, prepare_tables, table_name
+from luxrelay.archive.tables import file_counts, prepare_tables, table_name, target_name
 from luxrelay.archive.transit import failure
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ArchiveArgumentError
@@ -314,14 +314,17 @@ def _retire(spark: SparkSession, folder: ArchiveFolder, past: str, now_ms: int) 
 
 
 def _note_frame(frame: DataFrame, folder: ArchiveFolder, now_ms: int, cause: str) -> None:
-    from delta.tables import DeltaTable  # noqa: PLC0415  # heavy; a session is here
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
     rows = frame.withColumn("retired_at", f.lit(now_ms).cast("bigint"))
-    rows = rows.withColumn("cause", f.lit(cause))
-    table = DeltaTable.forPath(frame.sparkSession, str(folder.table(RETIRED))).alias("t")
-    merge = table.merge(rows.alias("s"), "t.namespace_id = s.namespace_id")
-    merge.whenMatchedUpdateAll("s.up_to > t.up_to").whenNotMatchedInsertAll().execute()
+    target = target_name(folder, RETIRED)
+    # In SQL: Delta's own Python table needs a plugin on a Spark Connect server.
+    frame.sparkSession.sql(
+        f"MERGE INTO {target} AS t USING {{noted}} AS s ON t.namespace_id = s.namespace_id"
+        " WHEN MATCHED AND s.up_to > t.up_to THEN UPDATE SET *"
+        " WHEN NOT MATCHED THEN INSERT *",
+        noted=rows.withColumn("cause", f.lit(cause)),
+    )
 
 
 def _delete(

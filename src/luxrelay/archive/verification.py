@@ -10,7 +10,7 @@ Source: LP-6440, LP-6411 §2.4; decisions J11, P26.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,6 +61,7 @@ def verify(
     relays: Sequence[str] = (),
     sample: int = 200,
     rules: ArchiveRules | None = None,
+    tls: Mapping[str, str] | None = None,
 ) -> VerifyReport:
     """Check a sample of the archive against itself and against relays.
 
@@ -70,6 +71,7 @@ def verify(
         relays: Relays to compare with, 64 at most; none to look at the archive alone.
         sample: Messages to look at, 1 to 100,000, and namespaces to compare.
         rules: Signing mode and policies, as in `ingest`.
+        tls: As in `ingest`.
 
     Raises:
         ArchiveError: a table cannot be read.
@@ -81,7 +83,7 @@ def verify(
     for message in _sampled(reader, reaches, min(sample, SAMPLE_MAX), rng):
         _check(reader, message, rules or ArchiveRules(), report)
     if relays:
-        options = SourceOptions.parse({"relays": ",".join(relays)})
+        options = SourceOptions.parse({"relays": ",".join(relays)} | dict(tls or {}))
         chosen = rng.sample(reaches, min(sample, len(reaches)))
         for relay in options.relays:
             _compare(reader, relay, options, chosen, report)

@@ -14,9 +14,13 @@ from luxrelay.cli.archive_common import (
     add_finality,
     add_out,
     add_relays,
+    add_rules,
+    add_tls,
     open_session,
+    rules_of,
     show,
     statements_of,
+    tls_of,
 )
 from luxrelay.cli.archive_ingest import register_ingest
 from luxrelay.cli.archive_query import run_query
@@ -32,6 +36,7 @@ from luxrelay.errors import UsageError
 
 if TYPE_CHECKING:
     from luxrelay.archive.completeness import AuditReport
+    from luxrelay.archive.rules import ArchiveRules
 
 _GAPS_SHOWN: Final = 20
 
@@ -45,6 +50,8 @@ def register(commands: SubParsers) -> None:
         actions, "audit", "say what the archive holds and lacks; 1 when incomplete", "", _audit
     )
     add_relays(audit, required=False)
+    add_rules(audit)
+    add_tls(audit)
     audit.add_argument("--refetch", action="store_true", help="read what is missing again")
     audit.add_argument(
         "--verify",
@@ -60,6 +67,7 @@ def register(commands: SubParsers) -> None:
         "--to", type=Path, default=Path("archive.html"), metavar="FILE", help="the page"
     )
     add_relays(report, required=False)
+    add_tls(report)
     compact = add_action(actions, "compact", "rewrite many small files into few", "", _compact)
     compact.add_argument("--json", action="store_true", help="print JSON")
     retain = add_action(actions, "retain", "delete what is past its retention class", "", _retain)
@@ -122,14 +130,17 @@ def _register_query(actions: SubParsers) -> None:
 def _audit(arguments: argparse.Namespace) -> int:
     from luxrelay.archive import audit  # noqa: PLC0415  with the extra only
 
+    rules, tls = rules_of(arguments), tls_of(arguments)
     with open_session(arguments) as session:
         if arguments.refetch:
             from luxrelay.archive.refetching import refetch  # noqa: PLC0415  as above
 
-            again = refetch(session, out=arguments.out, relays=arguments.relay)
+            again = refetch(
+                session, out=arguments.out, relays=arguments.relay, rules=rules, tls=tls
+            )
             print(f"{again.messages:,} messages of the gaps were read again", file=sys.stderr)
-        found = audit(session, out=arguments.out, relays=arguments.relay)
-    wrong = _verify(arguments) if arguments.verify is not None else 0
+        found = audit(session, out=arguments.out, relays=arguments.relay, tls=tls)
+    wrong = _verify(arguments, rules, tls) if arguments.verify is not None else 0
     if arguments.json:
         print_json(_audit_json(found) | ({"wrong": wrong} if arguments.verify else {}))
     else:
@@ -143,7 +154,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     return 0 if found.complete and not wrong else 1
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verify(arguments: argparse.Namespace, rules: ArchiveRules, tls: dict[str, str]) -> int:
     from luxrelay.archive.query import ArchiveReader  # noqa: PLC0415  with the extra only
     from luxrelay.archive.verification import verify  # noqa: PLC0415  as above
 
@@ -152,6 +163,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         rng=random.SystemRandom(),
         relays=arguments.relay,
         sample=arguments.verify,
+        rules=rules,
+        tls=tls,
     )
     for finding in done.findings:
         print(printable(finding), file=sys.stderr)
@@ -200,7 +213,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
     with open_session(arguments) as session:
         derive(session, out=arguments.out)
-        found = audit(session, out=arguments.out, relays=arguments.relay)
+        found = audit(session, out=arguments.out, relays=arguments.relay, tls=tls_of(arguments))
     print(report(overview(arguments.out, found), out=arguments.to))
     return 0
 

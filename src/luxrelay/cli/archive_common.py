@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.cli.arguments import DEFAULT_RELAY, SubParsers, whole_number
 from luxrelay.cli.output import print_json, table
 from luxrelay.errors import UsageError
+from luxrelay.node.policies import read_policy_file
 
 if TYPE_CHECKING:
     from luxrelay.archive import ArchiveSession
+    from luxrelay.archive.rules import ArchiveRules
     from luxrelay.archive.statements import Statements
 
 _SESSION: Final = argparse.ArgumentParser(add_help=False)
@@ -82,6 +85,50 @@ def add_relays(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="sync port of a relay; may be given again"
         + (f" (default {DEFAULT_RELAY})" if required else ""),
     )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """Add the files by which relays are spoken to over TLS."""
+    for name, text in (
+        ("ca", "the authority of the relays"),
+        ("certificate", "our own certificate"),
+        ("key", "its key"),
+    ):
+        parser.add_argument(
+            f"--tls-{name}", metavar="FILE", help=f"PEM file with {text}, read where tasks run"
+        )
+
+
+def tls_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the source that name such files."""
+    names = {"tlsCa": "tls_ca", "tlsCertificate": "tls_certificate", "tlsKey": "tls_key"}
+    return {key: value for key, name in names.items() if (value := getattr(arguments, name))}
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say by which rules messages are checked."""
+    parser.add_argument(
+        "--policies", type=Path, action="append", default=[], metavar="FILE",
+        help="signed policies, as `luxrelay policy sign` writes them; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--network", metavar="NAME", help="network of the policies and the statements"
+    )
+    parser.add_argument(
+        "--bound", action="store_true", help="signatures of the network are bound (H3)"
+    )
+
+
+def rules_of(arguments: argparse.Namespace) -> ArchiveRules:
+    """Return the rules that the options name."""
+    from luxrelay.archive.rules import ArchiveRules  # noqa: PLC0415  with the extra only
+
+    if arguments.bound and not arguments.network:
+        raise UsageError("bound signatures name their network", where="--network")
+    documents: list[SignedPolicy] = []
+    for path in arguments.policies:
+        documents += read_policy_file(path)
+    return ArchiveRules.of(documents, network=arguments.network, bound=arguments.bound)
 
 
 def add_finality(parser: argparse.ArgumentParser) -> None:

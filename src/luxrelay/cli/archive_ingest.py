@@ -12,19 +12,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.cli.archive_common import (
     add_action,
     add_finality,
     add_relays,
+    add_rules,
+    add_tls,
     open_session,
+    rules_of,
     show,
     statements_of,
+    tls_of,
 )
 from luxrelay.cli.arguments import DEFAULT_RELAY, SubParsers, whole_number
 from luxrelay.cli.output import Progress, printable
-from luxrelay.errors import LuxRelayError, UsageError
-from luxrelay.node.policies import read_policy_file
+from luxrelay.errors import LuxRelayError
 
 if TYPE_CHECKING:
     from luxrelay.archive import ArchiveSession
@@ -78,23 +80,11 @@ def register_ingest(actions: SubParsers) -> None:
         metavar="N",
         help="rows of one micro-batch (default %(default)s)",
     )
-    _add_trust(ingest)
+    add_rules(ingest)
+    add_finality(ingest)
+    add_tls(ingest)
     _add_running(ingest)
     ingest.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_trust(ingest: argparse.ArgumentParser) -> None:
-    ingest.add_argument(
-        "--policies", type=Path, action="append", default=[], metavar="FILE",
-        help="signed policies, as `luxrelay policy sign` writes them; may be given again",
-    )  # fmt: skip
-    add_finality(ingest)
-    ingest.add_argument(
-        "--network", metavar="NAME", help="network of the policies and the statements"
-    )
-    ingest.add_argument(
-        "--bound", action="store_true", help="signatures of the network are bound (H3)"
-    )
 
 
 def _add_running(ingest: argparse.ArgumentParser) -> None:
@@ -103,14 +93,6 @@ def _add_running(ingest: argparse.ArgumentParser) -> None:
         action="store_true",
         help="tell the relays how far the archive is; they keep what it has not read",
     )
-    for name, text in (
-        ("ca", "the authority of the relays"),
-        ("certificate", "our own certificate"),
-        ("key", "its key"),
-    ):
-        ingest.add_argument(
-            f"--tls-{name}", metavar="FILE", help=f"PEM file with {text}, read where tasks run"
-        )
     ingest.add_argument(
         "--segments", type=Path, metavar="FOLDER", help="read segment files instead of relays"
     )
@@ -126,17 +108,6 @@ def _add_running(ingest: argparse.ArgumentParser) -> None:
         metavar="N",
         help="serve /metrics for Prometheus on the loopback",
     )
-
-
-def _rules(arguments: argparse.Namespace) -> ArchiveRules:
-    from luxrelay.archive.rules import ArchiveRules  # noqa: PLC0415  with the extra only
-
-    if arguments.bound and not arguments.network:
-        raise UsageError("bound signatures name their network", where="--network")
-    documents: list[SignedPolicy] = []
-    for path in arguments.policies:
-        documents += read_policy_file(path)
-    return ArchiveRules.of(documents, network=arguments.network, bound=arguments.bound)
 
 
 def _ingest(arguments: argparse.Namespace) -> int:
@@ -164,7 +135,7 @@ def _ingest_with(
 ) -> int:
     from luxrelay.archive.following import follow  # noqa: PLC0415  with the extra only
 
-    progress, rules = Progress(), _rules(arguments)
+    progress, rules = Progress(), rules_of(arguments)
     progress.step("starting Spark")
 
     def told(batch: BatchReport) -> None:
@@ -206,6 +177,7 @@ def _runner(
     from luxrelay.archive import ingest  # noqa: PLC0415  with the extra only
     from luxrelay.archive.pipeline import ingest_segments  # noqa: PLC0415  as above
 
+    statements = statements_of(arguments)
     if arguments.segments is not None:
         return lambda: ingest_segments(
             session,
@@ -213,10 +185,9 @@ def _runner(
             out=arguments.out,
             progress=told,
             rules=rules,
+            stop=stop,
+            statements=statements,
         )
-    statements = statements_of(arguments)
-    names = {"tlsCa": "tls_ca", "tlsCertificate": "tls_certificate", "tlsKey": "tls_key"}
-    tls = {key: value for key, name in names.items() if (value := getattr(arguments, name))}
     return lambda: ingest(
         session,
         relays=arguments.relay or [DEFAULT_RELAY],
@@ -231,7 +202,7 @@ def _runner(
         rules=rules,
         handoff=arguments.handoff,
         statements=statements,
-        tls=tls,
+        tls=tls_of(arguments),
         stop=stop,
     )
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from luxrelay.cli.archive_common import add_out, show
+from luxrelay.cli.archive_common import add_out, add_rules, rules_of, show
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
 from luxrelay.cli.output import Progress
 from luxrelay.errors import UsageError
@@ -44,6 +44,7 @@ def register_restore(actions: SubParsers) -> None:
         metavar="N",
         help="messages older than this are left out (default %(default)s)",
     )
+    add_rules(restore)
     restore.add_argument("--json", action="store_true", help="print JSON")
     serve = add_command(
         actions,
@@ -93,6 +94,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             store,
             now_ms=now_ms,
             namespaces=names or None,
+            rules=rules_of(arguments),
             progress=lambda read: progress.update(f"{read:,} messages read"),
         )
     progress.close()

@@ -21,7 +21,7 @@ SMALL_DATA = (
 LARGE = int(os.environ.get("LUXRELAY_ARCHIVE_MESSAGES", "0")) > 50_000
 """The corpus of test_archive_whole.py is large: Spark is to run as it does for long."""
 CONFIG = (
-    SessionConfig(master="local[2]", tasks=2, quick=False, driver_memory_mb=3_072)
+    SessionConfig(master="local[2]", tasks=2, quick=False, driver_memory_mb=4_096)
     if LARGE
     else SessionConfig(master="local[2]", tasks=2, options=SMALL_DATA)
 )

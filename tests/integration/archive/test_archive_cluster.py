@@ -7,6 +7,7 @@ executor is killed after the first batch; Spark starts another one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -24,9 +25,12 @@ import pyspark
 import pytest
 
 from luxrelay.archive.jars import find_jars, jar_folders
+from luxrelay.bus import SignatureScheme, SigningKey
+from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "archive.md"
 WAIT_S = 400
 """Longest that a driver may take."""
 CHILD = """
@@ -55,6 +59,41 @@ with ArchiveSession(SessionConfig(master=master, tasks=2, options=tuple(options)
             progress=lambda batch: print("batch", batch.batch, flush=True),
         )
         print("done", done.messages, done.rejected, sum(done.rows_by_relay.values()), flush=True)
+"""
+
+LIFE = """
+import json
+import sys
+from pathlib import Path
+
+from luxrelay.archive import ArchiveSession, audit, compact, report, retain
+from luxrelay.archive.overview import overview
+from luxrelay.archive.refetching import refetch
+from luxrelay.archive.session import SessionConfig
+from luxrelay.archive.statements import Statements, apply_finality
+from luxrelay.archive.upkeep import erase
+
+master, out, relays, path, signer, name, later = sys.argv[1:]
+out, relays, said = Path(out), relays.split(","), {}
+with ArchiveSession(SessionConfig(master=master, tasks=2)) as session:
+    found = audit(session, out=out, relays=relays)
+    said["audit"] = [found.rows, found.duplicates, found.missing, found.contested]
+    again = refetch(session, out=out, relays=relays)
+    said["refetch"] = [again.asked, again.messages, again.missing]
+    statements = Statements(path=Path(path), network="main", signers=(bytes.fromhex(signer),))
+    final = apply_finality(session, out=out, statements=statements)
+    said["finality"] = [final.applied, final.refused, final.messages]
+    messages = session.spark.read.format("delta").load(str(out / "messages"))
+    said["finalized"] = messages.where("finality = 3").count()
+    packed = compact(session, out=out, files_min=2)
+    said["compact"] = packed.compacted > 0 and packed.files_after < packed.files_before
+    said["erase"] = erase(session, out=out, namespace_id=bytes.fromhex(name)).messages
+    said["retain"] = retain(session, out=out, now_ms=int(later)).messages
+    found = audit(session, out=out)
+    said["left"] = found.rows
+page = report(overview(out, found), out=out.with_name("archive.html"))
+said["report"] = page.read_text(encoding="utf-8").startswith("<!doctype html>")
+print(json.dumps(said))
 """
 
 
@@ -180,6 +219,21 @@ class Relays:
             assert driver.wait(timeout=WAIT_S) == 0, log.read_text(errors="replace")[-3_000:]
         return [line for line in said if line.startswith("done")]
 
+    def typed(self, usual: str, master: str, path: Path) -> Any:
+        """Type the line of the documentation for a master of this kind; return what it says."""
+        text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+        (line,) = re.findall(rf"^ {{4}}luxrelay (.*--master {usual} .*)$", text, re.MULTILINE)
+        line = line.replace(usual, master).replace("executor.memory=2g", "executor.memory=512m")
+        line = line.replace("/shared/archive", str(path / "archive"))
+        relays = " ".join(f"--relay {address}" for address in self.addresses)
+        line = line.replace("--relay 127.0.0.1:9641", f"{relays} --heads latest --json")
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "luxrelay", *line.split()],
+            capture_output=True, text=True, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stderr[-3_000:]}"
+        return json.loads(done.stdout)
+
     def words(self) -> list[str]:
         """Return what a driver has to say in the end: all of it, and nothing new."""
         expected = self.corpus.expected
@@ -236,16 +290,18 @@ def test_a_cluster_archives_what_one_process_would(
                 killed.append(executor.pid)
 
     said = relays.archived_by(master, tmp_path, told)
-
     assert len(killed) == 1
     assert said == relays.words()
     assert relays.differences(tmp_path) == []
 
+    again = relays.typed("spark://127.0.0.1:7077", master, tmp_path)
 
-def test_a_spark_connect_server_archives_the_same(
-    daemon: Callable[..., Daemon], relays: Relays, tmp_path: Path
-) -> None:
-    """The driver is a client that has no Java; batches and counts come back to it (21-52)."""
+    assert (again["batches"], again["messages"]) == (0, 0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server that knows Delta."""
     jars = ",".join(map(str, find_jars(jar_folders())))
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -255,18 +311,30 @@ def test_a_spark_connect_server_archives_the_same(
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
     }
-    port = daemon(
-        "server", r"Spark Connect server started at: \S*:(\d+)",
+    started = Daemon(
+        tmp_path_factory.mktemp("server") / "server.log",
+        r"Spark Connect server started at: \S*:(\d+)",
         "org.apache.spark.deploy.SparkSubmit",
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
         "--master", "local[2]", "--jars", jars,
         *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
         "spark-internal", memory="1g",
-    ).found  # fmt: skip
+    )  # fmt: skip
+    try:
+        started.wait()
+        yield f"sc://127.0.0.1:{started.found}"
+    finally:
+        started.close()
+
+
+def test_a_spark_connect_server_archives_the_same(
+    server: str, relays: Relays, tmp_path: Path
+) -> None:
+    """The driver is a client that has no Java; batches and counts come back to it (21-52)."""
     batches: list[str] = []
 
     said = relays.archived_by(
-        f"sc://127.0.0.1:{port}",
+        server,
         tmp_path,
         lambda line: batches.append(line) if line.startswith("batch") else None,
         JAVA_HOME=str(tmp_path),  # a folder without Java
@@ -275,4 +343,48 @@ def test_a_spark_connect_server_archives_the_same(
     assert len(batches) > 1
     assert said == relays.words()
     assert relays.differences(tmp_path) == []
+    again = relays.typed("sc://127.0.0.1:15002", server, tmp_path)
+    assert (again["batches"], again["messages"]) == (0, 0)
     assert not (tmp_path / "archive" / ".reports").exists()
+
+
+def test_the_rest_of_an_archives_life_through_the_server(
+    server: str, relays: Relays, tmp_path: Path
+) -> None:
+    """Audit, compaction, refetching, finality, deletion and report do there what they do here."""
+    relays.archived_by(server, tmp_path, lambda _: None)
+    expected = relays.corpus.expected
+    (name, seq), *_ = sorted(expected.holes)
+    row, header = relays.corpus._valid(name, seq, relays.corpus._keys[0])
+    relays.corpus.stores[1].add(row)
+    relays.corpus.stores[1].close()
+    signer = SigningKey.from_seed(SignatureScheme.ED25519, b"\x63" * 32)
+    final = FinalityRow(name, seq, header.header_hash, FinalityState.FINALIZED)
+    statement = FinalityStatement(
+        network="main", number=1, issued_ms=relays.corpus.NOW_MS, rows=(final,)
+    ).signed_by(signer)
+    (tmp_path / "statements").write_text(statement.encode().hex() + "\n")
+    environment = os.environ | {"JAVA_HOME": str(tmp_path)}
+
+    done = subprocess.run(
+        [
+            sys.executable, "-W", "ignore", "-c", LIFE, server, str(tmp_path / "archive"),
+            ",".join(relays.addresses), str(tmp_path / "statements"), signer.public_field.hex(),
+            bytes(name).hex(), str(relays.corpus.NOW_MS + 40 * 86_400_000),
+        ],
+        env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-3_000:]
+    own = sum(key[0] == name for key in expected.messages) + 1
+    assert json.loads(done.stdout) == {
+        "audit": [len(expected.messages), 0, len(expected.holes), len(expected.contested()) // 2],
+        "refetch": [len(expected.holes), 1, len(expected.holes) - 1],
+        "finality": [1, 0, 1],
+        "finalized": 1,
+        "compact": True,
+        "erase": own,
+        "retain": len(expected.messages) + 1 - own,
+        "left": 0,
+        "report": True,
+    }

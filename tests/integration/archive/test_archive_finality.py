@@ -115,6 +115,23 @@ def test_statements_give_archived_messages_their_state(
     assert DeltaTable(str(out / "messages")).version() == version
 
 
+def test_segments_are_joined_in_the_run_that_reads_them(
+    spark: ArchiveSession, tmp_path: Path
+) -> None:
+    """Who archives files gives the statements with them, as who reads relays does (J9)."""
+    out, statements = tmp_path / "archive", _statements(tmp_path / "statements")
+
+    ingest_segments(spark, segments=_segment(tmp_path / "segments"), out=out, statements=statements)
+
+    states = dict(_rows(out, "messages", "content_id", "finality"))
+    winner = min(_header(C, 1).content_id, _header(C, 1, RIVAL).content_id)
+    assert {name for name, state in states.items() if state == FinalityState.FINALIZED} == {
+        _header(A, 1).content_id,
+        winner,
+    }
+    assert states[_header(A, 2).content_id] == FinalityState.REJECTED
+
+
 def test_what_a_relay_claims_decides_nothing(spark: ArchiveSession, tmp_path: Path) -> None:
     """Only signed statements move a state and what is kept; a claim stands in raw alone (J9)."""
     winner, loser = sorted((_header(C, 1), _header(C, 1, RIVAL)), key=lambda each: each.content_id)

@@ -102,7 +102,16 @@ def whole(spark: ArchiveSession, tmp_path_factory: pytest.TempPathFactory) -> It
             stack.callback(server.stop, 0)
 
         def run() -> IngestReport:
-            return ingest(spark, relays=relays, out=out, heads="latest")
+            done = ingest(
+                spark,
+                relays=relays,
+                out=out,
+                heads="latest",
+                rows_per_batch=max(100_000, COUNT * 6 // 5),  # a batch costs a second and its rows
+                progress=print,
+            )
+            print(f"{done.rows} rows, {done.messages} messages in {done.seconds:.0f} s")
+            return done
 
         first = run()
         folder = open_folder(out)

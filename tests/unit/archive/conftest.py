@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from luxrelay.archive.decode import check_batch
 from luxrelay.archive.folder import MARKER, ArchiveFolder, Marker
 from luxrelay.archive.proofs import day_root
+from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, RAW, ROOTS
 from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
@@ -195,6 +196,7 @@ def _archive_of(
     *,
     roots: bool = True,
     parents: Mapping[bytes, bytes] | None = None,
+    rules: ArchiveRules | None = None,
 ) -> Path:
     """Write an archive of these messages without Spark: each as one relay served it."""
     folder = ArchiveFolder(path, Marker(checkpoint="made", checkpoints=1))
@@ -215,7 +217,8 @@ def _archive_of(
         }
         for message in messages
     ]
-    checked = check_batch(pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())).to_pylist()
+    batch = pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())
+    checked = check_batch(batch, rules).to_pylist()
     assert {row["code"] for row in checked} == {0}
     own = {"copies": 1, "relays": ["a:1"], "ingested_at": T0}
     kept = [

@@ -13,7 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.recovery import PAGE, restore
+from luxrelay.archive.rules import ArchiveRules
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, lane, sha3_commitment
+from luxrelay.bus.bound import sign_header_bound
 from luxrelay.cli.main import main
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import WireMessage
@@ -148,3 +150,20 @@ def test_the_command_restores_into_a_folder(
     assert json.loads(capsys.readouterr().out)["whole"] is True
     assert main(command) == 1
     assert "not empty" in capsys.readouterr().err
+
+
+def test_the_command_knows_a_network_with_bound_signatures(
+    archive_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its archive is restored under the rules under which it was made, and under no others (H3)."""
+    header = MsgHeader.decode(_message(1).header)
+    bound = replace(_message(1), header=sign_header_bound(KEYS[0], header, "closed").encode())
+    rules = ArchiveRules.of([], network="closed", bound=True)
+    path = archive_of(tmp_path / "archive", [bound], rules=rules)
+    command = ["archive", "restore", "--out", str(path), "--days", "20000", "--json"]
+
+    assert main([*command, "--store", str(tmp_path / "other")]) == 1
+    assert json.loads(capsys.readouterr().out)["refused"] == 1
+    options = ["--store", str(tmp_path / "new"), "--network", "closed", "--bound"]
+    assert main([*command, *options]) == 0
+    assert json.loads(capsys.readouterr().out)["stored"] == 1

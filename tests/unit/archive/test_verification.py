@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from luxrelay.archive.query import ArchiveReader
+from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.verification import FINDINGS_MAX, VerifyReport, verify
-from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey
+from luxrelay.bus.bound import sign_header_bound
+from luxrelay.errors import SyncArgumentError
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import RelaySyncServer, SyncServerConfig, WireMessage
 
@@ -91,6 +95,31 @@ def test_a_payload_that_somebody_changed_is_found(
 
     assert found.wrong == 20
     assert "a message that is none" in found.findings[0]
+
+
+def test_a_sample_is_checked_by_the_rules_of_its_network(
+    archive_of: Callable[..., Path], forge: Forge, tmp_path: Path
+) -> None:
+    """Bound signatures hold when the network is named, and only then (H3)."""
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\x2a" * 32)
+    header = sign_header_bound(key, MsgHeader.decode(forge(A, 1).header), "closed")
+    rules = ArchiveRules.of([], network="closed", bound=True)
+    bound = replace(forge(A, 1), header=header.encode())
+    reader = ArchiveReader(archive_of(tmp_path / "archive", [bound], rules=rules))
+
+    assert verify(reader, rng=random.Random(1), sample=3, rules=rules).wrong == 0
+    assert verify(reader, rng=random.Random(1), sample=3).wrong == 3
+
+
+def test_files_of_tls_are_used_against_relays(
+    archive_of: Callable[..., Path], forge: Forge, tmp_path: Path
+) -> None:
+    """A file that is not there is said, before anything is asked in the clear."""
+    path = archive_of(tmp_path / "archive", [forge(A, 1)])
+    missing = {"tlsCa": str(tmp_path / "ca.pem")}
+
+    with pytest.raises(SyncArgumentError, match=r"ca\.pem"):
+        verify(ArchiveReader(path), rng=random.Random(1), relays=["127.0.0.1:1"], tls=missing)
 
 
 def test_a_relay_that_does_not_answer_is_a_finding(

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from luxrelay.archive.statements import Statements
-from luxrelay.cli.archive_common import add_finality, statements_of
+from luxrelay.cli.archive_common import (
+    add_finality,
+    add_rules,
+    add_tls,
+    rules_of,
+    statements_of,
+    tls_of,
+)
 from luxrelay.errors import UsageError
 
 
@@ -41,3 +48,19 @@ def test_refuse_a_key_field_that_is_no_hex() -> None:
         statements_of(_parsed(*words))
 
     assert caught.value.where == "--finality-signer"
+
+
+def test_rules_and_tls_come_from_options() -> None:
+    """A bound network has a name; files of TLS become options of the source."""
+    parser = argparse.ArgumentParser()
+    add_rules(parser)
+    add_tls(parser)
+    words = ("--network", "closed", "--bound", "--tls-ca", "ca.pem", "--tls-key", "key.pem")
+
+    parsed = parser.parse_args(words)
+    assert rules_of(parsed).network == "closed"
+    assert tls_of(parsed) == {"tlsCa": "ca.pem", "tlsKey": "key.pem"}
+    assert rules_of(parser.parse_args([])).network is None
+    assert tls_of(parser.parse_args([])) == {}
+    with pytest.raises(UsageError, match="name their network"):
+        rules_of(parser.parse_args(["--bound"]))
