@@ -111,7 +111,9 @@ class Doorkeeper:
                 peer, arrival.protocol, outbound=arrival.outbound, ledger=ledger
             )
             state.since = now
-        state.protocol, state.outbound = arrival.protocol, arrival.outbound
+        state.protocol = arrival.protocol
+        # Whom we once dialled stays one of our choice: its place in a mesh was given as that.
+        state.outbound = state.outbound or arrival.outbound
         state.protected = arrival.protected
         state.declines = arrival.protocol == PROTOCOLS[0]
         self._locate(state, arrival)
@@ -184,7 +186,7 @@ class Doorkeeper:
     def _locate(self, state: PeerState, arrival: Arrival) -> None:
         """Count a peer where it is (P6, LP-6420 §6.1)."""
         if self._diversity is not None:
-            self._diversity.joined(state.peer, arrival.address, outbound=arrival.outbound)
+            self._diversity.joined(state.peer, arrival.address, outbound=state.outbound)
         location = locate(arrival.address)
         if location is None or (location.loopback and self._params.exempt_loopback):
             self._scores.at(state.ledger, "")

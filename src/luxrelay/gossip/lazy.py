@@ -65,7 +65,7 @@ ID_BYTES: Final = 32
 class Want:
     """An id that was asked for."""
 
-    __slots__ = ("asked", "holders", "retry_at")
+    __slots__ = ("asked", "holders", "look_at", "retry_at")
 
     def __init__(self, retry_at: float) -> None:
         self.holders: dict[PeerId, None] = {}
@@ -74,6 +74,13 @@ class Want:
         """Who was asked, and when the promise is broken."""
         self.retry_at = retry_at
         """When a second holder may be asked; from then on one each heartbeat."""
+        self.look_at = retry_at
+        """Before this nothing is due; a heartbeat with many wants looks at few of them."""
+
+    def plan(self) -> None:
+        """Note when something is due: a promise, or the next holder."""
+        due = min(self.asked.values(), default=self.retry_at)
+        self.look_at = min(due, self.retry_at) if self.holders else due
 
 
 class Lazy:
@@ -141,6 +148,7 @@ class Lazy:
             if want is not None:
                 if state.peer not in want.asked:
                     want.holders[state.peer] = None
+                    want.look_at = min(want.look_at, want.retry_at)
             elif len(ask) >= room or len(self._wants) >= self._params.wanted_max:
                 self._stats.ihave_refused += 1
             else:
@@ -222,6 +230,7 @@ class Lazy:
         for want in self._wants.values():
             for peer, until in want.asked.items():
                 want.asked[peer] = min(until + seconds, latest)
+            want.plan()
 
     def heartbeat(self, now: float) -> None:
         """Count broken promises, ask the next holders, announce what is recent."""
@@ -235,7 +244,7 @@ class Lazy:
     def _retry(self, now: float) -> None:
         asks: dict[PeerId, list[MessageId]] = {}
         unreliable: dict[PeerId, PeerState] = {}
-        for slot, want in list(self._wants.items()):
+        for slot, want in [(s, w) for s, w in self._wants.items() if w.look_at <= now]:
             for peer in [peer for peer, until in want.asked.items() if until <= now]:
                 del want.asked[peer]
                 self._stats.promises_broken += 1
@@ -245,7 +254,9 @@ class Lazy:
                     unreliable[peer] = state
             if want.holders and now >= want.retry_at:
                 self._ask_next(slot, want, asks, now)
-            if not want.holders and not want.asked:
+            if want.holders or want.asked:
+                want.plan()
+            else:
                 del self._wants[slot]
         for peer, ids in asks.items():
             state = self._peers.get(peer)
@@ -299,6 +310,7 @@ class Lazy:
 
     def _promise(self, want: Want, state: PeerState, now: float) -> None:
         want.asked[state.peer] = now + self._params.iwant_followup_s
+        want.plan()
         state.wanted += 1
         state.iwant_asked += 1
 

@@ -34,7 +34,7 @@ def test_a_refusal_says_why(kit: Kit) -> None:
 
 
 def test_a_second_connection_updates_what_is_known(kit: Kit) -> None:
-    """Protocol, direction and address are those of the last call; nothing is counted twice."""
+    """Protocol and address are those of the last call; whom we dialled once we have dialled."""
     desk = kit.Desk(diversity=DiversityParams(subnet_max=2))
     peer = kit.peer_id(0)
     for _ in range(5):
@@ -45,6 +45,8 @@ def test_a_second_connection_updates_what_is_known(kit: Kit) -> None:
 
     state = desk.router._peers.get(peer)
     assert (state.protocol, state.outbound, state.declines) == ("/meshsub/1.2.0", True, True)
+    desk.router.peer_connected(peer, "/meshsub/1.2.0", False, desk.now, address="10.9.0.1")
+    assert state.outbound
     assert desk.drain().disconnect == []
 
 
