@@ -55,7 +55,7 @@ from luxrelay.net.inbox import Validator, VerdictInbox, slices
 from luxrelay.net.links import DriverCounters, Link, NetStats
 from luxrelay.net.redial import Redialler
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd
+from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd, until_over
 
 _RETRY_S: Final = 0.05
 """Seconds before the gossip stream is tried again on a connection, doubled each time."""
@@ -220,6 +220,11 @@ class GossipDriver:
     def lift_ban(self, peer: PeerId) -> bool:
         """The peer may come back; False when it was not banned."""
         return self._host.bans.lift(peer)
+
+    def app_score(self, peer: PeerId, score: float) -> None:
+        """What the application thinks of a connected peer counts in its score (P5)."""
+        self._router.app_score(peer, score, self._clock())
+        self._act()
 
     def stats(self) -> NetStats:
         """Numbers of the host, the router, the driver and each peer."""
@@ -401,7 +406,7 @@ class GossipDriver:
                 link.attach(stream, writer, nursery.cancel_scope)
                 self._introduce(link, stream.protocol)
                 self._act()
-                nursery.start_soon(_until_over, stream, nursery.cancel_scope)
+                nursery.start_soon(until_over, stream, nursery.cancel_scope)
                 end = await writer.run()
                 nursery.cancel_scope.cancel()
         finally:
@@ -489,10 +494,3 @@ class GossipDriver:
         """Messages one peer may have waiting, so that all peers together stay within the inbox."""
         share = self._config.inbox_max // (2 * max(1, len(self._links)))
         return min(self._config.peer_pending_max, max(share, _SHARE_MIN))
-
-
-async def _until_over(stream: RelayStream, scope: trio.CancelScope) -> None:
-    """The peer ended the stream; what it says on it until then is not part of the protocol."""
-    while await stream.receive_some(4096):
-        pass
-    scope.cancel()

@@ -5,9 +5,11 @@ the messages that they find, between peers of which no gRPC address is known. A 
 varint length and that many bytes; what is in it says `luxrelay.sync.rpc.stream_kinds`.
 
 *Who answers*: the same servicer as over gRPC, in worker threads, with the same turns and rates. A
-peer holds one stream at a time, all peers together a few; a stream has a number of questions, a
-time for each and a time for all. Whoever is above any of these, sends a frame that is too long, or
-stops in the middle of one, loses the stream and nothing else.
+peer holds one stream at a time, an address and a subnet two, all peers together a few; a stream has
+a number of questions, a time for each and a time for all. When all places are taken, the stream
+that has had its place longest, and for `yield_s` at least, makes room. Whoever is above any of
+these, sends a frame that is too long, or stops in the middle of one, loses the stream and nothing
+else.
 
 *Who asks*: `StreamClient` in a worker thread, over a carrier that comes back to the loop for each
 frame, with bounds on the frames and seconds of an answer.
@@ -19,10 +21,9 @@ Implications".
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final, TypeVar
 
@@ -32,6 +33,7 @@ from luxrelay.errors import ConfigError, FrameError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import COALESCED_BYTES
+from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.host import RelayHost, RelayStream
 from luxrelay.net.streams import FrameDecoder, encode_frame
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
@@ -57,6 +59,12 @@ class ReconcileStreamConfig:
     """Streams of all peers that are answered at one time; a further one is reset."""
     peer_streams_max: int = 2
     """Streams of one peer that are answered at one time: one, and one that is just ending."""
+    address_streams_max: int = 2
+    """Streams of one IPv4 address or IPv6 /64 that are answered at one time."""
+    subnet_streams_max: int = 2
+    """Streams of one IPv4 /24 or IPv6 /56 that are answered at one time."""
+    yield_s: float = 20.0
+    """Seconds after which a stream makes room for another when all places are taken."""
     questions_max: int = 512
     """Questions on one stream; after them it ends."""
     question_bytes_max: int = FRAME_BYTES_MAX
@@ -97,10 +105,22 @@ class ReconcileStreamCounters:
     """Streams of peers that were let in."""
     refused: int = 0
     """Streams that found every place taken."""
+    yielded: int = 0
+    """Streams that made room for another."""
     questions: int = 0
     """Questions answered or refused."""
     cut: int = 0
     """Streams that ended by a bound, a time, or bytes that are no frames."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A stream that is answered."""
+
+    peer: PeerId
+    host: str
+    since: float
+    life: trio.CancelScope
 
 
 class ReconcileStreams:
@@ -122,7 +142,16 @@ class ReconcileStreams:
         self._host = host
         self._servicer = servicer
         self._config = config or ReconcileStreamConfig()
-        self._open: Counter[PeerId] = Counter()
+        self._places: dict[int, _Place] = {}
+        """Streams that are answered, the oldest first."""
+        self._number = 0
+        self._limits = ConnectionLimits(
+            replace(
+                host.config,
+                address_connections_max=self._config.address_streams_max,
+                subnet_connections_max=self._config.subnet_streams_max,
+            )
+        )
         self.counters = ReconcileStreamCounters()
 
     def listen(self) -> None:
@@ -133,25 +162,48 @@ class ReconcileStreams:
     async def serve(self, stream: RelayStream) -> None:
         """Answer one stream until it ends or a bound is reached."""
         config, peer = self._config, stream.peer
-        taken = self._open[peer] >= config.peer_streams_max
-        if self._servicer is None or taken or self._open.total() >= config.streams_max:
+        host, life = self._host.remote_host(peer), trio.CancelScope()
+        if self._servicer is None or not self._room(peer, host):
             self.counters.refused += 1
             return
-        self._open[peer] += 1
+        self._number += 1
+        number, now = self._number, trio.current_time()
+        self._places[number] = _Place(peer=peer, host=host, since=now, life=life)
+        self._limits.opened(host)
         self.counters.streams += 1
         session = StreamSession(self._servicer, peer_text(peer), config.answer_s)
+        life.deadline = now + config.stream_s
         try:
-            with trio.move_on_after(config.stream_s) as life:
+            with life:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_let_go, session)
                     await self._answer(stream, session)
                     nursery.cancel_scope.cancel()
             self.counters.cut += life.cancelled_caught
         finally:
-            self._open[peer] -= 1
-            self._open += Counter()  # forgets who has none open
+            self._leave(number)
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(session.close)
+
+    def _room(self, peer: PeerId, host: str) -> bool:
+        """Whether a peer finds a place; the oldest stream makes room when its time has come."""
+        held = sum(place.peer == peer for place in self._places.values())
+        if held >= self._config.peer_streams_max or self._limits.refusal(host):
+            return False
+        if len(self._places) < self._config.streams_max:
+            return True
+        number, oldest = next(iter(self._places.items()))
+        if trio.current_time() - oldest.since < self._config.yield_s:
+            return False
+        self.counters.yielded += 1
+        self._leave(number)
+        oldest.life.cancel()
+        return True
+
+    def _leave(self, number: int) -> None:
+        place = self._places.pop(number, None)
+        if place is not None:
+            self._limits.closed(place.host)
 
     async def _answer(self, stream: RelayStream, session: StreamSession) -> None:
         try:

@@ -163,6 +163,13 @@ async def read_frame(stream: ByteStream, frame_max: int) -> bytes:
             return frame
 
 
+async def until_over(stream: ByteStream, scope: trio.CancelScope) -> None:
+    """The peer ended the stream; what it says on it until then is not part of the protocol."""
+    while await stream.receive_some(4096):
+        pass
+    scope.cancel()
+
+
 class WriterEnd(Enum):
     """Why a `PeerWriter` stopped."""
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
-from luxrelay.errors import LuxRelayError
+from luxrelay.errors import LuxRelayError, SyncRemoteError
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
@@ -121,15 +121,18 @@ class CatchUpLoop:
         rng: random.Random | None = None,
         others: OtherSources | None = None,
         kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
+        blamed: Callable[[PeerReport], None] = lambda report: None,  # noqa: ARG005
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
-        ``others`` are asked for blobs as well; ``kept`` is told which blobs came.
+        ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
+        what peers did in reconciliations and with blobs.
         """
         self.blob_latency = LatencyHistogram()
         """How long blobs took that peers sent, milliseconds."""
         self._others = others
         self._kept = kept
+        self._blamed = blamed
         self._store = store
         self._doors = doors
         self._wanted = wanted
@@ -210,6 +213,8 @@ class CatchUpLoop:
                 with self._lock:
                     self._totals.failures += 1
                 log(logging.DEBUG, "cannot reconcile", peer=client.address, error=str(error))
+                if isinstance(error, SyncRemoteError):
+                    self._blame(PeerReport(peer=client.address, unusable=1))
                 return False
             self._note_reconciled(parent, report)
         return True
@@ -339,9 +344,13 @@ class CatchUpLoop:
                 self._totals.blobs += arrived
             log(logging.INFO, "fetched blobs", blobs=arrived)
 
-    def _note_blame(self, blame: Blame) -> None:
+    def _blame(self, report: PeerReport) -> None:
         with self._lock:
-            self._standing.note(PeerReport(peer=blame.peer, rejected=1), self._clock_ms())
+            self._standing.note(report, self._clock_ms())
+        self._blamed(report)
+
+    def _note_blame(self, blame: Blame) -> None:
+        self._blame(PeerReport(peer=blame.peer, rejected=1))
         log(logging.WARNING, "a peer lies about a blob", peer=blame.peer, why=blame.why)
 
     def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
@@ -378,10 +387,9 @@ class CatchUpLoop:
             self._totals.reconcile_bytes += report.bytes_sent + report.bytes_received
             self._totals.reconcile_stored += report.stored
             self._totals.rejected += report.rejected
-            self._standing.note(
-                PeerReport(peer=report.peer, rejected=report.rejected, withheld=report.withheld),
-                self._clock_ms(),
-            )
+        self._blame(
+            PeerReport(peer=report.peer, rejected=report.rejected, withheld=report.withheld)
+        )
         if report.stored or report.rejected or report.withheld:
             log(
                 logging.INFO,
@@ -440,6 +448,7 @@ def _as_head(head: NamespaceHead) -> Head:
 def _outcome(verdict: Verdict) -> Outcome:
     if verdict.accepted:
         return Outcome.STORED
-    if verdict.kind is VerdictKind.REJECT:
+    if verdict.kind is VerdictKind.REJECT and verdict.code is not Code.TIMESTAMP_INVALID:
         return Outcome.REJECTED
+    # A time that does not fit is nobody's fault (verdict table): our clock may be the slow one.
     return Outcome.DUPLICATE if verdict.code in _ALREADY_HERE else Outcome.UNKEPT

@@ -263,6 +263,7 @@ class Node:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_reconciled, parts)
+                nursery.start_soon(parts.blame.keep)
                 nursery.start_soon(self._keep_fetching_blobs, parts)
                 while self._config.sync_peers and self._config.namespaces:
                     await trio.to_thread.run_sync(parts.catch_up.once)

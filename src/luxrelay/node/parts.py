@@ -22,6 +22,7 @@ from luxrelay.net.reconcile import ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.config import NodeConfig, SyncLimits
+from luxrelay.node.gossip_blame import GossipBlame
 from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
@@ -34,6 +35,7 @@ from luxrelay.node.tracing import Traces
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
 from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
+from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc.service import RelaySyncServer
 
 BANS_FILE: Final = "bans.json"
@@ -58,6 +60,7 @@ class Parts:
     server: RelaySyncServer
     streams: ReconcileStreams
     catch_up: CatchUpLoop
+    blame: GossipBlame
     blobs: BlobSide
     feed: Feed
     policies: CurrentPolicies
@@ -111,6 +114,7 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
+    blame = GossipBlame(driver.app_score, wall_ms)
     server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms))
     return Parts(
         store=store,
@@ -121,7 +125,16 @@ def assemble(
         driver=driver,
         server=server,
         streams=ReconcileStreams(host, server.servicer if _answers_peers(config) else None),
-        catch_up=_catch_up(config, store, doors, stopping=stopping, blobs=blobs, spread=spread),
+        catch_up=_catch_up(
+            config,
+            store,
+            doors,
+            stopping=stopping,
+            blobs=blobs,
+            spread=spread,
+            blamed=blame.note,
+        ),
+        blame=blame,
         blobs=blobs,
         feed=feed,
         policies=policies,
@@ -157,6 +170,7 @@ def _catch_up(
     stopping: threading.Event,
     blobs: BlobSide,
     spread: _Spread,
+    blamed: Callable[[PeerReport], None],
 ) -> CatchUpLoop:
     return CatchUpLoop(
         store,
@@ -170,6 +184,7 @@ def _catch_up(
         clock_ms=wall_ms,
         others=blobs.peers,
         kept=lambda commitment, length: blobs.hint_at(commitment, length, spread),
+        blamed=blamed,
     )
 
 

@@ -21,6 +21,8 @@ UNUSABLE: Final = 5.0
 """For an answer that breaks the protocol."""
 WITHHELD: Final = 1.0
 """For a sequence that was claimed and not delivered."""
+OWED_MIN: Final = 0.1
+"""Less than this is forgiven."""
 PENALTY_MAX: Final = 10_000.0
 """The most a peer can owe, so that it comes back within half a day of good conduct."""
 PEERS_MAX: Final = 4096
@@ -49,6 +51,11 @@ class PeerStanding:
         """Return what a peer owes now; 0 for one in good standing."""
         total, at_ms = self._penalties.get(peer, (0.0, now_ms))
         return total * float(0.5 ** (max(0, now_ms - at_ms) / HALF_LIFE_MS))
+
+    def owing(self, now_ms: int) -> dict[str, float]:
+        """Return the peers that owe anything, and what."""
+        owed = {peer: self.penalty(peer, now_ms) for peer in self._penalties}
+        return {peer: penalty for peer, penalty in owed.items() if penalty >= OWED_MIN}
 
     def order(self, peers: Sequence[str], now_ms: int) -> list[str]:
         """Return the peers, those in the best standing first, else as they were given."""

@@ -33,6 +33,7 @@ BLOBS: Final = {
 STREAMS: Final = {
     "streams": "Reconcile streams of peers that were answered.",
     "refused": "Reconcile streams that found every place taken.",
+    "yielded": "Reconcile streams that made room for another when all places were taken.",
     "questions": "Questions on reconcile streams.",
     "cut": "Reconcile streams ended by a bound, a time, or bytes that are no frames.",
 }

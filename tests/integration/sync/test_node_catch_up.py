@@ -18,6 +18,7 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
+from luxrelay.sync.report import PeerReport
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -68,6 +69,7 @@ class OwnNode:
             spread=lambda items: [0] * len(items),
             wanted=self.wanted,
         )
+        self.blamed: list[PeerReport] = []
         self.loop = CatchUpLoop(
             self.store,
             doors,
@@ -76,6 +78,7 @@ class OwnNode:
             stopping=threading.Event(),
             wanted=self.wanted,
             clock_ms=lambda: NOW,
+            blamed=self.blamed.append,
         )
 
     def close(self) -> None:
@@ -163,6 +166,32 @@ def test_a_liar_is_named_and_asked_last(
     assert node.store.head(sender.lane).contiguous_seq == 20
     assert node.loop.lag() == {PARENT: 0}
     assert [client.address for client in node.loop._best_first()] == [good, liar]
+
+
+@pytest.mark.parametrize("forged", [True, False])
+def test_a_liar_in_a_reconciliation_is_blamed(
+    forged: bool, harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """21-28: what a peer forged is passed on; a time that does not fit is nobody's fault."""
+    sender = Sender()
+    messages = [sender.message(seq) for seq in range(1, 6)]
+    header = messages[4].header
+    changed = (
+        replace(header, signature=bytes(64))
+        if forged
+        else sender.key.sign_header(replace(header, timestamp=NOW + 60_000))
+    )
+    last = replace(messages[4], header=changed)
+    peer = harbour.serve(harbour.store([*messages[:4], last]), now_ms=NOW)
+    node = OwnNode(tmp_path / "own", [peer])
+    nodes.append(node)
+
+    node.loop.reconcile()
+
+    (report,) = node.blamed
+    assert report.peer == peer
+    assert (report.rejected > 0) is forged
+    assert node.store.stats().messages == 4
 
 
 def test_a_missing_blob_is_asked_for_after_a_restart(

@@ -57,9 +57,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def hosts() -> AsyncIterator[Pair]:
+async def hosts(*, loopback_exempt: bool = True) -> AsyncIterator[Pair]:
     """Yield two connected hosts."""
-    config = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), loopback_exempt=True)
+    config = NetConfig(listen=("/ip4/127.0.0.1/tcp/0",), loopback_exempt=loopback_exempt)
     made = [RelayHost(bytes([number]) * 32, config) for number in (1, 2)]
     async with trio.open_nursery() as nursery:
         for host in made:
@@ -69,12 +69,12 @@ async def hosts() -> AsyncIterator[Pair]:
         nursery.cancel_scope.cancel()
 
 
-def on_trio(test: Callable[[Pair], Awaitable[None]]) -> None:
-    """Run a test with two hosts, half a minute at most."""
+def on_trio(test: Callable[[Pair], Awaitable[None]], *, loopback_exempt: bool = True) -> None:
+    """Run a test with two hosts, a minute at most."""
 
     async def main() -> None:
-        with trio.fail_after(30):
-            async with hosts() as pair:
+        with trio.fail_after(60):
+            async with hosts(loopback_exempt=loopback_exempt) as pair:
                 await test(pair)
 
     trio.run(main)
@@ -309,12 +309,22 @@ def test_oversized_and_unreadable_questions(harbour: Harbour) -> None:
     on_trio(test)
 
 
-def test_streams_at_once_are_bounded(harbour: Harbour) -> None:
-    """A stream above a peer's number is reset, and the first goes on."""
+@pytest.mark.parametrize(
+    "bound",
+    [
+        ReconcileStreamConfig(peer_streams_max=1),
+        ReconcileStreamConfig(streams_max=1, yield_s=60.0),
+        ReconcileStreamConfig(address_streams_max=1),
+        ReconcileStreamConfig(subnet_streams_max=1),
+    ],
+    ids=["peer", "all", "address", "subnet"],
+)
+def test_streams_at_once_are_bounded(bound: ReconcileStreamConfig, harbour: Harbour) -> None:
+    """A stream above a number is reset, and the first goes on."""
     theirs = harbour.store(harbour.author(1).messages(range(1, 4)))
 
     async def test(pair: Pair) -> None:
-        streams = served(pair, harbour, theirs, ReconcileStreamConfig(peer_streams_max=1))
+        streams = served(pair, harbour, theirs, bound)
         first = await pair.stream()
         await first.send_all(encode_frame(HELD))
         assert len(await read_frames(first, 2)) == 2
@@ -328,6 +338,27 @@ def test_streams_at_once_are_bounded(harbour: Harbour) -> None:
         await first.reset()
 
         assert (streams.counters.refused, streams.counters.streams) == (1, 1)
+
+    on_trio(test, loopback_exempt=False)
+
+
+def test_the_oldest_stream_makes_room(harbour: Harbour) -> None:
+    """Peers that sit on every place lose the oldest one to whoever comes after its time."""
+    theirs = harbour.store(harbour.author(1).messages(range(1, 4)))
+
+    async def test(pair: Pair) -> None:
+        config = ReconcileStreamConfig(streams_max=1, yield_s=1e-9)
+        streams = served(pair, harbour, theirs, config)
+        first = await pair.stream()
+        await first.send_all(encode_frame(HELD))
+        assert len(await read_frames(first, 2)) == 2
+
+        assert (await pair.ask(partial(level, harbour, harbour.store()))).stored == 3
+
+        assert await first.receive_some(1) == b""
+        assert (streams.counters.yielded, streams.counters.refused) == (1, 0)
+        while streams._places:  # noqa: ASYNC110 - the other side's state
+            await trio.sleep(0.01)
 
     on_trio(test)
 
