@@ -128,7 +128,12 @@ async def luxrelay(network: Network) -> dict[str, float]:
         network.arrived(action.data)
 
     config = NetConfig(
-        listen=("/ip4/127.0.0.1/tcp/0",), loopback_exempt=True, exchange=False, outbound_target=0
+        listen=("/ip4/127.0.0.1/tcp/0",),
+        loopback_exempt=True,
+        exchange=False,
+        outbound_target=0,
+        handshake_timeout_s=60.0,  # ten nodes of one process shake hands; the machine may be busy
+        dial_timeout_s=60.0,
     )
     params = GossipParams(exempt_loopback=True, flood_publish=False)
     async with trio.open_nursery() as nursery:
