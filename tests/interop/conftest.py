@@ -41,7 +41,7 @@ GO_PEER = HERE.parents[1] / ".make" / "interop-go-peer"
 JS_PEER = HERE.parents[1] / ".make" / "interop-js" / "peer.mjs"
 MESSAGES = int(os.environ.get("LUXRELAY_INTEROP_MESSAGES", "50"))
 """Messages that each side publishes in the mixed mesh."""
-DEADLINE_S = 60.0 + MESSAGES / 10
+DEADLINE_S = 180.0 + MESSAGES / 10
 """Seconds a test may take before it has failed."""
 NAMESPACE = b"\x22" * 20
 TOPIC = topic_for_namespace("testnet", NamespaceId(NAMESPACE))
@@ -370,7 +370,7 @@ class Lab:
                 await peer.dial(other.address)
 
     @staticmethod
-    async def until(condition: Callable[..., Any], *arguments: Any, seconds: float = 20.0) -> None:
+    async def until(condition: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> None:
         """The condition, plain or a coroutine, holds; or the test has failed."""
         with trio.fail_after(seconds):
             while True:
