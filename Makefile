@@ -9,6 +9,8 @@ OUT ?= demo-out
 ARGS ?=
 PART ?=
 SHOTS ?=
+# Tests that run at a time; what wants Spark keeps to one of the workers.
+JOBS ?= 2
 MESSAGES ?= 1000
 SOAK_MESSAGES ?= 1000000
 SOAK_CONNECTS ?= 10000
@@ -46,11 +48,11 @@ types: $(STAMPS)/packages  ## mypy, strict
 
 .PHONY: unit
 unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no processes
-	$(BIN)/pytest tests/unit tests/property tests/house tests/fuzz
+	$(BIN)/pytest -n $(JOBS) tests/unit tests/property tests/house tests/fuzz
 
 .PHONY: integration
 integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
-	$(BIN)/pytest tests/integration tests/chaos -m 'not long'
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/integration tests/chaos -m 'not long'
 
 ##@ Longer runs
 .PHONY: bench

@@ -34,6 +34,14 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Material of the workshop beside the checkout; a user's clone stands without it."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker takes all that wants Spark, so that one session serves it; else a file whole."""
+    for item in items:
+        spark = item.get_closest_marker("spark") is not None
+        group = "spark" if spark else str(item.path.relative_to(item.config.rootpath))
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture
 def wycheproof() -> Callable[[str], list[dict[str, Any]]]:
     """A reader of Wycheproof suites by file name, where they lie beside the checkout."""

@@ -155,6 +155,9 @@ class MessageRow(NamedTuple):
         return commitment_of(self.header)
 
 
+RowParts = tuple[int, int, int, BlobPlace, int, bytes, bytes, bytes]
+"""The fields of a `MessageRow`, in its order."""
+
 IndexRow = tuple[bytes, bytes, bytes]
 """One row beside a ``headers`` row: kind, key, value."""
 
@@ -271,6 +274,16 @@ def decode_row(value: bytes) -> MessageRow:
         StoreError: ``store.corrupt``; nothing else, whatever the bytes.
 
     """
+    return _new(MessageRow, row_parts(value))  # half of what naming the fields costs
+
+
+def row_parts(value: bytes) -> RowParts:
+    """Return the fields of `decode_row` in their order; a page reads thousands and names none.
+
+    Raises:
+        StoreError: ``store.corrupt``; nothing else, whatever the bytes.
+
+    """
     try:
         received, expires, finality, place, blob_len, source_len, header_len = _ROW.unpack_from(
             value
@@ -279,13 +292,13 @@ def decode_row(value: bytes) -> MessageRow:
         header_end = source_end + header_len
         source = value[_ROW_BYTES:source_end] if source_len else b""
         header, blob = value[source_end:header_end], value[header_end:]
-        parts = received, expires, finality, _PLACES[place], blob_len, source, header, blob
+        where = _PLACES[place]
     except (struct_error, IndexError) as error:
         raise _corrupt("a headers row", value) from error
     expected = blob_len if place == _INLINE else 0
     if len(blob) != expected or header_len < c.MIN_HEADER_BYTES:
         raise _corrupt("a headers row", value)
-    return _new(MessageRow, parts)  # half of what naming the fields costs, once a message read
+    return received, expires, finality, where, blob_len, source, header, blob
 
 
 def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:

@@ -20,7 +20,7 @@ from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
 from luxrelay.store.config import RelayStoreConfig, require_ms
 from luxrelay.store.hot import HotCache
-from luxrelay.store.layout import BlobPlace, MessageRow
+from luxrelay.store.layout import BlobPlace, MessageRow, RowParts
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
@@ -187,42 +187,43 @@ def _scan(
 ) -> PageScan:
     scan = PageScan()
     timed = bool(query.from_time or query.to_time)
-    last = query.to_seq
+    last, lowest = query.to_seq, 0 if query.held else now_ms + 1
     prefix = layout.slot_key(query.namespace_id, last) if last else query.namespace_id
-    for key, value in slices.scan(layout.HEADERS, start, layout.after(prefix)):
-        if scan.rows == bounds.rows:
+    parts_of, rows_max = layout.row_parts, bounds.rows
+    for rows, (key, value) in enumerate(
+        slices.scan(layout.HEADERS, start, layout.after(prefix)), start=1
+    ):
+        if rows > rows_max:
             scan.more = True
             break
-        scan.rows += 1
-        row = layout.decode_row(value)
-        if row.expires_at > now_ms or query.held:
+        parts = parts_of(value)
+        if parts[1] >= lowest:
             scan.first_served = scan.first_served or layout.split_slot(key)[1]
-            if not timed or query.admits(row.timestamp):
+            if not timed or query.admits(layout.timestamp_of(parts[6])):
                 if bounds.skip:
                     bounds.skip -= 1
-                elif not take_message(slices, scan, bounds, row):
+                elif not take_message(slices, scan, bounds, parts):
                     scan.more = True
                     break
         scan.last_key = key
     return scan
 
 
-def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: MessageRow) -> bool:
+def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: RowParts) -> bool:
     """Add the message of ``row``; False when the page has no room for it."""
+    received_at, expires_at, finality, place, blob_len, source, header, blob = row
     messages = scan.messages
-    size = scan.size_bytes + len(row.header) + row.blob_len
+    size = scan.size_bytes + len(header) + blob_len
     if messages and (size > bounds.bytes or len(messages) == bounds.messages):
         return False
-    if row.place is _INLINE:
-        blob: bytes | None = row.inline_blob
+    if place is _INLINE:
+        found: bytes | None = blob
     else:
         try:
-            blob = blobs.blob_of(slices, row)
+            found = blobs.blob_of(slices, MessageRow(*row))
         except KeyError:
             return True  # deleted since this scan began; the page is as if it had begun later
-    messages.append(
-        StoredMessage(row.header, blob, row.received_at, row.expires_at, row.source, row.finality)
-    )
+    messages.append(StoredMessage(header, found, received_at, expires_at, source, finality))
     scan.size_bytes = size
     return True
 

@@ -8,6 +8,7 @@ Source: LP-6421 §2.2; decisions P18, P35, P36; 21-21, 21-53, 21-57.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -58,18 +59,21 @@ class FrameBytes:
         self.size_bytes = 0
         """Header and blob bytes of its messages."""
 
-    def add(self, row: StoreRow, size_bytes: int) -> None:
-        """Append a message; where it came from stays here (P35, 21-53)."""
-        header, blob = row.header_bytes, row.blob
-        tail = _tail(row.received_at, row.expires_at, row.finality)
-        before, header_head, blob_head = _heads(len(header), len(blob or b""), len(tail))
-        if self._grouped:
-            self._parts.append(before)
-        if blob:
-            self._parts += (header_head, header, blob_head, blob, tail)
-        else:
-            self._parts += (header_head, header, tail)
-        self.count += 1
+    def extend(self, rows: Sequence[StoreRow], size_bytes: int) -> None:
+        """Append messages of so many bytes; where they came from stays here (P35, 21-53)."""
+        parts, grouped = self._parts, self._grouped
+        for row in rows:
+            header, blob = row.header_bytes, row.blob
+            tail = _tail(row.received_at, row.expires_at, row.finality)
+            before, header_head, blob_head = _heads(len(header), len(blob or b""), len(tail))
+            if grouped:
+                parts.append(before)
+            parts += (
+                (header_head, header, blob_head, blob, tail)
+                if blob
+                else (header_head, header, tail)
+            )
+        self.count += len(rows)
         self.size_bytes += size_bytes
 
     def end(self, status: pb.StoredMessage) -> None:

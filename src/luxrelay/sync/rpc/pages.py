@@ -9,7 +9,7 @@ Source: LP-6421 §2.2; decisions P18, P20, P21, P23, P35, J11; 21-18 to 21-22, 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -163,8 +163,7 @@ class PageReader:
 
     def _rows(self, scan: _LaneScan) -> Iterator[bytes]:
         """Yield full frames of one namespace; its last messages stay in the open one."""
-        cursor, frame = scan.lane.cursor, self._frame
-        rows_max, size_max = self._request.frame_rows, self._config.frame_bytes
+        cursor = scan.lane.cursor
         while scan.more:
             with self._turns() as turn:
                 page = self._store.query(self._slice(scan.lane, cursor), self._now_ms)
@@ -172,22 +171,37 @@ class PageReader:
                 turn.read(sum(sizes))
             if cursor == scan.lane.cursor:
                 scan.begin(page.earliest_seq)
-            taken = 0
-            for row, size in zip(page.messages, sizes, strict=True):
-                if self.messages and self.size_bytes + size > self._request.size:
-                    break
-                if not scan.admit(row, row.seq):
-                    break
-                self.messages += 1
-                self.size_bytes += size
-                taken += 1
-                if frame.count and (frame.count >= rows_max or frame.size_bytes + size > size_max):
-                    yield frame.take()
-                frame.add(row, size)
-            scan.more = page.has_more or taken < len(page.messages)
-            if taken < len(page.messages) or self._full():
+            rows = page.messages[: scan.admit(page.messages[: self._fitting(sizes)])]
+            yield from self._filled(rows, sizes)
+            scan.more = page.has_more or len(rows) < len(page.messages)
+            if len(rows) < len(page.messages) or self._full():
                 break
             cursor = page.next_cursor
+
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """Return how many of these still belong to the page, by their bytes."""
+        total = self.size_bytes
+        for index, size in enumerate(sizes):
+            total += size
+            if total > self._request.size and (index or self.messages):
+                return index
+        return len(sizes)
+
+    def _filled(self, rows: Sequence[StoreRow], sizes: Sequence[int]) -> Iterator[bytes]:
+        """Yield the frames that ``rows`` fill, and leave the last of them open."""
+        frame, rows_max, size_max = self._frame, self._request.frame_rows, self._config.frame_bytes
+        count, size_bytes, start = frame.count, frame.size_bytes, 0
+        for index in range(len(rows)):
+            size = sizes[index]
+            if count and (count >= rows_max or size_bytes + size > size_max):
+                frame.extend(rows[start:index], size_bytes - frame.size_bytes)
+                yield frame.take()
+                count, size_bytes, start = 0, 0, index
+            self.messages += 1
+            self.size_bytes += size
+            count += 1
+            size_bytes += size
+        frame.extend(rows[start:], size_bytes - frame.size_bytes)
 
     def _flush(self) -> Iterator[bytes]:
         """Yield the open frame, if it has anything."""
@@ -242,17 +256,23 @@ class _LaneScan:
         first = (int.from_bytes(cursor[:8], "big") if cursor else self.lane.from_seq) + 1
         self._expected = max(first, self._earliest)
 
-    def admit(self, row: StoreRow, seq: int) -> bool:
-        """Count the row; False when the status would have to name too many gaps."""
-        if seq > self._expected and not self._request.timed:
-            if len(self._gaps) == self._config.gaps_max:
-                return False
-            self._gaps.append(SeqRange(self._expected, seq - 1))
-        if seq >= self._expected:
-            self._expected = seq + 1
-        self._last = row
-        self.messages += 1
-        return True
+    def admit(self, rows: Sequence[StoreRow]) -> int:
+        """Count rows; return how many until the status would have to name too many gaps."""
+        expected, timed, admitted = self._expected, self._request.timed, len(rows)
+        for index, row in enumerate(rows):
+            seq = row.seq
+            if seq > expected and not timed:
+                if len(self._gaps) == self._config.gaps_max:
+                    admitted = index
+                    break
+                self._gaps.append(SeqRange(expected, seq - 1))
+            if seq >= expected:
+                expected = seq + 1
+        if admitted:
+            self._last = rows[admitted - 1]
+        self._expected = expected
+        self.messages += admitted
+        return admitted
 
     def status(self, now_ms: int) -> SyncStatus:
         """Return how the namespace ended on this page."""

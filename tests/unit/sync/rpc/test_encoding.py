@@ -39,7 +39,7 @@ def test_a_group_is_what_protobuf_makes(rows: list[StoredMessage], ends: bool) -
     """21-53, 21-57: byte for byte, and where a message came from is not in it."""
     frame, wanted = FrameBytes(grouped=True), pb.StoredMessage(batch=map(message, rows))
     for row in rows:
-        frame.add(row, 7)
+        frame.extend([row], 7)
     if ends:
         status = from_status(SyncStatus(last_seq=9, complete=True), bytes(20))
         frame.end(status)
@@ -55,7 +55,7 @@ def test_a_single_message_is_what_protobuf_makes(row: StoredMessage) -> None:
     """21-57: the plain protocol has the fields in the frame itself."""
     frame = FrameBytes(grouped=False)
 
-    frame.add(row, 1)
+    frame.extend([row], 1)
 
     assert frame.take() == message(row).SerializeToString(deterministic=True)
 
