@@ -36,11 +36,12 @@ setup: $(STAMPS)/packages $(STAMPS)/jars  ## make the environment (fast the seco
 
 ##@ Parts of the test
 .PHONY: lint
-lint: $(STAMPS)/packages  ## style, spelling, and the floors of the house
+lint: $(STAMPS)/packages  ## style, spelling, the floors of the house, and what is installed
 	$(BIN)/ruff check src tests bench tools examples
 	$(BIN)/ruff format --check src tests bench tools examples
 	$(BIN)/codespell src tests bench tools examples docs README.md CHANGELOG.md
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_dependencies.py
 
 .PHONY: types
 types: $(STAMPS)/packages  ## mypy, strict
@@ -95,7 +96,13 @@ browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  
 .PHONY: api
 api: $(STAMPS)/packages  ## schemathesis in every phase against both OpenAPI documents, and 10,000 hostile requests to each listener
 	LUXRELAY_API_EXAMPLES=30 LUXRELAY_API_PHASES=examples,coverage,fuzzing LUXRELAY_HOSTILE_REQUESTS=10000 \
-	  $(BIN)/pytest tests/integration/gateway/test_openapi.py tests/integration/gateway/test_gateway_bounds.py
+	  $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/gateway/test_openapi.py tests/integration/gateway/test_gateway_bounds.py \
+	  tests/integration/gateway/test_gateway_grpc.py tests/integration/test_node.py
+
+.PHONY: audit
+audit: $(STAMPS)/packages $(STAMPS)/audit/bin/pip-audit  ## known weaknesses of the pinned packages; asks the advisory service of the package index
+	$(BIN)/python tools/check_dependencies.py
+	$(STAMPS)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
@@ -131,6 +138,11 @@ $(STAMPS)/packages: pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[archive,connect,dev]'; \
 	fi
 	@mkdir -p $(STAMPS) && touch $@
+
+# Apart from the environment it looks at, so that it needs no pins of its own there.
+$(STAMPS)/audit/bin/pip-audit:
+	$(PYTHON) -m venv $(STAMPS)/audit
+	$(STAMPS)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 
 # The accessibility checker, for `make browser`.
 $(STAMPS)/browser/node_modules/axe-core/axe.min.js:

@@ -27,12 +27,46 @@ def test_reference_pages_are_current() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what a page's headings are linked by."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {each.strip().replace(" ", "-") for each in kept}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page: Path) -> None:
-    """Every relative link of a page names a file that is there."""
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    """Every relative link of a page names a file that is there, and a heading that it has."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
+
+
+TYPED = {
+    "README.md": "test_docs_commands.py",
+    "docs/how-to/archive.md": "archive",
+    "docs/how-to/operate.md": "test_docs_commands.py",
+    "docs/how-to/secure.md": "test_docs_commands.py",
+    "docs/how-to/simulate.md": "test_docs_commands.py",
+    "docs/how-to/write-a-client.md": "gateway/test_http_examples.py",
+    "docs/how-to/write-a-policy.md": "test_docs_commands.py",
+    "docs/reference/command.md": "test_reference_commands.py",
+    "docs/reference/http.md": "test_reference_commands.py",  # the examples of node token
+    "docs/tutorial/chat.md": "test_docs_commands.py",
+    "docs/tutorial/three-relays.md": "test_docs_commands.py",
+}
+"""Pages with commands, and what below tests/integration types them."""
+
+
+def test_every_page_with_commands_is_typed() -> None:
+    """A new page that tells people to type something has a test that does."""
+    pages = {str(page.relative_to(ROOT)) for page in PAGES if commands_of(page)}
+    assert pages == set(TYPED)
+    for place in TYPED.values():
+        assert (ROOT / "tests" / "integration" / place).exists()
 
 
 def test_readme_snippets_work() -> None:
@@ -61,7 +95,7 @@ def commands_of(page: Path) -> list[list[str]]:
     """Return the arguments of every `luxrelay` command of a page's indented and fenced blocks."""
     text = page.read_text().replace("\\\n", " ")
     lines = re.findall(r"^(?: {4}|(?=luxrelay ))(.*)$", text, re.MULTILINE)
-    parts = [part for line in lines for part in re.split(" [|>] ", line)]
+    parts = [part for line in lines for part in re.split(r" (?:\||>>?) ", line)]
     return [shlex.split(part, comments=True)[1:] for part in parts if part.startswith("luxrelay ")]
 
 

@@ -33,6 +33,7 @@ from luxrelay.sync.rpc.client import RelaySyncClient
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 LUXRELAY = f"{shlex.quote(sys.executable)} -m luxrelay"
+OTHER_PORTS = '[http]\nlisten = "127.0.0.1:0"\n[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/0"]\n'
 ASKING = ("publish", "query", "head")
 """Commands that ask the relay of the usual port unless they are told another."""
 
@@ -40,7 +41,9 @@ ASKING = ("publish", "query", "head")
 def typed(page: str) -> list[str]:
     """Return the lines of a page's indented blocks, without their remarks."""
     text = (ROOT / page).read_text().replace("\\\n", " ")
-    lines = re.findall(r"^ {4}((?:LUXRELAY_.*)?luxrelay .*|echo .*|curl .*)$", text, re.MULTILINE)
+    lines = re.findall(
+        r"^ {4}((?:LUXRELAY_.*)?luxrelay .*|echo .*|curl .*|openssl .*)$", text, re.MULTILINE
+    )
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 
 
@@ -205,6 +208,63 @@ def test_how_to_operate(terminal: Terminal, eventually: Callable[..., Any]) -> N
             terminal.run_node(line, terminal.folder, eventually)
         else:
             terminal.type(line)
+
+
+def test_how_to_write_a_policy(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The friend whom the policy lists publishes, a stranger is refused, and a version follows."""
+    page = "docs/how-to/write-a-policy.md"
+    (form,) = re.findall(r"```json\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    lines = typed(page)
+    keys, (encode, sign, name, check, run, publish, query, update, recheck) = lines[:3], lines[3:]
+    for line in keys:
+        terminal.type(line)
+    fields = {
+        who: terminal.type(f"luxrelay keys export-public {who}.pem").strip()
+        for who in ("owner", "friend")
+    }
+    first = form.replace("OWNER", fields["owner"]).replace("FRIEND", fields["friend"])
+    policy = json.loads(first)
+    policy["writers"]["list"].sort(key=lambda each: each["value"])
+    (terminal.folder / "policy.json").write_text(json.dumps(policy))
+    (terminal.folder / "policy-2.json").write_text(json.dumps({**policy, "version": 2}))
+    terminal.type("luxrelay node init --profile messenger --topic /chat/1/room")
+    terminal.move_listeners()
+
+    for line in (encode, sign, name, check):
+        terminal.type(line)
+    terminal.run_node(run, terminal.folder, eventually)
+    terminal.type(publish)
+    assert "hello" in terminal.type(query)
+    terminal.type("luxrelay keys new stranger.pem")
+    refused = terminal.moved(publish.replace("friend", "stranger")).removeprefix("luxrelay ")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{LUXRELAY} {refused} --relay {terminal.moved('127.0.0.1:9641')}"],
+        cwd=terminal.folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "write" in done.stdout + done.stderr
+    terminal.type(update)
+    terminal.type(recheck)
+
+
+def test_how_to_secure(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The certificates that the page makes let its own command in, and nobody without one."""
+    page = "docs/how-to/secure.md"
+    (config,) = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    local = terminal.moved(config.replace("0.0.0.0:", "127.0.0.1:"))
+    (terminal.folder / "relay.toml").write_text(local + OTHER_PORTS)
+
+    for line in typed(page):
+        if " node run" in line:
+            terminal.run_node(line, terminal.folder, eventually)
+        else:
+            terminal.type(line)
+    line = terminal.moved("--relay 127.0.0.1:9641 --tls-ca ca.pem --topic /chat/1/room")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{LUXRELAY} head {line}"],
+        cwd=terminal.folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
 
 
 def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import random
 import socket
 import sys
 import urllib.request
@@ -18,6 +20,8 @@ from luxrelay.sync import RelaySyncClient
 
 pytestmark = pytest.mark.slow
 TOPIC = "/chat/1/room"
+HOSTILE = int(os.environ.get("LUXRELAY_HOSTILE_REQUESTS", "30"))
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def page(address: str, path: str) -> bytes:
@@ -193,12 +197,15 @@ def test_garbage_on_every_port_leaves_it_alive(new_node: Callable[[str], Any]) -
     runtime = new_node("relay-1").start()
     gossip_port = int(runtime.gossip[0].split("/tcp/")[1].split("/")[0])
     ports = [gossip_port, *(int(a.rpartition(":")[2]) for a in (runtime.sync, runtime.http))]
+    rng = random.Random(20_261_128)
+    begins = (b"", b"\x00" * 65_536, b"\x13/multistream/1.0.0\n", HTTP2, b"GET / HTTP/1.1\r\n")
 
     for port in ports:
-        for garbage in (b"\x00" * 65_536, b"\xff" * 1000, b"GET / HTTP/1.1\r\n\r\n", b""):
+        for number in range(HOSTILE):
+            data = begins[number % len(begins)] + rng.randbytes(rng.randint(0, 500))
             with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
                 try:
-                    client.sendall(garbage)
+                    client.sendall(data)
                     client.shutdown(socket.SHUT_WR)
                     while client.recv(65_536):
                         pass
@@ -206,6 +213,8 @@ def test_garbage_on_every_port_leaves_it_alive(new_node: Callable[[str], Any]) -
                     continue  # being cut off is an answer
 
     assert json.loads(page(runtime.http, "/healthz"))["ready"]
+    with RelaySyncClient(runtime.sync) as client:
+        assert client.get_head(bytes(20)).latest_seq == 0
 
 
 def test_messages_go_when_their_time_is_past(
