@@ -10,7 +10,7 @@ from typing import Final
 
 from luxrelay.cli import token
 from luxrelay.cli.arguments import SubParsers, add_command
-from luxrelay.cli.output import printable
+from luxrelay.cli.output import print_json, printable
 from luxrelay.errors import ConfigError, UsageError
 from luxrelay.node.config import NodeConfig, load_config, problems_of
 from luxrelay.node.policies import load_registry
@@ -32,6 +32,7 @@ def register(commands: SubParsers) -> None:
         parser.add_argument(
             "--config", type=Path, required=True, metavar="FILE", help="the TOML file"
         )
+    parser.add_argument("--json", action="store_true", help="print JSON")  # check, the last one
     init = add_command(
         actions,
         "init",
@@ -69,6 +70,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     problems = problems_of(arguments.config, os.environ)
+    if arguments.json:
+        if not problems:
+            load_registry(load_config(arguments.config, os.environ))
+        shown = [{"where": p.where, "what": p.what, "hint": p.hint} for p in problems]
+        print_json({"problems": shown})
+        return 1 if problems else 0
     if problems:
         for problem in problems:
             print(f"luxrelay: {printable(str(problem))}", file=sys.stderr)

@@ -58,7 +58,8 @@ def register(commands: SubParsers) -> None:
         metavar="NODE:FILE",
         help="write the inputs of one node's router to a file, for `sim replay`",
     )
-    add_command(actions, "list", "list the scenarios that ship", "luxrelay sim list", _list)
+    shown = add_command(actions, "list", "list the scenarios that ship", "luxrelay sim list", _list)
+    shown.add_argument("--json", action="store_true", help="print JSON")
     again = add_command(
         actions,
         "replay",
@@ -70,8 +71,10 @@ def register(commands: SubParsers) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    del arguments
     rows = [(name, load_scenario(name).sentence) for name in shipped()]
+    if arguments.json:
+        print_json([{"scenario": name, "sentence": sentence} for name, sentence in rows])
+        return 0
     print(table(("scenario", "what it shows"), rows))
     return 0
 

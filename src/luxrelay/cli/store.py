@@ -59,6 +59,7 @@ def register(commands: SubParsers) -> None:
         _verify,
     )
     _add_folder(verify)
+    verify.add_argument("--json", action="store_true", help="print JSON")
     gc = add_command(
         actions,
         "gc",
@@ -67,6 +68,7 @@ def register(commands: SubParsers) -> None:
         _gc,
     )
     _add_folder(gc)
+    gc.add_argument("--json", action="store_true", help="print JSON")
     _register_export(actions)
     register_import(actions)
 
@@ -113,6 +115,7 @@ def _register_export(actions: SubParsers) -> None:
     repair.add_argument(
         "--out", type=Path, metavar="NEW", required=True, help="folder for the new store"
     )
+    repair.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
@@ -199,6 +202,9 @@ def _verify(arguments: argparse.Namespace) -> int:
         checked = store.stats().messages
         lost = [] if store.loss is None else store.loss.lines()
     findings = [*lost, *findings]
+    if arguments.json:
+        print_json({"messages": checked, "findings": findings})
+        return 1 if findings else 0
     for finding in findings:
         print(finding)
     print(f"{checked:,} messages checked, {len(findings):,} findings", file=sys.stderr)
@@ -207,6 +213,18 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _repair(arguments: argparse.Namespace) -> int:
     found = salvage(_store_folder(arguments.folder), arguments.out, RelayStoreConfig())
+    if arguments.json:
+        print_json(
+            {
+                "messages": found.messages,
+                "fewer": max(0, found.expected - found.messages),
+                "blobsLost": found.blobs_lost,
+                "damaged": found.damaged,
+                "refused": found.refused,
+                "manifestRebuilt": bool(found.rebuilt),
+            }
+        )
+        return 0
     print(
         f"{found.messages:,} messages salvaged, {max(0, found.expected - found.messages):,} fewer "
         f"than were counted, {found.blobs_lost:,} without their blob"
@@ -232,7 +250,10 @@ def _gc(arguments: argparse.Namespace) -> int:
             progress.update(f"{removed:,} messages removed")
         left = store.stats().messages
     progress.close()
-    print(f"{removed:,} messages removed, {left:,} left")
+    if arguments.json:
+        print_json({"removed": removed, "left": left})
+    else:
+        print(f"{removed:,} messages removed, {left:,} left")
     return 0
 
 

@@ -23,7 +23,7 @@ from luxrelay.bus import MsgHeader, NamespaceId, VerdictKind, check_blob, lane, 
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
-from luxrelay.cli.output import Progress, printable
+from luxrelay.cli.output import Progress, print_json, printable
 from luxrelay.errors import InputError, LuxRelayError
 from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreConfig
 
@@ -68,6 +68,7 @@ def register_import(actions: SubParsers) -> None:
         default="",
         help="the network is one of bound signatures, and this is its name",
     )
+    add.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -94,13 +95,25 @@ def _import(arguments: argparse.Namespace) -> int:
         print(printable(line), file=sys.stderr)
     if refused.count > len(refused.named):
         print(f"and {refused.count - len(refused.named):,} lines more", file=sys.stderr)
-    print(
-        f"{outcomes[PutOutcome.STORED]:,} messages stored, "
-        f"{outcomes[PutOutcome.DUPLICATE]:,} held already, "
-        f"{outcomes[PutOutcome.EXPIRED]:,} too old, "
-        f"{outcomes[PutOutcome.LOST_SLOT]:,} from full slots, {refused.count:,} refused"
-    )
     full = outcomes[PutOutcome.FULL]
+    if arguments.json:
+        print_json(
+            {
+                "stored": outcomes[PutOutcome.STORED],
+                "held": outcomes[PutOutcome.DUPLICATE],
+                "tooOld": outcomes[PutOutcome.EXPIRED],
+                "fullSlots": outcomes[PutOutcome.LOST_SLOT],
+                "refused": refused.count,
+                "noRoom": full,
+            }
+        )
+    else:
+        print(
+            f"{outcomes[PutOutcome.STORED]:,} messages stored, "
+            f"{outcomes[PutOutcome.DUPLICATE]:,} held already, "
+            f"{outcomes[PutOutcome.EXPIRED]:,} too old, "
+            f"{outcomes[PutOutcome.LOST_SLOT]:,} from full slots, {refused.count:,} refused"
+        )
     if full:
         print(f"{full:,} found no room: too many namespaces", file=sys.stderr)
     return 1 if refused.count or full else 0

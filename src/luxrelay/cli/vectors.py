@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from luxrelay.cli.arguments import SubParsers, add_command
+from luxrelay.cli.output import print_json
 from luxrelay.errors import VectorError
 from luxrelay.testing.vectors import Report, check_vectors, foreign_answers, write_vectors
 
@@ -44,6 +45,7 @@ def register(commands: SubParsers) -> None:
         metavar="CMD",
         help="a program that answers one JSON object a line; vectors/README.md describes it",
     )
+    check.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _write(arguments: argparse.Namespace) -> int:
@@ -68,7 +70,11 @@ def _write(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     answers = foreign_answers(arguments.against) if arguments.against is not None else None
     report = check_vectors(arguments.dir, answers)
-    _print(report)
+    if arguments.json:
+        failures = [[each.file, each.case, each.difference] for each in report.failures]
+        print_json({"right": report.passed, "skipped": report.skipped, "wrong": failures})
+    else:
+        _print(report)
     return 1 if report.failures else 0
 
 

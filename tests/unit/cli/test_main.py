@@ -3,34 +3,73 @@
 import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from luxrelay.cli.completion import SHELLS
 from luxrelay.cli.main import build_parser, main
 
-SUBCOMMANDS = [
-    ["demo"],
-    ["node", "run"],
-    ["node", "check"],
-    ["keys", "new"],
-    ["keys", "show"],
-    ["header", "encode"],
-    ["header", "decode"],
-    ["header", "verify"],
-    ["policy", "encode"],
-    ["policy", "decode"],
-    ["policy", "sign"],
-    ["publish"],
-    ["query"],
-    ["head"],
-    ["store", "stats"],
-    ["store", "verify"],
-    ["store", "gc"],
-    ["store", "export"],
-    ["vectors", "write"],
-    ["vectors", "check"],
-    ["doctor"],
-]
+TEXT_ONLY = {
+    "channel chat": "lines of people",
+    "channel send": "a progress bar",
+    "archive report": "writes a page",
+    "archive serve": "answers HTTP",
+    "completion": "a script",
+    "header decode": "JSON already",
+    "header encode": "one line of hex",
+    "header verify": "JSON already",
+    "keys export-public": "one line of hex",
+    "node init": "writes a file",
+    "node run": "logs",
+    "policy decode": "JSON already",
+    "policy encode": "one line of hex",
+    "policy sign": "one line of hex",
+    "sim replay": "a yes or no",
+    "store export": "JSON lines already",
+    "vectors write": "names of files",
+}
+"""Commands without --json, and what they print instead."""
+
+
+def leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command with its parser."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield " ".join(words), parser
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from leaves(inner, (*words, name))
+
+
+COMMANDS = dict(leaves(build_parser()))
+SUBCOMMANDS = [name.split() for name in COMMANDS]
+MANUAL = (Path(__file__).parents[3] / "docs" / "reference" / "luxrelay.1").read_text()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_program_may_read_it(name: str) -> None:
+    """A command prints JSON on demand, or something that is no table."""
+    options = {option for action in COMMANDS[name]._actions for option in action.option_strings}
+    assert ("--json" in options) != (name in TEXT_ONLY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_manual_and_shells_know_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The manual page and each shell's completion name the command and all its options."""
+    page = MANUAL.replace("\\-", "-")
+    options = [option for action in COMMANDS[name]._actions for option in action.option_strings]
+    told = [option for option in options if option.startswith("--") and option != "--help"]
+    assert f"luxrelay {name}" in page
+    assert all(option in page for option in told)
+    for shell in SHELLS:
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert all(word in script for word in name.split())
+        assert all(option.removeprefix("--") in script for option in told)
 
 
 @pytest.mark.parametrize("words", SUBCOMMANDS, ids=" ".join)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,20 @@ def test_check_sees_the_environment(
     monkeypatch.setenv("LUXRELAY_STORE_TTL_MS", "soon")
     assert main(["node", "check", "--config", str(path)]) == 1
     assert "LUXRELAY_STORE_TTL_MS" in capsys.readouterr().err
+
+
+def test_check_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json each problem is an object with its line; a right file has none."""
+    path = tmp_path / "relay.toml"
+    assert main(["node", "init", "--topic", "/chat/1/room", "--out", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["node", "check", "--config", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"problems": []}
+    path.write_text("[node]\nnmae = 1\n[store]\nttl_ms = 0\n")
+
+    assert main(["node", "check", "--config", str(path), "--json"]) == 1
+
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert len(problems) >= 2
+    assert any(":2" in each["where"] for each in problems)
+    assert all(each["what"] for each in problems)

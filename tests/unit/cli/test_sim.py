@@ -43,6 +43,12 @@ def test_list_names_every_shipped_scenario(capsys: pytest.CaptureFixture[str]) -
     assert all(name in out for name in shipped())
 
 
+def test_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json each scenario is an object."""
+    assert main(["sim", "list", "--json"]) == 0
+    assert {each["scenario"] for each in json.loads(capsys.readouterr().out)} == set(shipped())
+
+
 def test_run_says_what_came_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Measures, expectations, the seed; exit code 0."""
     assert main(["sim", "run", tiny(tmp_path), "--seed", "5", "--nodes", "6"]) == 0

@@ -113,6 +113,27 @@ def test_gc_removes_the_expired(
     assert capsys.readouterr().out == "1 messages removed, 2 left\n"
 
 
+def test_a_program_reads_what_was_done(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --json verify, export and import, repair and gc print one object each."""
+
+    def told(*words: str) -> Any:
+        assert main(["store", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    lines, other = tmp_path / "messages.jsonl", str(tmp_path / "other")
+    assert told("verify", str(folder)) == {"messages": 3, "findings": []}
+    assert main(["store", "export", str(folder), "--out", str(lines)]) == 0
+    capsys.readouterr()
+    taken = told("import", other, str(lines))
+    assert (taken["stored"], taken["held"], taken["refused"]) == (3, 0, 0)
+    assert told("import", other, str(lines))["held"] == 3
+    assert told("repair", str(folder), "--out", str(tmp_path / "new"))["messages"] == 3
+    removed = told("gc", str(folder))
+    assert removed["removed"] + removed["left"] == 3
+
+
 def test_gc_of_a_running_store_is_refused(
     folder: Path, now: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The vectors command."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +15,14 @@ def test_check_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """The committed vectors are right, exit code 0."""
     assert main(["vectors", "check", "--dir", str(ROOT / "vectors")]) == 0
     assert " right, 0 wrong, 0 skipped" in capsys.readouterr().out
+
+
+def test_check_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the counts and the wrong answers are one object."""
+    assert main(["vectors", "check", "--dir", str(ROOT / "vectors"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["right"] > 100
+    assert told["wrong"] == []
 
 
 def test_wrong_answers_are_exit_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
