@@ -148,6 +148,28 @@ def test_a_locked_node_asks_for_a_token(node: Any, browser: Browser) -> None:
     assert browser.errors == []
 
 
+def test_what_needs_a_look_is_said_first(node: Any, browser: Browser) -> None:
+    """A hole in a lane has a line on top of the page until it is filled."""
+    runtime = node.start()
+    token = token_of(node, "read", "publish")
+    signer = LaneSigner(SigningKey.generate(), topic_namespace(TOPICS[0]))
+    first, later = (signer.sign(text, time.time_ns() // 1_000_000) for text in (b"one", b"two"))
+    shown = (
+        "!document.getElementById('alarm').hidden"
+        " && document.getElementById('alarm-list').textContent.includes('1 message is missing')"
+    )
+    with RelayClient(runtime.gateway, token=token) as client:
+        client.publish([later])
+        browser.open(f"http://{runtime.gateway}/", dark=False)
+        browser.until(READY)
+        browser.until(shown)
+
+        client.publish([first])
+
+        browser.until("!document.getElementById('alarm-list').textContent.includes('missing')")
+    assert browser.errors == []
+
+
 def test_keyboard_and_filter(node: Any, browser: Browser) -> None:
     """Everything is reached with Tab; the filter and the pause button do what they say."""
     runtime = node.start()

@@ -14,7 +14,9 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const one = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-const page = { samples: [], bounds: [], messages: [], paused: false, retryMs: RETRY_FIRST_MS, heard: 0, socket: null };
+const LONELY_S = 60, LATE_MS = 500, FULL_PERCENT = 90;  // from here on it is worth a word
+
+const page = { state: null, alarm: "", samples: [], bounds: [], messages: [], paused: false, retryMs: RETRY_FIRST_MS, heard: 0, socket: null };
 
 // ---------------------------------------------------------------- words
 
@@ -180,6 +182,8 @@ function showSamples() {
     say("rejected", refused ? whole.format(refused) + " rejected in a minute" : "none rejected in a minute");
   }
   say("p99", within(percentile(0.99)));
+  at("p99").className = (percentile(0.99) || 0) > LATE_MS ? "warn" : "";
+  showAlarm();
   const half = percentile(0.5);
   say("p50", half === null ? "no gossip in the last minute" : "half below " + within(half));
 }
@@ -206,10 +210,40 @@ function showState(state) {
   meter.title = meter.getAttribute("aria-valuetext");
   meter.firstElementChild.style.width = used + "%";
   say("window", store.windowS ? span(store.windowS) : "–");
-  say("window-note", `${size(store.sizeBytes)} of ${size(store.maxBytes)}`);
+  say("stored-note", `${size(store.sizeBytes)} of ${size(store.maxBytes)}`);
+  page.state = state;
+  showAlarm();
   showCare(state);
   showSpaces(state);
   showPeers(net);
+}
+
+// What an operator should know before anything else, each with what it means.
+function concerns(state) {
+  const { catchUp, store, gc, archive, net } = state, found = [];
+  const used = 100 * store.sizeBytes / store.maxBytes;
+  const late = percentile(0.99), refused = page.samples.length > 1 ? recently("rejected") : 0;
+  if (!state.healthy) found.push(["Not ready.", state.fault || "The log says why."]);
+  if (!net.connected && state.uptimeS > LONELY_S) found.push(["No peer is connected.", "Nothing is heard from other relays, and what is published stays here."]);
+  for (const each of state.namespaces) if (each.missing) found.push([`${whole.format(each.missing)} ${each.missing === 1 ? "message is" : "messages are"} missing in ${each.topic || short(each.id)}.`, "No peer has brought them yet; its lanes below say where."]);
+  if (catchUp.runs && !catchUp.complete) found.push(["Catch-up is behind.", "A relay of sync.peers is away, or has not what is missing."]);
+  if (late !== null && late > LATE_MS) found.push([late === Infinity ? "Messages come late: 1 in 100 takes more than 30 s." : `Messages come late: 99 % within ${within(late)}.`, "Below 500 ms is healthy; the node, a peer or a sender's clock is slow."]);
+  if (refused) found.push([`${whole.format(refused)} ${refused === 1 ? "message was" : "messages were"} rejected in the last minute.`, "Refused in the table of peers says who sends them."]);
+  if (used > FULL_PERCENT) found.push([`The store is ${whole.format(used)} % full.`, "Soon the oldest messages go before their time."]);
+  if (store.refused) found.push([`${whole.format(store.refused)} messages found no room.`, "A namespace has its quota, or the disk is full."]);
+  if (gc.clockMovedMs) found.push(["The clock has jumped.", "Nothing is deleted until it is steady; set the machine's time."]);
+  if (archive.lost) found.push([`${whole.format(archive.lost)} messages went before the archive had read them.`, "Run the archive more often, or give the store more room."]);
+  return found;
+}
+
+function showAlarm() {
+  if (!page.state) return;
+  const found = concerns(page.state), list = at("alarm-list");
+  at("alarm").hidden = !found.length;
+  const words = JSON.stringify(found);
+  if (page.alarm === words) return;  // a screen reader says it once
+  page.alarm = words;
+  list.replaceChildren(...found.map(([what, why]) => { const line = make("li"); line.append(make("b", "", what), " " + why); return line; }));
 }
 
 function showCare(state) {

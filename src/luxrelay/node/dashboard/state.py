@@ -122,7 +122,7 @@ def held_state(sources: DashboardSources) -> dict[str, Any]:
         "info": dict(sources.info),
         "uptimeS": status.get("uptime_s", 0),
         "healthy": healthy,
-        "fault": str(why.get("fault", "")),
+        "fault": str(why.get("fault", "")) or _down(why.get("down", ())),
         "store": {
             "messages": store.messages,
             "namespaces": store.namespaces,
@@ -148,6 +148,10 @@ def held_state(sources: DashboardSources) -> dict[str, Any]:
         "catchUp": status.get("catch_up", {}),
         "namespaces": [_namespace(sources.store, each) for each in sources.namespaces],
     }
+
+
+def _down(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} does not run." if names else ""
 
 
 def _namespace(store: RelayStore, carried: CarriedNamespace) -> dict[str, Any]:
