@@ -97,7 +97,7 @@ browser: $(STAMPS)/packages $(STAMPS)/browser/node_modules/axe-core/axe.min.js  
 api: $(STAMPS)/packages  ## schemathesis in every phase against both OpenAPI documents, and 10,000 hostile requests to each listener
 	LUXRELAY_API_EXAMPLES=30 LUXRELAY_API_PHASES=examples,coverage,fuzzing LUXRELAY_HOSTILE_REQUESTS=10000 \
 	  $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/gateway/test_openapi.py tests/integration/gateway/test_gateway_bounds.py \
-	  tests/integration/gateway/test_gateway_grpc.py tests/integration/test_node.py
+	  tests/integration/gateway/test_gateway_grpc.py tests/integration/test_node.py::test_garbage_on_every_port_leaves_it_alive
 
 .PHONY: audit
 audit: $(STAMPS)/packages $(STAMPS)/audit/bin/pip-audit  ## known weaknesses of the pinned packages; asks the advisory service of the package index

@@ -106,7 +106,7 @@ class NodeProcess:
             runtime = read_runtime(self.folder / "data")
             return runtime if runtime is not None and runtime.pid == process.pid else None
 
-        return eventually(ready)
+        return eventually(ready, 120.0)  # a loaded machine compiles for long
 
     def run_to_end(self) -> tuple[int, str]:
         """Start a node that should fail; return its exit code and what it said."""
