@@ -76,9 +76,13 @@ soak: setup  ## memory over 1,000,000 messages and 10,000 connects, in the route
 	LUXRELAY_SOAK_NET_MESSAGES=$(SOAK_MESSAGES) LUXRELAY_SOAK_NET_CONNECTS=$(SOAK_CONNECTS) LUXRELAY_NET_DEADLINE_S=14400 \
 	  $(BIN)/pytest tests/integration/net/test_net_soak.py -s -o faulthandler_timeout=0
 
+.PHONY: cluster
+cluster: setup  ## the archive on a standalone Spark cluster, and through Spark Connect: processes on the loopback, a few minutes
+	$(BIN)/pytest tests/integration/archive/test_archive_cluster.py -o faulthandler_timeout=0
+
 .PHONY: archive
-archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, finality, a cluster, Spark Connect, killed drivers and relays
-	$(BIN)/pytest tests/integration/archive tests/chaos/test_kill_driver.py -m long -o faulthandler_timeout=0
+archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, finality, a cluster, Spark Connect, killed drivers and relays, the page's commands
+	$(BIN)/pytest tests/integration/archive tests/chaos/test_kill_driver.py tests/integration/test_docs_commands.py -m long -o faulthandler_timeout=0
 
 .PHONY: operations
 operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtool, and test that each fires

@@ -163,7 +163,9 @@ class BatchTables:
             if rows:
                 self._write(_served_of(checked), SERVED, batch)
             if count:
-                self._write(_messages_of(checked), MESSAGES, batch)
+                good = sum(number for _, code, number in groups if code == 0)
+                messages = _messages_of(checked) if count < good else _single_messages_of(checked)
+                self._write(messages, MESSAGES, batch)
             if rejected:
                 self._write(_rejects_of(checked), REJECTS, batch)
         finally:
@@ -296,6 +298,20 @@ def _messages_of(checked: DataFrame) -> DataFrame:
     made["copies"] = f.size("relays")
     columns = [made[name].alias(name) for name in MESSAGES.names]
     return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
+
+
+def _single_messages_of(checked: DataFrame) -> DataFrame:
+    """Return what `_messages_of` returns, when each content id stands once: without a shuffle."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    made = {
+        "finality": f.lit(int(FinalityState.PENDING)),
+        "latency_ms": f.col("received_at") - f.col("timestamp"),
+        "copies": f.lit(1),
+        "relays": f.array("relay"),
+    }
+    columns = [made.get(name, f.col(name)).alias(name) for name in MESSAGES.names]
+    return checked.where("code = 0").select(*columns).sortWithinPartitions("namespace_id", "seq")
 
 
 def _served_of(checked: DataFrame) -> DataFrame:

@@ -39,6 +39,7 @@ from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.statements import Statements, settle_finality
 from luxrelay.archive.tables import erased, prepare_tables
 from luxrelay.archive.transit import failure
+from luxrelay.errors import ArchiveError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,10 @@ ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
 _LOOK_S: Final = 1
 """Seconds between two looks whether the run is to end."""
+_STARTS: Final = 5
+"""Times that a Spark Connect server is asked to begin a run: it gives the Python process that
+writes batches ten seconds to start, which a busy one may miss."""
+_SLOW_START: Final = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,8 +270,35 @@ def _run(
             reports.take()
             return writer.stopped.is_set()
 
-        _stream(reader, checkpoint, rules, ReportingTables(writer.tables), stopped)
+        def run() -> None:
+            _stream(reader, checkpoint, rules, ReportingTables(writer.tables), stopped)
+
+        def begun() -> bool:
+            reports.take()
+            return bool(writer.batches)
+
+        run_when_started(run, begun)
         reports.take()
+
+
+def run_when_started(run: Callable[[], None], begun: Callable[[], bool]) -> None:
+    """Call ``run`` again, four times at most, while the server's Python does not start in time.
+
+    Args:
+        run: A whole run.
+        begun: Whether it has written a batch, after which nothing is tried again.
+
+    Raises:
+        ArchiveError: what ``run`` raised last, or at once for another reason.
+
+    """
+    for left in reversed(range(_STARTS)):
+        try:
+            return run()
+        except ArchiveError as error:
+            if not left or _SLOW_START not in error.what or begun():
+                raise
+    return None
 
 
 def _stream(

@@ -10,11 +10,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql.functions import lit
 
 from luxrelay.archive import ArchiveSession, audit
 from luxrelay.archive import ingest as ingest_and_derive
+from luxrelay.archive.batches import _messages_of, _single_messages_of
 from luxrelay.archive.completeness import Gap
+from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import open_folder
+from luxrelay.archive.rules import ArchiveRules
+from luxrelay.archive.schema import CHECKED, MESSAGES
 from luxrelay.bus import Code, MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.store import IncomingMessage, RelayStore
@@ -336,3 +341,25 @@ def test_the_format_serves_plain_spark_reads(
 
     assert sorted(row.seq for row in rows.collect()) == [1, 2, 3, 4]
     assert either.load().count() == 6
+
+
+def test_messages_that_stand_once_are_the_same_without_grouping(
+    spark: ArchiveSession, new_relay: Callable[[], Relay]
+) -> None:
+    """The short way of a batch without copies makes the rows that the long one makes."""
+    relay = new_relay()
+    relay.put(*(_message(relay.now, A, seq) for seq in (1, 2, 3)), _message(relay.now, B, 1))
+    relay.put(_message(relay.now, B, 2, blob=b"jello"))  # no message: its payload is another
+    raw = spark.spark.read.format("luxrelay").option("relays", relay.address).load()
+    checked = raw.mapInArrow(checker(ArchiveRules()), CHECKED.plain_ddl())
+    checked = checked.withColumn("ingested_at", lit(7)).persist()
+
+    short, long = (
+        sorted(map(tuple, made.collect()), key=lambda row: row[1:3])
+        for made in (_single_messages_of(checked), _messages_of(checked))
+    )
+    checked.unpersist()
+
+    assert len(short) == 4
+    assert short == long
+    assert _single_messages_of(checked).columns == list(MESSAGES.names)

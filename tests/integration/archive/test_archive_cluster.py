@@ -31,7 +31,7 @@ from luxrelay.sync import RelaySyncServer, SyncServerConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "archive.md"
-WAIT_S = 400
+WAIT_S = 900
 """Longest that a driver may take."""
 CHILD = """
 import sys

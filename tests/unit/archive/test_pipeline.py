@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from luxrelay.archive.batches import BatchReport
-from luxrelay.archive.pipeline import IngestReport, ingest
+from luxrelay.archive.pipeline import IngestReport, ingest, run_when_started
 from luxrelay.archive.session import ArchiveSession, SessionConfig
-from luxrelay.errors import ArchiveArgumentError
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
 
 def _batch(number: int) -> BatchReport:
@@ -39,3 +39,37 @@ def test_wrong_options_touch_nothing(tmp_path: Path) -> None:
         ingest(session, relays=["nonsense"], out=tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "begun", "runs"),
+    [
+        (["slow", "slow"], False, 3),
+        (["slow"] * 9, False, 5),
+        (["slow", "slow"], True, 1),
+        (["other", "slow"], False, 1),
+    ],
+)
+def test_a_server_that_starts_python_slowly_is_asked_again(
+    said: list[str], begun: bool, runs: int
+) -> None:
+    """Five times at most, for that reason alone, and never after a batch was written."""
+    errors = {
+        "slow": ArchiveError("Spark ended ingest: Python worker failed to connect back"),
+        "other": ArchiveError("Spark ended ingest: no space left"),
+    }
+    left, count = list(said), 0
+
+    def run() -> None:
+        nonlocal count
+        count += 1
+        if left:
+            raise errors[left.pop(0)]
+
+    if runs == len(said) + 1:
+        run_when_started(run, lambda: begun)
+    else:
+        with pytest.raises(ArchiveError):
+            run_when_started(run, lambda: begun)
+
+    assert count == runs
