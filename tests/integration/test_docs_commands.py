@@ -81,7 +81,7 @@ class Terminal:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
@@ -397,10 +397,10 @@ def test_how_to_archive(terminal: Terminal, eventually: Callable[..., Any]) -> N
         eventually(served)
         following = terminal.begin(follow.replace("9464", terminal.port("9464")))
         page = f"http://127.0.0.1:{terminal.port('9464')}/metrics"
-        eventually(lambda: _shows(page, "luxrelay_archive_runs_total"), 120)
+        eventually(lambda: _shows(page, "luxrelay_archive_runs_total"), 400)
         for process in (following, serving):
             process.send_signal(signal.SIGTERM)
-            assert process.wait(120) == 0, (terminal.folder / "log").read_text()
+            assert process.wait(300) == 0, (terminal.folder / "log").read_text()
         terminal.type(compact)
         terminal.type(retain)
         assert re.search(r"messages +3\b", terminal.type(erase.replace("HEX", other)))

@@ -49,9 +49,9 @@ ROWS_PER_BATCH: Final = 100_000
 """Raw rows of one micro-batch when not given."""
 _LOOK_S: Final = 1
 """Seconds between two looks whether the run is to end."""
-_STARTS: Final = 5
-"""Times that a Spark Connect server is asked to begin a run: it gives the Python process that
-writes batches ten seconds to start, which a busy one may miss."""
+_STARTS: Final = 10
+"""Times that Spark is asked to begin a run: it gives the Python that plans it ten seconds to
+start, which a busy machine may miss."""
 _SLOW_START: Final = "Python worker failed to connect back"
 
 
@@ -262,7 +262,10 @@ def _run(
     from pyspark.sql.utils import is_remote  # noqa: PLC0415  # heavy; a session is here
 
     if not is_remote():
-        _stream(reader, checkpoint, rules, writer.write, writer.stopped.is_set)
+        run_when_started(
+            lambda: _stream(reader, checkpoint, rules, writer.write, writer.stopped.is_set),
+            lambda: bool(writer.batches),
+        )
         return
     with BatchReports(writer.folder, writer) as reports:
 
@@ -270,19 +273,17 @@ def _run(
             reports.take()
             return writer.stopped.is_set()
 
-        def run() -> None:
-            _stream(reader, checkpoint, rules, ReportingTables(writer.tables), stopped)
-
         def begun() -> bool:
             reports.take()
             return bool(writer.batches)
 
-        run_when_started(run, begun)
+        write = ReportingTables(writer.tables)
+        run_when_started(lambda: _stream(reader, checkpoint, rules, write, stopped), begun)
         reports.take()
 
 
 def run_when_started(run: Callable[[], None], begun: Callable[[], bool]) -> None:
-    """Call ``run`` again, four times at most, while the server's Python does not start in time.
+    """Call ``run`` again, nine times at most, while Spark's Python does not start in time.
 
     Args:
         run: A whole run.

@@ -55,7 +55,7 @@ with ArchiveSession(SessionConfig(master=master, tasks=2, options=tuple(options)
             relays=relays,
             out=out,
             heads="latest",
-            rows_per_batch=600,
+            rows_per_batch=1_200,
             progress=lambda batch: print("batch", batch.batch, flush=True),
         )
         print("done", done.messages, done.rejected, sum(done.rows_by_relay.values()), flush=True)
@@ -330,7 +330,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_spark_connect_server_archives_the_same(
     server: str, relays: Relays, tmp_path: Path
 ) -> None:
-    """The driver is a client that has no Java; batches and counts come back to it (21-52)."""
+    """The driver is a client that has no Java; batches and counts come back to it (21-52).
+
+    The rest of the archive's life goes through the server as well.
+    """
     batches: list[str] = []
 
     said = relays.archived_by(
@@ -346,13 +349,11 @@ def test_a_spark_connect_server_archives_the_same(
     again = relays.typed("sc://127.0.0.1:15002", server, tmp_path)
     assert (again["batches"], again["messages"]) == (0, 0)
     assert not (tmp_path / "archive" / ".reports").exists()
+    _live_on(server, relays, tmp_path)
 
 
-def test_the_rest_of_an_archives_life_through_the_server(
-    server: str, relays: Relays, tmp_path: Path
-) -> None:
+def _live_on(server: str, relays: Relays, tmp_path: Path) -> None:
     """Audit, compaction, refetching, finality, deletion and report do there what they do here."""
-    relays.archived_by(server, tmp_path, lambda _: None)
     expected = relays.corpus.expected
     (name, seq), *_ = sorted(expected.holes)
     row, header = relays.corpus._valid(name, seq, relays.corpus._keys[0])

@@ -45,7 +45,7 @@ def test_wrong_options_touch_nothing(tmp_path: Path) -> None:
     ("said", "begun", "runs"),
     [
         (["slow", "slow"], False, 3),
-        (["slow"] * 9, False, 5),
+        (["slow"] * 19, False, 10),
         (["slow", "slow"], True, 1),
         (["other", "slow"], False, 1),
     ],
@@ -53,7 +53,7 @@ def test_wrong_options_touch_nothing(tmp_path: Path) -> None:
 def test_a_server_that_starts_python_slowly_is_asked_again(
     said: list[str], begun: bool, runs: int
 ) -> None:
-    """Five times at most, for that reason alone, and never after a batch was written."""
+    """Ten times at most, for that reason alone, and never after a batch was written."""
     errors = {
         "slow": ArchiveError("Spark ended ingest: Python worker failed to connect back"),
         "other": ArchiveError("Spark ended ingest: no space left"),
