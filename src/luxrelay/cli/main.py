@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "subscribe": "subscribe",
     "query": "query",
     "head": "query",
+    "peers": "peers",
     "sync": "sync",
     "channel": "channel",
     "store": "store",
