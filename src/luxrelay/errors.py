@@ -154,6 +154,11 @@ _ENTRIES: Final = (
         "Ask another relay; this one is counted.",
     ),
     ErrorEntry(
+        "sync.protocol",
+        "A relay's answer breaks the protocol, as none of an honest relay does.",
+        "Ask another relay; this one loses standing and score.",
+    ),
+    ErrorEntry(
         "sync.unreachable",
         "A relay cannot be reached or did not answer in time.",
         "Check the address, the port and that the node runs.",
@@ -600,6 +605,12 @@ class SyncRemoteError(RemoteError):
     """A relay's answer that cannot be used."""
 
     default_code = "sync.remote"
+
+
+class SyncProtocolError(SyncRemoteError):
+    """A relay's answer that breaks the protocol, as none of an honest relay does."""
+
+    default_code = "sync.protocol"
 
 
 class ReconcileError(RemoteError):

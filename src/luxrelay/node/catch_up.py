@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
-from luxrelay.errors import LuxRelayError, SyncRemoteError
+from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
@@ -213,7 +213,7 @@ class CatchUpLoop:
                 with self._lock:
                     self._totals.failures += 1
                 log(logging.DEBUG, "cannot reconcile", peer=client.address, error=str(error))
-                if isinstance(error, SyncRemoteError):
+                if isinstance(error, SyncProtocolError):
                     self._blame(PeerReport(peer=client.address, unusable=1))
                 return False
             self._note_reconciled(parent, report)

@@ -4,7 +4,8 @@ A peer that hands in invalid history or blobs over its streams is penalized as f
 (verdict table, sync): each invalid message takes ten points, an answer that breaks the protocol
 five, and half is forgiven in an hour. So one lie costs the meshes until good conduct makes up for
 it, and five hundred the connection. What a peer claims and does not deliver costs its standing
-only: it may have forgotten the message in between.
+only: it may have forgotten the message in between. A refusal, or an answer above a bound of ours,
+costs nothing.
 
 Source: LP-6420 §5.1; decisions P26, P39; 21-28.
 """

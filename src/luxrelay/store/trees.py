@@ -8,7 +8,8 @@ seconds for a million messages; reading one takes milliseconds.
 last row. A row written since, by whatever version of this program, a database that was repaired,
 or one that has lost rows has another number or name, and the trees are found from the rows.
 *Machine*: closing writes the file, whole or not at all; opening for writing takes it away before
-anything is written. So a crash leaves none.
+anything is written. So a crash leaves none. A disk that does not take or give the file costs the
+time to read the rows and nothing else.
 *Bounds*: slices of at least `IDS_MIN` messages, the `SLICES_MAX` largest, 2.5 MiB each.
 *What else to change when you change this*: `merkle`, `slices`, docs/explanation/store.md.
 
@@ -41,24 +42,21 @@ _ENTRY: Final = struct.Struct(">QQ")
 _BYTES_MAX: Final = _HEAD.size + SLICES_MAX * (_ENTRY.size + TABLE_BYTES) + 4
 
 
-def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree]]) -> None:
-    """The trees are on the disk, or none are.
+def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree]]) -> bool:
+    """The trees are on the disk, or none are: False when the disk does not take them.
 
     Args:
         folder: The store's.
         database: As it stands; nothing is written to it any more.
         trees: Number of a slice, and its tree.
 
-    Raises:
-        StoreError: ``store.io``.
-
     """
     large = [(number, tree) for number, tree in trees if len(tree) >= IDS_MIN]
     large.sort(key=lambda each: -len(each[1]))
-    if not large:
-        forget(folder)
-        return
-    head = _HEAD.pack(_MAGIC, database.identity(), database.sequence(), len(large[:SLICES_MAX]))
+    identity = database.identity()
+    if not large or not identity:
+        return False
+    head = _HEAD.pack(_MAGIC, identity, database.sequence(), len(large[:SLICES_MAX]))
     parts = [head]
     for number, tree in large[:SLICES_MAX]:
         parts += [_ENTRY.pack(number, len(tree)), tree.dump()]
@@ -73,34 +71,27 @@ def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(folder / TREES)
-    except OSError as error:
-        raise _refused(error, folder) from error
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        return False
+    return True
 
 
 def kept(folder: Path, database: Database) -> Mapping[int, MerkleTree]:
-    """Return the trees by number of their slice; none when they are not those of the rows.
-
-    Raises:
-        StoreError: ``store.io``.
-
-    """
+    """Return the trees by number of their slice; none when they are not those of the rows."""
     try:
         with (folder / TREES).open("rb") as file:
             data = file.read(_BYTES_MAX + 1)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return {}
-    except OSError as error:
-        raise _refused(error, folder) from error
     if not _HEAD.size + 4 <= len(data) <= _BYTES_MAX:
         return {}
     body = memoryview(data)[:-4]
     magic, identity, sequence, count = _HEAD.unpack_from(data)
     whole = len(body) == _HEAD.size + count * (_ENTRY.size + TABLE_BYTES)
-    if (magic, identity.rstrip(b"\0"), sequence) != (
-        _MAGIC,
-        database.identity(),
-        database.sequence(),
-    ):
+    named = (magic, identity.rstrip(b"\0"), sequence)
+    if named != (_MAGIC, database.identity(), database.sequence()) or not named[1]:
         return {}
     if not whole or crc32(body) != int.from_bytes(data[-4:], "big"):
         return {}
@@ -119,24 +110,24 @@ def forget(folder: Path) -> None:
     """Nothing is kept any more, not even after a power cut.
 
     Raises:
-        StoreError: ``store.io``.
+        StoreError: ``store.io``: the file stays, and would be wrong after the next row.
 
     """
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
+        (folder / (TREES + ".new")).unlink()
+    try:
+        (folder / TREES).unlink()
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            (folder / TREES).unlink()
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _refused(error, folder) from error
-
-
-def _refused(error: OSError, folder: Path) -> StoreError:
-    return StoreError(
-        f"the trees cannot be kept or read: {error.strerror}", where=str(folder), code="store.io"
-    )
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(
+            f"the kept trees cannot be taken away: {error.strerror}",
+            where=str(folder / TREES),
+            code="store.io",
+            hint="remove it by hand; they are found again from the rows",
+        ) from error

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment, topic_namespace
@@ -18,7 +19,11 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
+from luxrelay.sync import SyncClientConfig
 from luxrelay.sync.report import PeerReport
+from luxrelay.sync.rpc import relay_sync_pb2 as pb
+from luxrelay.sync.rpc.stream_calls import StreamClient
+from luxrelay.sync.rpc.stream_kinds import END, PART, refusal
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -125,6 +130,53 @@ def test_a_fork_comes_by_reconciliation(
     totals = node.loop.totals()
     assert (totals["reconciliations"], totals["reconcile_stored"]) == (1, 1)
     assert totals["reconcile_bytes"] > 0
+
+
+class Answers:
+    """Answers every question over a stream with the same frames."""
+
+    def __init__(self, frames: Sequence[bytes]) -> None:
+        self._frames = frames
+
+    def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
+        """Yield the frames."""
+        del question, timeout_s
+        yield from self._frames
+
+    def drop(self) -> None:
+        """Nothing to drop."""
+
+
+def held_lanes(count: int) -> list[bytes]:
+    """Return an answer that lists so many lanes of the parent, with nothing in them."""
+    lanes = [pb.HeldNamespace(namespace_id=bytes([n] * 20), parent_id=PARENT) for n in range(count)]
+    return [*(PART + each.SerializeToString() for each in lanes), END]
+
+
+@pytest.mark.parametrize(
+    ("frames", "blamed"),
+    [
+        ([refusal(grpc.StatusCode.UNIMPLEMENTED, "this relay holds no messages")], 0),
+        ([refusal(grpc.StatusCode.INTERNAL, "a fault of this relay")], 0),
+        (held_lanes(9), 0),  # more than our heads_max
+        ([PART + b"\xff", END], 1),
+        ([b"rubbish"], 1),
+        ([PART + pb.HeldNamespace(namespace_id=b"short").SerializeToString(), END], 1),
+    ],
+    ids=["unimplemented", "internal", "long", "unreadable", "no frame", "short id"],
+)
+def test_only_a_broken_protocol_is_blamed(
+    nodes: list[OwnNode], tmp_path: Path, frames: list[bytes], blamed: int
+) -> None:
+    """A refusal or an answer above our own bound costs a peer nothing (verdict table, sync)."""
+    node = OwnNode(tmp_path / "own", [])
+    nodes.append(node)
+    peer = StreamClient("p2p:peer", Answers(frames), SyncClientConfig(heads_max=8))
+
+    node.loop.reconcile([peer])
+
+    assert node.loop.totals()["failures"] == 1
+    assert [report.unusable for report in node.blamed] == [1] * blamed
 
 
 class Later:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import resource
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from zlib import crc32
 
 import pytest
 
+from luxrelay.errors import StoreError
 from luxrelay.store import RelayStore, RelayStoreConfig, trees
 from luxrelay.store.trees import TREES
 
@@ -139,4 +142,48 @@ def test_the_largest_are_kept(
     store.close()
 
     assert 0 < len((folder / TREES).read_bytes()) < one
+    assert open_store().verify() == []
+
+
+def test_a_full_disk_does_not_keep_a_store_from_closing(
+    forge: Any, open_store: Opener, now: int, tmp_path: Path
+) -> None:
+    """The trees are left out, half a file is taken away, and the next opening reads the rows."""
+    folder = tmp_path / "store"
+    store = open_store()
+    store.put_many([forge.message(seq) for seq in range(1, 6)], now)
+    root = store.tree_root()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        store.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, old)
+
+    assert not [each.name for each in folder.iterdir() if each.name.startswith(TREES)]
+    again = open_store()
+    assert (again.tree_root(), again.verify()) == (root, [])
+
+
+def test_half_a_file_goes_when_the_store_opens(folder: Path, open_store: Opener) -> None:
+    """What a crash while closing left is taken away."""
+    (folder / (TREES + ".new")).write_bytes(b"half")
+
+    assert open_store().verify() == []
+    assert not (folder / (TREES + ".new")).exists()
+
+
+def test_what_cannot_be_taken_away_is_named(folder: Path, open_store: Opener) -> None:
+    """A folder in the file's place: a reader opens, a writer says which and what to do."""
+    (folder / TREES).unlink()
+    (folder / TREES).mkdir()
+
+    with RelayStore.open_read_only(folder, RelayStoreConfig.small(), now_ms=1_764_000_000_000):
+        pass
+    with pytest.raises(StoreError, match="by hand") as caught:
+        open_store()
+    assert caught.value.where == str(folder / TREES)
+    (folder / TREES).rmdir()
     assert open_store().verify() == []

@@ -330,7 +330,7 @@ class RelaySyncClient(SetCalls, NodeCalls):
             for answer in self._heads_page(parent or b"", cursor, deadline_s, scope):
                 count += 1
                 if count > self.config.heads_max:
-                    raise self._bad(f"more than {self.config.heads_max} heads")
+                    raise self._too_much(f"{self.config.heads_max} heads", "heads_max")
                 head = self._head(answer, b"")
                 if parent is not None and head.parent_id != parent:
                     raise self._bad("a head of another parent")

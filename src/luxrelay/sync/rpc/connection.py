@@ -13,7 +13,7 @@ from typing import Final, Protocol, Self, TypeVar
 
 import grpc
 
-from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.errors import SyncArgumentError, SyncProtocolError, SyncRemoteError
 from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
@@ -166,8 +166,16 @@ class RelayConnection:
             if scope is not None:
                 scope.leave(call.cancel)
 
-    def _bad(self, what: str) -> SyncRemoteError:
-        return SyncRemoteError(f"the relay's answer cannot be used: {what}", where=self.address)
+    def _bad(self, what: str) -> SyncProtocolError:
+        return SyncProtocolError(f"the relay's answer cannot be used: {what}", where=self.address)
+
+    def _too_much(self, what: str, bound: str) -> SyncRemoteError:
+        """Return the error of an honest answer that is above a bound of ours."""
+        return SyncRemoteError(
+            f"the relay's answer is too long: more than {what}",
+            where=self.address,
+            hint=f"raise {bound} of the client, or ask for less",
+        )
 
 
 def _rebuild(

@@ -10,7 +10,12 @@ from typing import Final
 
 import grpc
 
-from luxrelay.errors import LuxRelayError, SyncRemoteError, SyncUnreachableError
+from luxrelay.errors import (
+    LuxRelayError,
+    SyncProtocolError,
+    SyncRemoteError,
+    SyncUnreachableError,
+)
 
 TRY_AGAIN: Final = frozenset(
     {
@@ -40,6 +45,8 @@ def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
         )
     if code in TRY_AGAIN:
         return unreachable(f"{_WORDS.get(code, 'the relay cannot be reached')} ({said})", address)
+    if code is grpc.StatusCode.DATA_LOSS:
+        return SyncProtocolError(f"the relay's answer cannot be used ({said})", where=address)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         what, hint = f"the relay does not offer this call ({said})", "ask another relay"
     else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Protocol
 
 from luxrelay.bus.header import NamespaceId
-from luxrelay.errors import SyncArgumentError, SyncRemoteError
+from luxrelay.errors import SyncArgumentError, SyncProtocolError
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import held_spans, lacking
 from luxrelay.sync.messages import LaneRange, WireMessage
@@ -267,7 +267,7 @@ class _Run:
         if not messages:
             return
         if self._parent is not None and parent != self._parent:
-            raise SyncRemoteError(
+            raise SyncProtocolError(
                 "the relay's answer cannot be used: a namespace of another parent",
                 where=self._client.address,
             )

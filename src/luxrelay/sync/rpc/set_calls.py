@@ -51,7 +51,7 @@ class SetCalls(RelayConnection):
             for frame in self._held_page(request, scope):
                 count += 1
                 if count > self.config.heads_max:
-                    raise self._bad(f"more than {self.config.heads_max} namespaces")
+                    raise self._too_much(f"{self.config.heads_max} namespaces", "heads_max")
                 following = frame.next_cursor
                 yield self._lane(frame, parent)
             if not following:
