@@ -93,6 +93,10 @@ def parse_listen_address(text: str) -> TcpAddress:
     return address
 
 
+PEER_CHARS_MAX: Final = 128
+"""Characters of a peer id in text at most; those in use have 46 to 60."""
+
+
 def peer_id_from_text(text: str) -> PeerId:
     """The bytes of a peer id in base58 or multibase.
 
@@ -100,6 +104,8 @@ def peer_id_from_text(text: str) -> PeerId:
         AddressError: The text is no peer id.
 
     """
+    if len(text) > PEER_CHARS_MAX:  # the library's base58 takes the square of the length
+        raise AddressError(f"A peer id of {len(text)} characters", where=text[:64])
     try:
         found = PeerId(ID.from_string(text).to_bytes())
     except Exception as error:  # the library raises half a dozen unrelated types here

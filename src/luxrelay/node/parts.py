@@ -27,6 +27,7 @@ from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
 from luxrelay.node.policies import CurrentPolicies
+from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
@@ -34,7 +35,7 @@ from luxrelay.node.subscribers import StoreFollowing
 from luxrelay.node.tracing import Traces
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
-from luxrelay.sync import ClientTls, FairnessConfig, ServerTls, SyncServerConfig
+from luxrelay.sync import ClientTls, ServerTls
 from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc.service import RelaySyncServer
 
@@ -152,7 +153,7 @@ def _server(
 ) -> RelaySyncServer:
     return RelaySyncServer(
         store,
-        _server_config(config),
+        serving_of(config),
         clock_ms=wall_ms,
         publisher=doors if config.allow_publish else None,
         followed=followed,
@@ -281,24 +282,6 @@ def _bans(config: NodeConfig, net_config: NetConfig) -> BanList:
     if bans.set_aside is not None:
         log(logging.WARNING, "bans unreadable, begun anew", kept_as=str(bans.set_aside))
     return bans
-
-
-def _server_config(config: NodeConfig) -> SyncServerConfig:
-    host, _, port = config.sync_listen.rpartition(":")
-    limits = config.sync_limits
-    return SyncServerConfig(
-        host=host,
-        port=int(port),
-        window_ms=config.ttl_ms,
-        validators=limits.validators,
-        fairness=FairnessConfig(
-            out_bytes_per_s=limits.out_bytes_per_s,
-            in_bytes_per_s=limits.in_bytes_per_s,
-            peer_bytes_per_s=limits.peer_bytes_per_s,
-            peer_requests_per_s=limits.peer_requests_per_s,
-            peer_streams_max=limits.peer_streams_max,
-        ),
-    )
 
 
 def _server_tls(limits: SyncLimits) -> ServerTls | None:

@@ -234,12 +234,13 @@ def test_scopes_hold(stand_with: Maker) -> None:
 
 
 def test_a_method_that_is_not_listed_needs_admin() -> None:
-    """A call that the table forgets is not open; health and reflection are, for everybody."""
+    """A call that the table forgets is not open; health is, and reflection for readers."""
     assert scope_of("/lux.relay.v1.RelayNode/SetWatermarks") == "admin"
     assert scope_of("/lux.relay.v1.RelaySyncX/GetBlob") == "admin"
     assert scope_of("/other.v1.RelaySync/GetBlob") == "admin"
     assert scope_of("/lux.relay.v1.RelaySync/GetBlob") == "read"
     assert scope_of("/grpc.health.v1.Health/Check") == ""
+    assert scope_of("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo") == "read"
 
 
 def test_admin_calls(opened: Stand) -> None:

@@ -106,3 +106,10 @@ def test_an_empty_text_is_no_peer_id() -> None:
     """The library takes it for an id of no bytes; nobody has that."""
     with pytest.raises(AddressError, match="empty"):
         peer_id_from_text("")
+
+
+def test_a_long_peer_id_is_refused_unread() -> None:
+    """The library takes the square of the length; 128 characters are many more than any has."""
+    with pytest.raises(AddressError, match="129 characters"):
+        peer_id_from_text("2" * 129)
+    peer_id_from_text("2" * 128)

@@ -23,6 +23,7 @@ from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.work import Work
+from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
@@ -62,6 +63,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         publish=node.doors.publish,
         blob=node.blob,
         calls=node.calls,
+        sync=serving_of(config),
         receipts=node.doors.receipts,
         net=node.driver.stats,
         explain=explain,

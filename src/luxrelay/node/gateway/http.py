@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ from luxrelay.store import (
     StoredMessage,
     TimeQuery,
 )
-from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
 from luxrelay.sync.rpc.stats import SyncCounters
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -105,6 +105,8 @@ class GatewayParts:
     """Name, version, network and peer id of the node."""
     calls: SyncCounters | None = None
     """Counts calls over gRPC beside those of the sync port; None counts them apart."""
+    sync: SyncServerConfig = field(default_factory=SyncServerConfig)
+    """The sync port's window, validators and rates, which hold over gRPC as well."""
 
 
 class Gateway:

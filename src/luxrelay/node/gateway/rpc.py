@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -107,11 +107,15 @@ class LoopGuard:
         """Take a publishing request of so many bytes from a caller's rates.
 
         Raises:
-            GatewayError: they allow no more (``gateway.rate``).
+            GatewayError: they allow no more (``gateway.rate``), or its token is revoked or
+                expired (``gateway.token``).
 
         """
 
         def take() -> None:
+            now = trio.current_time()
+            if caller.name and not self._tokens.holds(caller.key, self._clock_ms(), now):
+                raise GatewayError("the token was revoked or has expired", code="gateway.token")
             self._rates.request(caller, trio.current_time())
             self._rates.publish(caller, size_bytes, trio.current_time())
 
@@ -133,6 +137,15 @@ class LoopPass:
         self._guard = guard
         self._caller = caller
         self._looked = time.monotonic()
+
+    @property
+    def key(self) -> str:
+        """What its streams are counted under: its token or its address."""
+        return f"{'token' if self._caller.name else 'address'}:{self._caller.key.hex()}"
+
+    def allows(self, scope: str) -> bool:
+        """Return whether it may do this as well."""
+        return Scope(scope) in self._caller.scopes
 
     def holds(self) -> bool:
         """Return whether its token is neither revoked nor expired, as of the last `RELOAD_S`."""
@@ -286,7 +299,15 @@ class GatewayRpc:
         anonymous = frozenset({Scope.READ} if config.reads_without_token(listen) else ())
         return GatewayRpcServer(
             parts.store,
-            _listening(listen, workers=64, streams_max=24, publishers_max=8, subscribers_max=24),
+            _listening(
+                listen,
+                parts,
+                workers=64,
+                streams_max=24,
+                publishers_max=8,
+                subscribers_max=min(24, config.subscribers_max),
+                looks_max=4,
+            ),
             clock_ms=parts.clock_ms,
             publisher=Publishing(publish=parts.publish, receipts=parts.receipts),
             followed=StoreFollowing(parts.store, self._feed, parts.clock_ms, following),
@@ -299,7 +320,15 @@ class GatewayRpc:
     def _private(self, listen: str) -> RelaySyncServer:
         parts = self._parts
         return AdminRpcServer(
-            _listening(listen, workers=4, streams_max=1, publishers_max=0, subscribers_max=0),
+            _listening(
+                listen,
+                parts,
+                workers=16,
+                streams_max=1,
+                publishers_max=0,
+                subscribers_max=0,
+                looks_max=2,
+            ),
             clock_ms=parts.clock_ms,
             desk=Desk(self._gateway, self._admin, parts),
             guard=LoopGuard(self._tokens, parts.rates, frozenset(), parts),
@@ -314,7 +343,20 @@ class GatewayRpc:
         return ServerTls.from_files(Path(config.tls_certificate), Path(config.tls_key))
 
 
-def _listening(listen: str, **bounds: Any) -> SyncServerConfig:
-    """Return a configuration with fewer threads than relays have for each other."""
+def _listening(listen: str, parts: GatewayParts, **threads: Any) -> SyncServerConfig:
+    """Return what a listener allows: the node's window and rates, and the gateway's bounds."""
     host, _, port = listen.rpartition(":")
-    return SyncServerConfig(host=host, port=int(port), **bounds)
+    config = parts.config
+    return replace(
+        parts.sync,
+        host=host,
+        port=int(port),
+        connections_max=config.connections_max,
+        idle_ms=config.idle_ms,
+        request_wait_s=config.request_ms / 1000,
+        publish_items_max=config.publish_items_max,
+        page_messages_max=config.page_messages_max,
+        page_bytes_max=config.page_bytes_max,
+        subscription_namespaces_max=config.subscription_namespaces_max,
+        **threads,
+    )

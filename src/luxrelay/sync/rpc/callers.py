@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
@@ -20,6 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 _UNKNOWN: Final = "unknown"
+PASS_KEY: ContextVar[str] = ContextVar("luxrelay_pass_key", default="")
+"""What the call that runs is counted under where tokens are shown; empty elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +37,42 @@ class Caller:
     """It is a program of this machine."""
     host: str = field(default="", compare=False)
     """Its address without the port; empty when gRPC does not say."""
+    share: str = field(default="", compare=False)
+    """What its subscriptions are counted under: its token, or the name."""
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
     """Return who calls."""
-    address, _, port = unquote(context.peer()).partition(":")[2].rpartition(":")
-    host = address.strip("[]").partition("%")[0]
+    host, port = _place_of(context)
     try:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = False
     key = _proven_key(context)
     name = f"{host}:{port}" if local else host or _UNKNOWN
-    return Caller(name=f"key:{key}" if key else name, key=key, local=local, host=host)
+    name = f"key:{key}" if key else name
+    return Caller(name=name, key=key, local=local, host=host, share=PASS_KEY.get() or name)
+
+
+def host_of(context: grpc.ServicerContext) -> str:
+    """Return the address that a call comes from, without the port."""
+    return _place_of(context)[0]
+
+
+def network_of(host: str) -> str:
+    """Return what an address is counted under: itself, or the /64 of an IPv6 one."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host or _UNKNOWN
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+def _place_of(context: grpc.ServicerContext) -> tuple[str, str]:
+    address, _, port = unquote(context.peer()).partition(":")[2].rpartition(":")
+    return address.strip("[]").partition("%")[0], port
 
 
 def _proven_key(context: grpc.ServicerContext) -> str:

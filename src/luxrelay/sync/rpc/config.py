@@ -74,7 +74,7 @@ class SyncServerConfig:
     """Address the server listens on; IPv6 addresses in brackets."""
     port: int = DEFAULT_PORT
     """TCP port; 0 lets the system choose."""
-    workers: int = 240
+    workers: int = 252
     """Threads that answer calls; `streams_max`, `publishers_max` and `subscribers_max`
     together stay below it."""
     calls_max: int = 256
@@ -92,6 +92,22 @@ class SyncServerConfig:
     """Subscribe streams at once; further ones are refused as busy. Each holds a thread."""
     peer_subscribers_max: int = 8
     """Subscribe streams of one peer at once; further ones are refused as busy."""
+    request_wait_s: float = 10.0
+    """Longest a call may wait for its one request, seconds; then it is cancelled."""
+    address_waiting_max: int = 64
+    """Calls of one address (IPv6: /64) that wait for their request at once; with a further one the
+    oldest is cancelled. At most half of `workers` count."""
+    looks_max: int = 8
+    """Reflection and health-watching streams at once; further ones are refused as busy. Each holds
+    a thread; at most those that `workers` has beside the other streams, and one."""
+    address_looks_max: int = 2
+    """Such streams of one address at once."""
+    look_s: float = 20.0
+    """Longest life of such a stream, seconds; who watches on asks again."""
+    idle_ms: int = 60_000
+    """A connection without a call is closed after this long, milliseconds."""
+    subscription_namespaces_max: int = 4_096
+    """Namespaces that one Subscribe names at most."""
     stream_s: float = 120.0
     """Longest life of a SyncNamespace or ListHeads stream, seconds; a reader that stalls loses
     it and comes back with its cursor."""
@@ -161,6 +177,13 @@ class SyncServerConfig:
         require("publishers_max", self.publishers_max, 0, self.workers - 1 - self.streams_max)
         left = self.workers - 1 - self.streams_max - self.publishers_max
         require("subscribers_max", self.subscribers_max, 0, left)
+        require("looks_max", self.looks_max, 1, 1_024)
+        require("address_looks_max", self.address_looks_max, 1, 65_536)
+        require("look_s", self.look_s, 0.01, 86_400)
+        require("request_wait_s", self.request_wait_s, 0.01, 3_600)
+        require("address_waiting_max", self.address_waiting_max, 1, 65_536)
+        require("idle_ms", self.idle_ms, 100, 3_600_000)
+        require("subscription_namespaces_max", self.subscription_namespaces_max, 1, 65_536)
         require("peer_subscribers_max", self.peer_subscribers_max, 1, 65_536)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
@@ -44,6 +45,8 @@ class RelayConnection:
         config: Deadlines and sizes.
         tls: Whom to believe and what to show; None speaks in the clear.
         token: Bearer token of a gateway that answers over gRPC; empty for a sync port.
+        token_in_clear: Whether the token may leave this machine without TLS, for a way that is
+            protected otherwise.
 
     Raises:
         SyncArgumentError: the address is not of that form, or the token cannot be sent.
@@ -59,6 +62,7 @@ class RelayConnection:
         config: SyncClientConfig | None = None,
         tls: ClientTls | None = None,
         token: str = "",
+        token_in_clear: bool = False,
     ) -> None:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[1]) <= 65_535:
@@ -71,8 +75,15 @@ class RelayConnection:
         self.config = config or SyncClientConfig()
         if not _TOKEN.fullmatch(token):
             raise SyncArgumentError("the token cannot be sent", where="token")
+        if token and tls is None and not token_in_clear and not _is_loopback(address):
+            raise SyncArgumentError(
+                "the token would travel in the clear",
+                where=address,
+                hint="give tls, or say token_in_clear=True when the way is protected otherwise",
+            )
         self.tls = tls
         self._token = token
+        self._token_in_clear = token_in_clear
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._closed = False
@@ -97,7 +108,8 @@ class RelayConnection:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as address and configuration; the other side connects by itself."""
-        return (_rebuild, (type(self), self.address, self.config, self.tls, self._token))
+        shown = (self._token, self._token_in_clear)
+        return (_rebuild, (type(self), self.address, self.config, self.tls, shown))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
@@ -183,6 +195,15 @@ def _rebuild(
     address: str,
     config: SyncClientConfig,
     tls: ClientTls | None,
-    token: str,
+    shown: tuple[str, bool],
 ) -> RelayConnection:
-    return kind(address, config=config, tls=tls, token=token)
+    token, in_clear = shown
+    return kind(address, config=config, tls=tls, token=token, token_in_clear=in_clear)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,29 +1,37 @@
-"""`TokenInterceptor`: who may make which call where callers show bearer tokens.
+"""`DoorInterceptor`: who may make which call, decided before a thread waits for the request.
 
 Theory of operation
 -------------------
-*Decides* by the method's scope, before the call begins; a stream is looked at again with each frame
-it sends, so that a revoked token ends it, and each request of a publishing stream is charged.
+*Decides* by the method's scope, before a request is read: every call is served by a handler of the
+kind that reads its requests itself, so a refused caller costs a thread no waiting. A call with one
+request reads it among those that are `Waiting`, with a bound of time and a bound for its address.
+A stream is looked at again with each frame it sends, so that a revoked token ends it, and each
+request of a publishing stream is charged. Reflection and watching health are `Looks`.
 A method that the table does not know needs the scope ``admin``: nothing opens by being forgotten.
-*Does not know* tokens, scopes of tokens, or rates: a `Guard` does.
+*Does not know* tokens, scopes of tokens, or rates: a `Guard` does; a sync port has none.
 
 Source: issue of the gateway; RFC 6750.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol, TypeAlias, cast
 
 import grpc
 
 from luxrelay.errors import GatewayError, LuxRelayError
-from luxrelay.sync.rpc.callers import caller_of
+from luxrelay.sync.rpc.callers import PASS_KEY, host_of, network_of
 from luxrelay.sync.rpc.calls import gateway_status
+from luxrelay.sync.rpc.relay_sync_pb2 import SyncRequest
+from luxrelay.sync.rpc.waiting import Looks, Waiting
 
 _PACKAGE: Final = "/lux.relay.v1."
-_OPEN: Final = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
-"""Services that everybody may ask: they say what the port is, nothing of what it holds."""
+_OPEN: Final = "/grpc.health.v1.Health/"
+"""The service that everybody may ask: it says whether the port serves."""
+_REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/"
+_WATCH: Final = "/grpc.health.v1.Health/Watch"
 _SCOPES: Final = {
     "RelaySync": "read",
     "RelayGateway": "read",
@@ -40,6 +48,15 @@ _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 class Pass(Protocol):
     """A caller that was let in."""
 
+    @property
+    def key(self) -> str:
+        """What its streams are counted under: its token or its address."""
+        ...
+
+    def allows(self, scope: str) -> bool:
+        """Return whether it may do this as well."""
+        ...
+
     def holds(self) -> bool:
         """Return whether its token is neither revoked nor expired."""
         ...
@@ -48,7 +65,8 @@ class Pass(Protocol):
         """Charge one more publishing request of so many bytes.
 
         Raises:
-            GatewayError: its rate allows no more (``gateway.rate``).
+            GatewayError: its rate allows no more (``gateway.rate``), or its token is revoked or
+                expired (``gateway.token``).
 
         """
         ...
@@ -76,93 +94,148 @@ def scope_of(method: str) -> str:
     """Return the scope that a method needs; empty for one that everybody may call."""
     if method.startswith(_OPEN):
         return ""
+    if method.startswith(_REFLECTION):
+        return "read"
     name = method.removeprefix(_PACKAGE)
     return _SCOPES.get(name) or _SCOPES.get(name.partition("/")[0], "admin")
 
 
-class TokenInterceptor(grpc.ServerInterceptor):
-    """Stands before every call of a server."""
+class DoorInterceptor(grpc.ServerInterceptor):
+    """Stands before every call of a server.
 
-    def __init__(self, guard: Guard) -> None:
+    Args:
+        guard: Knows the tokens; None lets everybody in.
+        waiting: Calls whose request has not come.
+        looks: Reflection and watching health.
+
+    """
+
+    def __init__(self, guard: Guard | None, waiting: Waiting, looks: Looks) -> None:
         self._guard = guard
+        self._waiting = waiting
+        self._looks = looks
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], _Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        """Return the handler of a call, behind the guard."""
+        """Return the handler of a call, behind the door."""
         handler = continuation(handler_call_details)
-        scope = scope_of(handler_call_details.method)
-        if handler is None or not scope:
-            return handler
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        scope = scope_of(method) if self._guard is not None else ""
         shown = dict(handler_call_details.invocation_metadata or ())
         token = shown.get("authorization", "")
-        text = token if isinstance(token, str) else ""
-        return _behind(handler, _Door(self._guard, scope, text))
+        door = _Door(
+            guard=self._guard if scope else None,
+            scope=scope,
+            authorization=token if isinstance(token, str) else "",
+            waiting=self._waiting,
+            looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
+        )
+        return grpc.stream_stream_rpc_method_handler(
+            door.behind(handler), handler.request_deserializer, handler.response_serializer
+        )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Door:
-    """One call's way past the guard."""
+    """One call's way in."""
 
-    def __init__(self, guard: Guard, scope: str, authorization: str) -> None:
-        self._guard = guard
-        self._scope = scope
-        self._authorization = authorization
+    guard: Guard | None
+    scope: str
+    authorization: str
+    waiting: Waiting
+    looks: Looks | None
 
-    def enter(self, context: grpc.ServicerContext) -> Pass:
+    def behind(self, handler: _Handler) -> _Behaviour:
+        """Return what serves the call, from its requests to its answers."""
+        assert handler.response_streaming or not handler.request_streaming, (
+            "no service of ours takes a stream and answers once"
+        )
+
+        def answer(
+            requests: Iterator[Any], context: grpc.ServicerContext
+        ) -> Generator[Any, None, None]:
+            entered = self._enter(context)
+            if self.looks is None:
+                yield from self._served(handler, requests, context, entered)
+                return
+            with self.looks.entered(network_of(host_of(context)), context.cancel) as admitted:
+                if not admitted:
+                    context.abort(
+                        grpc.StatusCode.RESOURCE_EXHAUSTED, "too many look around; try again soon"
+                    )
+                yield from self._served(handler, requests, context, entered)
+
+        return answer
+
+    def _enter(self, context: grpc.ServicerContext) -> Pass | None:
         """Return the caller's pass; ends the call when there is none."""
-        address = caller_of(context).host
+        if self.guard is None:
+            return None
         try:
-            return self._guard.admit(self._scope, self._authorization, address)
+            entered = self.guard.admit(self.scope, self.authorization, host_of(context))
         except LuxRelayError as error:
             _refuse(context, error)
+        PASS_KEY.set(entered.key)  # each call has a context of its own
+        return entered
 
-    def once(self, behaviour: _Behaviour) -> _Behaviour:
-        """Return a behaviour with one answer."""
+    def _served(
+        self,
+        handler: _Handler,
+        requests: Iterator[Any],
+        context: grpc.ServicerContext,
+        entered: Pass | None,
+    ) -> Iterator[Any]:
+        if handler.request_streaming:
+            charged = self.scope == "publish" and entered is not None
+            asked: Any = _charged(requests, entered) if charged and entered else requests
+        else:
+            asked = self._first(requests, context)
+            if asked is None:
+                return
+            _check_held(asked, context, entered)
+        if not handler.response_streaming:
+            yield cast("_Behaviour", handler.unary_unary)(asked, context)
+            return
+        behaviour = cast("_Behaviour", handler.stream_stream or handler.unary_stream)
+        frames = behaviour(asked, context)
+        if not context.is_active():
+            return  # who watches health would wait for the end of a call that has ended
+        for frame in frames:
+            if entered is not None and not entered.holds():
+                context.abort(
+                    grpc.StatusCode.UNAUTHENTICATED, "the token was revoked or has expired"
+                )
+            yield frame
 
-        def answer(request: Any, context: grpc.ServicerContext) -> Any:
-            self.enter(context)
-            return behaviour(request, context)
+    def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """Return the one request of a call; None when it has ended without."""
+        with self.waiting.entered(network_of(host_of(context)), context.cancel):
+            request = next(requests, None)
+        if request is None and context.is_active():
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without its request")
+        return request
 
-        return answer
 
-    def streamed(self, behaviour: _Behaviour) -> _Behaviour:
-        """Return a behaviour that answers with a stream; ``request`` may be one as well."""
-
-        def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            entered = self.enter(context)
-            if self._scope == "publish":
-                request = _charged(request, entered)
-            for frame in behaviour(request, context):
-                if not entered.holds():
-                    context.abort(
-                        grpc.StatusCode.UNAUTHENTICATED, "the token was revoked or has expired"
-                    )
-                yield frame
-
-        return answer
+def _check_held(request: Any, context: grpc.ServicerContext, entered: Pass | None) -> None:
+    """Refuse what is past its time, and waits for an archive, to all but those who rule (J8)."""
+    if entered is None or not isinstance(request, SyncRequest) or not request.held:
+        return
+    if not entered.allows("admin"):
+        context.abort(
+            grpc.StatusCode.PERMISSION_DENIED,
+            "what is past its time (held) needs a token with the scope 'admin'",
+        )
 
 
 def _charged(requests: Iterator[Any], entered: Pass) -> Iterator[Any]:
     for request in requests:
         entered.publish(request.ByteSize())
         yield request
-
-
-def _behind(handler: _Handler, door: _Door) -> _Handler:
-    coded = (handler.request_deserializer, handler.response_serializer)
-    if handler.response_streaming:
-        made = (
-            grpc.stream_stream_rpc_method_handler
-            if handler.request_streaming
-            else grpc.unary_stream_rpc_method_handler
-        )
-        behaviour = handler.stream_stream or handler.unary_stream
-        return made(door.streamed(cast("_Behaviour", behaviour)), *coded)
-    assert not handler.request_streaming, "no service of ours takes a stream and answers once"
-    unary = cast("_Behaviour", handler.unary_unary)
-    return grpc.unary_unary_rpc_method_handler(door.once(unary), *coded)
 
 
 def _refuse(context: grpc.ServicerContext, error: LuxRelayError) -> Never:

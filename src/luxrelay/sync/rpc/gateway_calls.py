@@ -29,6 +29,8 @@ GAPS_MAX: Final = 10_000
 """Gaps in one answer at most."""
 GAPS_DEFAULT: Final = 1_000
 """Gaps in one answer when the request says 0."""
+TOKEN_ID_CHARS_MAX: Final = 64
+"""Characters of a token's id at most; those that are made have 8."""
 _NOTHING: Final[Mapping[str, object]] = {}
 
 _Frame = TypeVar("_Frame", bound=Message)
@@ -235,10 +237,17 @@ class AdminServicer(_Desk, RelayAdminServicer):
         self, request: pb.TokenRequest, context: grpc.ServicerContext
     ) -> pb.Token:
         """End a token."""
-        values = {"token_id": request.id}
-        return self._answer(
-            "RevokeToken", context, lambda: _typed(self._ask("revoke_token", values), pb.Token())
-        )
+
+        def work() -> pb.Token:
+            if len(request.id) > TOKEN_ID_CHARS_MAX:
+                raise GatewayError(
+                    f"an id of {len(request.id)} characters",
+                    where="TokenRequest.id",
+                    hint=f"send {TOKEN_ID_CHARS_MAX} at most",
+                )
+            return _typed(self._ask("revoke_token", {"token_id": request.id}), pb.Token())
+
+        return self._answer("RevokeToken", context, work)
 
     def _done(
         self,

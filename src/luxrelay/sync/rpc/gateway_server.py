@@ -8,14 +8,14 @@ Source: issue of the gateway; P37.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import grpc
 
 from luxrelay.sync.rpc import relay_gateway_pb2, relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.backing import FollowedNode, Publisher, SyncStore
 from luxrelay.sync.rpc.config import SyncServerConfig
-from luxrelay.sync.rpc.gatekeeping import Guard, TokenInterceptor
+from luxrelay.sync.rpc.gatekeeping import Guard
 from luxrelay.sync.rpc.gateway_calls import AdminServicer, GatewayServicer
 from luxrelay.sync.rpc.gateway_desk import GatewayDesk
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import (
@@ -70,12 +70,9 @@ class GatewayRpcServer(RelaySyncServer):
             followed=followed,
             tls=tls,
             counters=counters,
+            guard=guard,
         )
         self._desk = desk
-        self._guard = guard
-
-    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
-        return [TokenInterceptor(self._guard)]
 
     def _serve(self, server: grpc.Server) -> None:
         super()._serve(server)
@@ -88,6 +85,7 @@ class AdminRpcServer(RelaySyncServer):
     Args are those of `GatewayRpcServer`.
     """
 
+    reflects = False
     services = ((relay_gateway_pb2.DESCRIPTOR, "RelayAdmin"),)
 
     def __init__(
@@ -100,12 +98,8 @@ class AdminRpcServer(RelaySyncServer):
         tls: ServerTls | None = None,
         counters: SyncCounters | None = None,
     ) -> None:
-        super().__init__(None, config, clock_ms=clock_ms, tls=tls, counters=counters)
+        super().__init__(None, config, clock_ms=clock_ms, tls=tls, counters=counters, guard=guard)
         self._desk = desk
-        self._guard = guard
-
-    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
-        return [TokenInterceptor(self._guard)]
 
     def _serve(self, server: grpc.Server) -> None:
         add_RelayAdminServicer_to_server(AdminServicer(self._desk, self._reading), server)

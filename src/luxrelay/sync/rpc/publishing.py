@@ -74,6 +74,12 @@ class NodeServicer(RelayNodeServicer):
         ):
             if self._followed is None:
                 call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay tells no subscribers")
+            if len(request.namespaces) > self._config.subscription_namespaces_max:
+                raise SyncArgumentError(
+                    f"{len(request.namespaces)} namespaces in one subscription",
+                    where="SubscribeRequest.namespaces",
+                    hint=f"name {self._config.subscription_namespaces_max} at most",
+                )
             for events in self._followed.follow(to_wanted(request), call.ended):
                 call.renew()
                 if not events:
@@ -89,7 +95,7 @@ class NodeServicer(RelayNodeServicer):
     @contextmanager
     def _place(self, call: ServedCall) -> Iterator[None]:
         """Hold one of the subscriptions that a peer may have."""
-        peer, most = call.caller.name, self._config.peer_subscribers_max
+        peer, most = call.caller.share, self._config.peer_subscribers_max
         with self._lock:
             full = self._subscribed[peer] >= most
             if not full:

@@ -33,6 +33,7 @@ from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
     SyncServerConfig,
 )
+from luxrelay.sync.rpc.gatekeeping import DoorInterceptor, Guard
 from luxrelay.sync.rpc.publishing import NodeServicer
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
@@ -40,9 +41,8 @@ from luxrelay.sync.rpc.relay_sync_pb2_grpc import add_RelaySyncServicer_to_serve
 from luxrelay.sync.rpc.stats import SyncCounters, SyncServerStats
 from luxrelay.sync.rpc.tls import ServerTls
 from luxrelay.sync.rpc.turns import Turnstile
+from luxrelay.sync.rpc.waiting import Looks, Waiting
 
-IDLE_CONNECTION_MS = 300_000
-"""A connection without a call is closed after this long."""
 HANDSHAKE_MS = 10_000
 """A connection that has not become HTTP/2 by then is closed."""
 
@@ -64,9 +64,12 @@ class RelaySyncServer:
         handoff: Takes an archive's watermarks; None answers SetWatermarks with PERMISSION_DENIED.
         followed: Tells subscribers; None answers Subscribe with UNIMPLEMENTED.
         counters: Counts the calls, with those of another server or alone.
+        guard: Knows the tokens of callers; None lets everybody in.
 
     """
 
+    reflects: ClassVar[bool] = True
+    """Whether tools may ask what calls there are."""
     services: ClassVar[Sequence[tuple[FileDescriptor, str]]] = (
         (relay_sync_pb2.DESCRIPTOR, "RelaySync"),
         (relay_node_pb2.DESCRIPTOR, "RelayNode"),
@@ -85,6 +88,7 @@ class RelaySyncServer:
         tls: ServerTls | None = None,
         followed: FollowedNode | None = None,
         counters: SyncCounters | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self._counters = counters or SyncCounters()
@@ -111,6 +115,8 @@ class RelaySyncServer:
             following=CallBook(self._counters, self._subscribers, self._turns, limit_local=local),
         )
         self._tls = tls
+        self._waiting, self._looks = _bounds_of(self.config)
+        self._guard = guard
         self._health = HealthServicer()
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -127,7 +133,7 @@ class RelaySyncServer:
         pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
         server = grpc.server(
             pool,
-            interceptors=[*self._interceptors()],
+            interceptors=[DoorInterceptor(self._guard, self._waiting, self._looks)],
             options=self._options(),
             maximum_concurrent_rpcs=self.config.calls_max,
         )
@@ -160,6 +166,8 @@ class RelaySyncServer:
         if server is not None:
             self._health.enter_graceful_shutdown()
             server.stop(grace_s).wait(grace_s + STOP_S)
+        self._waiting.close()
+        self._looks.close()
         self._turns.shut()
         self._streams.close()
         self._publishers.close()
@@ -188,10 +196,6 @@ class RelaySyncServer:
             stalled=self._turns.stalled,
         )
 
-    def _interceptors(self) -> Sequence[grpc.ServerInterceptor]:
-        """Return what stands before every call."""
-        return ()
-
     def _serve(self, server: grpc.Server) -> None:
         """Add the services."""
         add_RelaySyncServicer_to_server(self._sync, server)
@@ -204,7 +208,8 @@ class RelaySyncServer:
         add_HealthServicer_to_server(self._health, server)
         for name in ("", *names):
             self._health.set(name, HealthCheckResponse.SERVING)
-        enable_server_reflection([*names, HEALTH_NAME, REFLECTION_NAME], server)
+        if self.reflects:
+            enable_server_reflection([*names, HEALTH_NAME, REFLECTION_NAME], server)
 
     def _options(self) -> list[tuple[str, int]]:
         return [
@@ -214,7 +219,7 @@ class RelaySyncServer:
             ("grpc.max_send_message_length", FRAME_BYTES_MAX),
             ("grpc.max_allowed_incoming_connections", self.config.connections_max),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-            ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS),
+            ("grpc.max_connection_idle_ms", self.config.idle_ms),
             ("grpc.keepalive_time_ms", self.config.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.config.keepalive_timeout_ms),
             ("grpc.http2.ping_timeout_ms", self.config.keepalive_timeout_ms),
@@ -224,6 +229,17 @@ class RelaySyncServer:
                 self.config.keepalive_ms // 2,
             ),
         ]
+
+
+def _bounds_of(config: SyncServerConfig) -> tuple[Waiting, Looks]:
+    """Return the bounds of what anybody may begin, so that threads are left for the others."""
+    streams = config.streams_max + config.publishers_max + config.subscribers_max
+    waiting = min(config.address_waiting_max, max(1, config.workers // 2))
+    looks = min(config.looks_max, max(1, config.workers - 1 - streams))
+    return (
+        Waiting(config.request_wait_s, waiting),
+        Looks(looks, config.address_looks_max, config.look_s),
+    )
 
 
 def _serve_encoded(servicer: SyncServicer, server: grpc.Server) -> None:
