@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol, TypeAlias, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.sync.rpc.callers import PASS_KEY, host_of, network_of
@@ -135,8 +136,10 @@ class DoorInterceptor(grpc.ServerInterceptor):
             waiting=self._waiting,
             looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
         )
+        # gRPC ends a call whose bytes it cannot read, and then once more: `_served` reads them.
+        reads = handler.request_deserializer if handler.request_streaming else None
         return grpc.stream_stream_rpc_method_handler(
-            door.behind(handler), handler.request_deserializer, handler.response_serializer
+            door.behind(handler), reads, handler.response_serializer
         )
 
 
@@ -194,9 +197,15 @@ class _Door:
             charged = self.scope == "publish" and entered is not None
             asked: Any = _charged(requests, entered) if charged and entered else requests
         else:
-            asked = self._first(requests, context)
-            if asked is None:
+            data = self._first(requests, context)
+            if data is None:
                 return
+            try:
+                asked = cast("Callable[[bytes], Any]", handler.request_deserializer)(data)
+            except DecodeError:
+                context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of this call"
+                )
             _check_held(asked, context, entered)
         if not handler.response_streaming:
             yield cast("_Behaviour", handler.unary_unary)(asked, context)
@@ -212,13 +221,13 @@ class _Door:
                 )
             yield frame
 
-    def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        """Return the one request of a call; None when it has ended without."""
+    def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> bytes | None:
+        """Return the bytes of the one request of a call; None when it has ended without."""
         with self.waiting.entered(network_of(host_of(context)), context.cancel):
-            request = next(requests, None)
-        if request is None and context.is_active():
+            data: bytes | None = next(requests, None)
+        if data is None and context.is_active():
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without its request")
-        return request
+        return data
 
 
 def _check_held(request: Any, context: grpc.ServicerContext, entered: Pass | None) -> None:
