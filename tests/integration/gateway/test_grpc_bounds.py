@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from luxrelay.bus import SigningKey
 from luxrelay.client import LaneSigner
-from luxrelay.errors import SyncRemoteError
+from luxrelay.errors import SyncRemoteError, SyncUnreachableError
 from luxrelay.node.gateway.tokens import RELOAD_S
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncServerConfig
 from luxrelay.sync.rpc import relay_gateway_pb2 as pb
@@ -149,6 +149,43 @@ def test_a_call_that_ends_without_its_request_is_told(stand_with: Maker) -> None
         code = refused(lambda: list(line.stream_stream(HEADS)(iter([]), **WAIT)))
 
     assert code == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "lux.relay.v1.RelaySync/GetNamespaceHead",
+        "lux.relay.v1.RelaySync/SyncNamespace",
+        "lux.relay.v1.RelaySync/Reconcile",
+        "lux.relay.v1.RelayNode/Publish",
+        "grpc.health.v1.Health/Watch",
+        "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ],
+)
+def test_requests_that_cannot_be_read_leave_no_call_behind(
+    stand: Stand, eventually: Callable[..., Any], method: str
+) -> None:
+    """Each ends once, and counts no longer among those that run."""
+    config = SyncServerConfig(port=0, calls_max=4)
+    server = RelaySyncServer(stand.store, config, clock_ms=now_ms, publisher=stand.doors)
+    address = f"127.0.0.1:{server.start()}"
+
+    def heard() -> bool:
+        try:
+            return client.get_head(PARENT) is not None
+        except SyncUnreachableError:  # the last ones still end
+            return False
+
+    try:
+        with grpc.insecure_channel(address) as line, RelaySyncClient(address) as client:
+            ask = line.stream_stream(f"/{method}")
+            codes = {refused(lambda: list(ask(iter([b"\xff" * 9]), **WAIT))) for _ in range(12)}
+            eventually(heard)
+    finally:
+        server.stop(0.0)
+
+    assert codes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert grpc.StatusCode.INVALID_ARGUMENT in codes
 
 
 def looks(line: grpc.Channel, **more: Any) -> Any:

@@ -22,7 +22,7 @@ from typing import Any, Final, Never, Protocol, TypeAlias, cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.errors import GatewayError, LuxRelayError, SyncArgumentError
 from luxrelay.sync.rpc.callers import PASS_KEY, host_of, network_of
 from luxrelay.sync.rpc.calls import gateway_status
 from luxrelay.sync.rpc.relay_sync_pb2 import SyncRequest
@@ -42,6 +42,7 @@ _SCOPES: Final = {
 }
 """Scope by service or method; every other method of ours needs ``admin``."""
 
+_NO_MESSAGE: Final = "the request is no message of this call"
 _Behaviour: TypeAlias = Callable[[Any, grpc.ServicerContext], Any]
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -136,10 +137,10 @@ class DoorInterceptor(grpc.ServerInterceptor):
             waiting=self._waiting,
             looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
         )
-        # gRPC ends a call whose bytes it cannot read, and then once more: `_served` reads them.
-        reads = handler.request_deserializer if handler.request_streaming else None
+        # gRPC ends a call whose bytes it cannot read twice, and then for ever counts it as running:
+        # `_served` reads them.
         return grpc.stream_stream_rpc_method_handler(
-            door.behind(handler), reads, handler.response_serializer
+            door.behind(handler), None, handler.response_serializer
         )
 
 
@@ -189,23 +190,24 @@ class _Door:
     def _served(
         self,
         handler: _Handler,
-        requests: Iterator[Any],
+        requests: Iterator[bytes],
         context: grpc.ServicerContext,
         entered: Pass | None,
     ) -> Iterator[Any]:
+        decode = cast("Callable[[bytes], Any]", handler.request_deserializer)
         if handler.request_streaming:
-            charged = self.scope == "publish" and entered is not None
-            asked: Any = _charged(requests, entered) if charged and entered else requests
+            refuse = context.abort if self.looks is not None else None
+            asked: Any = _decoded(requests, decode, refuse)
+            if self.scope == "publish" and entered is not None:
+                asked = _charged(asked, entered)
         else:
             data = self._first(requests, context)
             if data is None:
                 return
             try:
-                asked = cast("Callable[[bytes], Any]", handler.request_deserializer)(data)
+                asked = decode(data)
             except DecodeError:
-                context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of this call"
-                )
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, _NO_MESSAGE)
             _check_held(asked, context, entered)
         if not handler.response_streaming:
             yield cast("_Behaviour", handler.unary_unary)(asked, context)
@@ -239,6 +241,22 @@ def _check_held(request: Any, context: grpc.ServicerContext, entered: Pass | Non
             grpc.StatusCode.PERMISSION_DENIED,
             "what is past its time (held) needs a token with the scope 'admin'",
         )
+
+
+def _decoded(
+    requests: Iterator[bytes],
+    decode: Callable[[bytes], Any],
+    refuse: Callable[[grpc.StatusCode, str], Never] | None,
+) -> Iterator[Any]:
+    """Yield the requests of a stream; ``refuse`` for a servicer that knows no errors of ours."""
+    for data in requests:
+        try:
+            request = decode(data)
+        except DecodeError as error:
+            if refuse is not None:
+                refuse(grpc.StatusCode.INVALID_ARGUMENT, _NO_MESSAGE)
+            raise SyncArgumentError(_NO_MESSAGE, where="request") from error
+        yield request
 
 
 def _charged(requests: Iterator[Any], entered: Pass) -> Iterator[Any]:
