@@ -137,7 +137,7 @@ class NodeProcess:
 Found = TypeVar("Found")
 
 
-def eventually(look: Callable[[], Found | None], seconds: float = 45.0) -> Found:
+def eventually(look: Callable[[], Found | None], seconds: float = 180.0) -> Found:
     """Return the first true value of ``look``; fail when none comes in time."""
     deadline = time.monotonic() + seconds
     while True:

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,15 @@ class Terminal:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.ports[usual] = str(free.getsockname()[1])
         return self.ports[usual]
+
+    def end(self) -> None:
+        """End what runs, and close what it was told by."""
+        for process in self.running:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                with suppress(OSError):
+                    process.stdin.close()
 
     def type(self, line: str) -> str:
         """Run a line in a shell, which must succeed; return what it printed."""
@@ -137,9 +146,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A folder whose processes end with the test."""
     opened = Terminal(tmp_path)
     yield opened
-    for process in opened.running:
-        process.kill()
-        process.wait()
+    opened.end()
 
 
 def test_the_tutorial(terminal: Terminal, eventually: Callable[..., Any]) -> None:

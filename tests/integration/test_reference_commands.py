@@ -21,19 +21,12 @@ PAGE = ROOT / "docs" / "reference" / "command.md"
 ELSEWHERE = {
     "demo": ("tests/integration/test_demo.py", '"demo"'),
     "archive": ("tests/integration/archive/test_archive_upkeep.py", '"archive"'),
+    "peers": ("tests/integration/gateway/test_cli_peers.py", '"peers"'),
     "channel send": ("tests/integration/gateway/test_cli_gateway.py", '"send"'),
     "sim replay": ("docs/how-to/simulate.md", "sim replay"),  # that page is typed
     "vectors check": ("tests/unit/cli/test_vectors.py", '"--against"'),
 }
-"""Commands that want Spark, a peer, a recording or another program, and where they run."""
-HERE = {
-    "demo": "tests/integration/test_demo.py",
-    "archive": "tests/integration/archive/test_archive_upkeep.py",
-    "channel send": "tests/integration/gateway/test_cli_gateway.py",
-    "sim replay": "tests/integration/test_docs_commands.py",
-    "vectors check": "tests/unit/cli/test_vectors.py",
-}
-"""Commands that want Spark, a peer, a recording or another program, and where they run."""
+"""Commands that want Spark, peers, a recording or another program, and where they run."""
 HERE = {
     "node run", "node check", "node init", "node token new", "node token list",
     "node token revoke", "keys new", "keys show", "keys export-public", "header encode",
@@ -69,9 +62,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A folder whose processes end with the test."""
     opened = Terminal(tmp_path)
     yield opened
-    for process in opened.running:
-        process.kill()
-        process.wait()
+    opened.end()
 
 
 def test_those_that_need_no_node(terminal: Terminal) -> None:

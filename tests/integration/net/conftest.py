@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None
             await trio.sleep(0.01)
 
 
-async def eventually(look: Callable[[], object], found: object, *, seconds: float = 30.0) -> None:
+async def eventually(look: Callable[[], object], found: object, *, seconds: float = 120.0) -> None:
     """What another process answers is ``found``, or the test has failed."""
     with trio.fail_after(seconds):
         while await trio.to_thread.run_sync(look) != found:  # noqa: ASYNC110 - it is elsewhere

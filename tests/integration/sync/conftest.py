@@ -88,7 +88,7 @@ def forged(message: IncomingMessage) -> IncomingMessage:
     return replace(message, header=replace(message.header, signature=signature))
 
 
-def eventually(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
     """Return as soon as the condition holds; fail when it does not in time."""
     deadline = time.monotonic() + seconds
     pause = iter([0.001] * 10 + [0.01] * 10_000)
