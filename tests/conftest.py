@@ -34,6 +34,11 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Material of the workshop beside the checkout; a user's clone stands without it."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker of pytest-xdist is known without it as well (``-p no:xdist``)."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker takes together")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker takes all that wants Spark, so that one session serves it; else a file whole."""
     for item in items:

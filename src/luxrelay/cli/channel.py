@@ -106,7 +106,11 @@ async def _open(
     key = open_key(arguments.key, arguments.passphrase_file)
     state: Persistence | None = SqlitePersistence(arguments.state) if arguments.state else None
     async with (
-        AsyncRelayClient(arguments.gateway, token=chosen_token(arguments)) as client,
+        AsyncRelayClient(
+            arguments.gateway,
+            token=chosen_token(arguments),
+            token_in_clear=arguments.token_in_clear,
+        ) as client,
         create_reliable_channel(
             RemoteMessaging(client, key),
             arguments.name,

@@ -16,7 +16,7 @@ _TOKEN_BYTES_MAX: Final = 4096
 
 
 def add_gateway(parser: argparse.ArgumentParser) -> None:
-    """Add --gateway and --token-file."""
+    """Add --gateway, --token-file and --token-in-clear."""
     parser.add_argument(
         "--gateway",
         default=DEFAULT_GATEWAY,
@@ -29,6 +29,11 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"file that holds the token (default: the variable {TOKEN_VARIABLE}; never an "
         "argument, which others can read)",
+    )
+    parser.add_argument(
+        "--token-in-clear",
+        action="store_true",
+        help="send the token without TLS beyond this machine (a way that is protected otherwise)",
     )
 
 

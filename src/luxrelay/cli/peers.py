@@ -37,7 +37,9 @@ def register(commands: SubParsers) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> int:
-    with RelayClient(arguments.gateway, token=chosen_token(arguments)) as client:
+    with RelayClient(
+        arguments.gateway, token=chosen_token(arguments), token_in_clear=arguments.token_in_clear
+    ) as client:
         rows: list[dict[str, Any]] = client.described("/v1/peers")["peers"]
     if arguments.peer is not None:
         rows = [row for row in rows if row["peerId"] == arguments.peer]

@@ -85,7 +85,12 @@ def _run(arguments: argparse.Namespace) -> int:
     place = _read_place(arguments.place)
     checks = Checks(bound_network=arguments.bound or "")
     count = 0
-    with RelayClient(arguments.gateway, token=chosen_token(arguments), checks=checks) as client:
+    with RelayClient(
+        arguments.gateway,
+        token=chosen_token(arguments),
+        checks=checks,
+        token_in_clear=arguments.token_in_clear,
+    ) as client:
         for event in subscribe(client, wanted, place=place):
             _show(event, as_json=arguments.json)
             if isinstance(event, Message | Gap | Live):

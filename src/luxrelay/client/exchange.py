@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha1
+from ipaddress import ip_address
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -40,11 +41,16 @@ class Endpoint:
     token: str = ""
 
     @classmethod
-    def of(cls, address: str, token: str = "") -> Endpoint:
+    def of(cls, address: str, token: str = "", *, token_in_clear: bool = False) -> Endpoint:
         """Return the endpoint of ``host:port`` or of an http or https URL.
 
+        Args:
+            address: Where it is.
+            token: Bearer token; empty for none.
+            token_in_clear: Whether the token may leave this machine without TLS.
+
         Raises:
-            ClientArgumentError: the address names no host and port.
+            ClientArgumentError: the address names no host and port, or the token cannot be sent.
 
         """
         text = address if "://" in address else f"http://{address}"
@@ -66,6 +72,13 @@ class Endpoint:
         if not token.isascii() or any(c.isspace() for c in token):
             raise ClientArgumentError("the token holds other characters", where="token")
         tls = split.scheme == "https"
+        if token and not tls and not token_in_clear and not _is_loopback(split.hostname):
+            raise ClientArgumentError(
+                "the token would travel in the clear",
+                where=address[:100],
+                hint="begin the address with https://, or, where the way is protected otherwise, "
+                "say token_in_clear=True (--token-in-clear)",
+            )
         return cls(host=split.hostname, port=port or (443 if tls else 80), tls=tls, token=token)
 
     @property
@@ -195,3 +208,12 @@ class Exchanges:
         answer = yield from self._answer()
         headers = {n.decode(): v.decode("latin-1") for n, v in response.headers}
         return Answer(response.status_code, headers, answer.body)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may lead anywhere

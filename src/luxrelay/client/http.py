@@ -40,9 +40,12 @@ class RelayClient:
         checks: What is checked of each message; by default its signature.
         timeout_s: Seconds the node may be silent within a call.
         tls: Context for https; the system's certificates by default.
+        token_in_clear: Whether the token may leave this machine without TLS, for a way that is
+            protected otherwise.
 
     Raises:
-        ClientArgumentError: the address or token cannot be used.
+        ClientArgumentError: the address or token cannot be used, or the token would travel in
+            the clear.
 
     """
 
@@ -54,9 +57,10 @@ class RelayClient:
         checks: Checks | None = None,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        token_in_clear: bool = False,
     ) -> None:
         """Connect at the first call."""
-        self.endpoint = Endpoint.of(address, token)
+        self.endpoint = Endpoint.of(address, token, token_in_clear=token_in_clear)
         """Where the node is."""
         self.checks = checks or Checks()
         """What is checked of each message."""
@@ -199,9 +203,10 @@ class AsyncRelayClient:
         checks: Checks | None = None,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        token_in_clear: bool = False,
     ) -> None:
         """Connect at the first call."""
-        self.endpoint = Endpoint.of(address, token)
+        self.endpoint = Endpoint.of(address, token, token_in_clear=token_in_clear)
         """Where the node is."""
         self.checks = checks or Checks()
         """What is checked of each message."""
