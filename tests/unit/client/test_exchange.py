@@ -9,6 +9,7 @@ from luxrelay.client.exchange import Endpoint
 from luxrelay.errors import ClientArgumentError
 
 NEAR = ("127.0.0.1:9643", "127.9.9.9:1", "[::1]:9643", "localhost:9643", "http://LOCALHOST:9643")
+TOKEN = "lrt_" + "s" * 43
 FAR = (
     "192.0.2.1:9643",
     "http://relay.example:9643",
@@ -23,19 +24,19 @@ FAR = (
 @pytest.mark.parametrize("address", FAR)
 @pytest.mark.parametrize("kind", [RelayClient, AsyncRelayClient])
 def test_no_token_in_the_clear_beyond_this_machine(
-    kind: type[RelayClient] | type[AsyncRelayClient], address: str
+    kind: type[RelayClient | AsyncRelayClient], address: str
 ) -> None:
     """A token for another machine wants TLS, or the word of the caller."""
     with pytest.raises(ClientArgumentError, match="in the clear") as refused:
-        kind(address, token="lrt_secret")
+        kind(address, token=TOKEN)
 
     assert "https://" in str(refused.value)
-    assert "lrt_secret" not in str(refused.value)
+    assert TOKEN not in str(refused.value)
     assert kind(address).endpoint.token == ""
-    assert kind(address, token="lrt_secret", token_in_clear=True).endpoint.token == "lrt_secret"
+    assert kind(address, token=TOKEN, token_in_clear=True).endpoint.token == TOKEN
 
 
 @pytest.mark.parametrize("address", [*NEAR, "https://relay.example"])
 def test_a_token_for_this_machine_or_over_tls(address: str) -> None:
     """Loopback has no way on which it could be read, and TLS hides it."""
-    assert Endpoint.of(address, "lrt_secret").token == "lrt_secret"
+    assert Endpoint.of(address, TOKEN).token == TOKEN
