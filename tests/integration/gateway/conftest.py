@@ -49,7 +49,7 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
-from luxrelay.sync import PublishItem, SyncServerConfig
+from luxrelay.sync import FairnessConfig, PublishItem, SyncServerConfig
 
 TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
@@ -146,7 +146,10 @@ class Stand:
             config=self.config,
             clock_ms=now_ms,
             info={"name": "stand", "version": "1", "network": "test"},
-            sync=SyncServerConfig(window_ms=TTL_MS),
+            sync=SyncServerConfig(
+                window_ms=TTL_MS,
+                fairness=FairnessConfig(stall_s=3_600.0),  # what the gateway says must hold
+            ),
         )
         sources = DashboardSources(
             store=self.store,

@@ -130,7 +130,12 @@ def test_one_address_cannot_take_every_thread_of_a_sync_port(
 ) -> None:
     """Beyond the bound of an address its oldest silent calls make room."""
     address = port_with(
-        workers=16, streams_max=4, subscribers_max=4, address_waiting_max=64, request_wait_s=3_600.0
+        workers=16,
+        publishers_max=2,
+        streams_max=4,
+        subscribers_max=4,
+        address_waiting_max=64,
+        request_wait_s=3_600.0,
     )
 
     silent.begin(address, HEADS, 40)
@@ -324,10 +329,12 @@ def test_the_window_is_that_of_the_store(stand_with: Maker) -> None:
 
 
 def test_the_bounds_of_http_hold(stand_with: Maker) -> None:
-    """Items of a request, messages of a page and namespaces of a subscription."""
+    """Items of a request, messages of a page, heads at once, namespaces of a subscription."""
     stand = stand_with(
-        **OPEN, publish_items_max=4, page_messages_max=5, subscription_namespaces_max=2
+        **OPEN, publish_items_max=4, page_messages_max=5, subscription_namespaces_max=2, heads_max=2
     )
+    stand.store_line(1)
+    stand.store_line(1)
     signer = stand.store_line(9)
     many = [PARENT, *(bytes([number]) * 20 for number in range(2))]
     publish = shown(stand.token("publish"))
@@ -340,6 +347,7 @@ def test_the_bounds_of_http_hold(stand_with: Maker) -> None:
                 **WAIT,
             )
         )
+        heads = list(RelaySyncStub(line).ListHeads(sync_pb.ListHeadsRequest(), **WAIT))
         next(node.Subscribe(node_pb.SubscribeRequest(namespaces=many[:2]), **WAIT))
         codes = [
             refused(
@@ -349,7 +357,28 @@ def test_the_bounds_of_http_hold(stand_with: Maker) -> None:
         ]
 
     assert sum(len(frame.batch) for frame in frames) == 5
+    assert [bool(head.next_cursor) for head in heads] == [False, True, False]
     assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * 2
+
+
+def test_a_reader_that_takes_nothing_is_ended(
+    stand_with: Maker, eventually: Callable[..., Any]
+) -> None:
+    """`stall_ms` holds over gRPC as it does over HTTP."""
+    stand = stand_with(**OPEN, stall_ms=100)
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    stand.publish([signer.sign(bytes(48 * 1024), now_ms()) for _ in range(80)])
+    small = [("grpc.http2.bdp_probe", 0)]
+    ask = sync_pb.SyncRequest(namespace_id=signer.namespace_id, max_frame_messages=1)
+
+    with grpc.insecure_channel(stand.grpc, options=small) as line:
+        call = RelaySyncStub(line).SyncNamespace(ask)
+        next(call)
+        counters = stand.service._rpc._counters
+        eventually(lambda: counters.snapshot().active == 0, 60)
+        ended = refused(lambda: list(call))
+
+    assert ended == grpc.StatusCode.CANCELLED
 
 
 def test_subscriptions_count_for_a_token_or_an_address(stand_with: Maker) -> None:

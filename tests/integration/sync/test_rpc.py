@@ -945,6 +945,34 @@ def test_refuse_publishers_above_the_bound(harbour: Any) -> None:
         client.publish([PublishItem(header=b"h")])
 
 
+def test_publishers_of_one_peer_are_bounded(harbour: Any) -> None:
+    """`peer_publishers_max` leaves places to others; a stream that ends gives its place back."""
+    address = harbour.serve(None, SyncServerConfig(peer_publishers_max=2), publisher=Post())
+    done = threading.Event()
+    own = [("grpc.use_local_subchannel_pool", 1)]
+
+    def requests() -> Iterator[node_pb.PublishRequest]:
+        yield node_pb.PublishRequest(items=[node_pb.PublishItem(header=b"h")])
+        done.wait(60)
+
+    with (
+        grpc.insecure_channel(address, options=own) as line,
+        grpc.insecure_channel(address, options=own) as other,
+    ):
+        held = [RelayNodeStub(each).Publish(requests()) for each in (line, line, other)]
+        for call in held:
+            next(call)
+        with pytest.raises(grpc.RpcError) as full:
+            next(RelayNodeStub(line).Publish(requests()))
+        held[0].cancel()
+        harbour.eventually(lambda: harbour.servers[0].stats().active == 2)
+        next(RelayNodeStub(line).Publish(requests()))
+        done.set()
+
+    assert full.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "2 Publish streams at most" in full.value.details()
+
+
 def test_leave_a_publication(harbour: Any) -> None:
     """A publisher client that goes away frees its stream and is no error."""
     address = harbour.serve(None, publisher=Post())

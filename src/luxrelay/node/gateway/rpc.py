@@ -357,6 +357,8 @@ def _listening(listen: str, parts: GatewayParts, **threads: Any) -> SyncServerCo
         publish_items_max=config.publish_items_max,
         page_messages_max=config.page_messages_max,
         page_bytes_max=config.page_bytes_max,
+        heads_read=config.heads_max,
+        fairness=replace(parts.sync.fairness, stall_s=config.stall_ms / 1000),
         subscription_namespaces_max=config.subscription_namespaces_max,
         **threads,
     )

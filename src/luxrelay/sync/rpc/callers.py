@@ -38,7 +38,8 @@ class Caller:
     host: str = field(default="", compare=False)
     """Its address without the port; empty when gRPC does not say."""
     share: str = field(default="", compare=False)
-    """What its subscriptions are counted under: its token, or the name."""
+    """What its lasting streams are counted under: its token, its key, or where it comes from
+    (IPv6: /64; address and port on the loopback)."""
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
@@ -51,7 +52,8 @@ def caller_of(context: grpc.ServicerContext) -> Caller:
     key = _proven_key(context)
     name = f"{host}:{port}" if local else host or _UNKNOWN
     name = f"key:{key}" if key else name
-    return Caller(name=name, key=key, local=local, host=host, share=PASS_KEY.get() or name)
+    share = PASS_KEY.get() or (name if key or local else network_of(host))
+    return Caller(name=name, key=key, local=local, host=host, share=share)
 
 
 def host_of(context: grpc.ServicerContext) -> str:

@@ -86,8 +86,10 @@ class SyncServerConfig:
     streams_max: int = 200
     """SyncNamespace, ListHeads and other reading streams at once, each with a thread; further ones
     are refused as busy. How they share the store is in `fairness`."""
-    publishers_max: int = 4
+    publishers_max: int = 8
     """Publish streams at once; further ones are refused as busy."""
+    peer_publishers_max: int = 4
+    """Publish streams of one peer at once; further ones are refused as busy."""
     subscribers_max: int = 32
     """Subscribe streams at once; further ones are refused as busy. Each holds a thread."""
     peer_subscribers_max: int = 8
@@ -184,6 +186,7 @@ class SyncServerConfig:
         require("address_waiting_max", self.address_waiting_max, 1, 65_536)
         require("idle_ms", self.idle_ms, 100, 3_600_000)
         require("subscription_namespaces_max", self.subscription_namespaces_max, 1, 65_536)
+        require("peer_publishers_max", self.peer_publishers_max, 1, 65_536)
         require("peer_subscribers_max", self.peer_subscribers_max, 1, 65_536)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)

@@ -46,14 +46,17 @@ class NodeServicer(RelayNodeServicer):
         self._calls = calls
         self._followed = followed
         self._following = following or calls
-        self._lock = threading.Lock()
-        self._subscribed: Counter[str] = Counter()
+        self._publishing = _Places(config.peer_publishers_max, "Publish streams")
+        self._subscribed = _Places(config.peer_subscribers_max, "subscriptions")
 
     def Publish(  # noqa: N802 - the name in relay_node.proto
         self, request_iterator: Iterator[pb.PublishRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PublishReceipts]:
         """Answer each request with its receipts before the next one is taken."""
-        with self._calls.call("Publish", context, stream=True, weigh=None) as call:
+        with (
+            self._calls.call("Publish", context, stream=True, weigh=None) as call,
+            self._publishing.held(call),
+        ):
             if self._publisher is None:
                 call.refuse(
                     grpc.StatusCode.UNIMPLEMENTED,
@@ -70,7 +73,7 @@ class NodeServicer(RelayNodeServicer):
         """Tell what is stored, then what comes, until the client leaves."""
         with (
             self._following.call("Subscribe", context, stream=True, weigh=None) as call,
-            self._place(call),
+            self._subscribed.held(call),
         ):
             if self._followed is None:
                 call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay tells no subscribers")
@@ -91,26 +94,6 @@ class NodeServicer(RelayNodeServicer):
                     yield from frames
                 messages = sum(isinstance(event, Followed) for event in events)
                 self._calls.counters.sent(messages=messages, size_bytes=size_bytes)
-
-    @contextmanager
-    def _place(self, call: ServedCall) -> Iterator[None]:
-        """Hold one of the subscriptions that a peer may have."""
-        peer, most = call.caller.share, self._config.peer_subscribers_max
-        with self._lock:
-            full = self._subscribed[peer] >= most
-            if not full:
-                self._subscribed[peer] += 1
-        if full:
-            call.refuse(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"a peer has {most} subscriptions at most"
-            )
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._subscribed[peer] -= 1
-                if not self._subscribed[peer]:
-                    del self._subscribed[peer]
 
     def GetReceipts(  # noqa: N802 - the name in relay_node.proto
         self, request: pb.ReceiptsRequest, context: grpc.ServicerContext
@@ -170,6 +153,37 @@ class NodeServicer(RelayNodeServicer):
         receipts = publisher.publish(items)
         assert len(receipts) == len(items), "a publisher gives one receipt an item"
         return from_receipts(receipts)
+
+
+class _Places:
+    """How many streams of a kind a peer has; threads share it."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._lock = threading.Lock()
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def held(self, call: ServedCall) -> Iterator[None]:
+        """Hold one of the streams that the call's peer may have, or refuse the call."""
+        peer = call.caller.share
+        with self._lock:
+            full = self._held[peer] >= self._most
+            if not full:
+                self._held[peer] += 1
+        if full:
+            call.refuse(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"a peer has {self._most} {self._name} at most",
+            )
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[peer] -= 1
+                if not self._held[peer]:
+                    del self._held[peer]
 
 
 def _watermark(frame: pb.Watermark) -> Watermark:

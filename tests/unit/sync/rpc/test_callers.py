@@ -40,3 +40,13 @@ class Context:
 def test_a_peer_is_an_address(peer: str, caller: Caller) -> None:
     """P34: connections of one address are one peer; on the loopback each is its own."""
     assert caller_of(Context(peer)) == caller  # type: ignore[arg-type]
+
+
+def test_lasting_streams_of_a_site_share_their_places() -> None:
+    """Who has one IPv6 network has one share of them; programs of this machine have their own."""
+    peers = ("ipv6:%5B2001:db8::1%5D:5000", "ipv6:%5B2001:db8::2%5D:5000", "ipv4:203.0.113.9:5")
+    shares = [caller_of(Context(peer)).share for peer in peers]  # type: ignore[arg-type]
+    local = [caller_of(Context(f"ipv4:127.0.0.1:{port}")).share for port in (5, 6)]  # type: ignore[arg-type]
+
+    assert shares == ["2001:db8::", "2001:db8::", "203.0.113.9"]
+    assert local == ["127.0.0.1:5", "127.0.0.1:6"]
