@@ -122,6 +122,9 @@ class GossipParams:
     """Topics a peer may subscribe to, topics we may subscribe to, and topics with a fan-out."""
     subscriptions_max: int = 2_048
     """Subscriptions in one RPC; a frame with more is malformed."""
+    messages_max: int = 4_096
+    """Messages in one RPC; a frame with more is malformed. One that is worth sending has more than
+    256 bytes, so that 1 MiB never holds as many."""
     controls_max: int = 4_096
     """IHAVE, IWANT, GRAFT and PRUNE entries in one RPC; a frame with more is malformed."""
     frame_max: int = 1024 * 1024

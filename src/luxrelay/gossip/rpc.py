@@ -80,7 +80,8 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
 
     Args:
         data: One RPC without its length prefix.
-        params: For ``frame_max``, ``subscriptions_max``, ``controls_max`` and ``px_peers_max``.
+        params: For ``frame_max``, ``subscriptions_max``, ``messages_max``, ``controls_max`` and
+            ``px_peers_max``.
 
     Raises:
         RpcError: the bytes are no RPC or exceed a limit.
@@ -94,6 +95,9 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
         raise RpcError("the frame is not protobuf") from None
     if len(frame.subscriptions) > params.subscriptions_max:
         raise RpcError(f"{len(frame.subscriptions)} subscriptions in one frame")
+    if len(frame.publish) > params.messages_max:
+        # Looked at one by one, the half million that fit 1 MiB would hold the loop for a second.
+        raise RpcError(f"{len(frame.publish)} messages in one frame")
     rpc = Rpc(subscriptions=[(bool(s.subscribe), s.topicid) for s in frame.subscriptions])
     for message in frame.publish:
         if (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from luxrelay import __version__
-from luxrelay.gossip import DiversityParams, GossipParams
+from luxrelay.gossip import DiversityParams, GossipParams, NodeRole
 from luxrelay.net import NetConfig
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def gossip_params_of(config: NodeConfig) -> GossipParams:
         pending_max=config.inbox_max,
         peer_exchange=config.peering.exchange,
         exempt_loopback=config.peering.exempt_loopback,
+        light=config.peering.role == NodeRole.LIGHT,
     )
 
 

@@ -116,6 +116,29 @@ async def test_rotation_reaches_the_nodes_router(world: Any, tmp_path: Path) -> 
             nursery.cancel_scope.cancel()
 
 
+async def test_a_light_node_is_in_no_mesh_of_its_own(world: Any, tmp_path: Path) -> None:
+    """The role of the file keeps a node out of meshes, and it still hears (20-01, G26)."""
+    text = 'exempt_loopback = true\nrole = "light"\noutbound_target = 0'
+    with assembled(tmp_path, text) as parts:
+        async with trio.open_nursery() as nursery:
+            address = await start(nursery, parts)
+            parts.driver.subscribe(world.topic)
+            relay = await world.relay(nursery, "one")
+            relay.driver.subscribe(world.topic)
+            await relay.driver.connect(address)
+            mesh = parts.driver._router._mesh
+            await world.until(lambda: len(mesh._peers.subscribers(world.topic)) == 1)
+            known = mesh._beats
+            await world.until(lambda: mesh._beats >= known + 5)
+
+            await relay.driver.publish([(world.topic, world.envelope(1))])
+            await world.until(lambda: parts.driver.stats().router.received == 1)
+
+            assert mesh.topics[world.topic] == {}
+            assert relay.driver.stats().router.grafts_refused == 0
+            nursery.cancel_scope.cancel()
+
+
 async def test_validators_reach_the_nodes_router(world: Any, tmp_path: Path) -> None:
     """A peer that a listed validator vouches for has its credit, another has not (20-48, G24)."""
     key = SigningKey.generate()

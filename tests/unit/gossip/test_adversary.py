@@ -130,6 +130,27 @@ def test_oversized_control_messages_are_malformed_frames(kit: Kit, siege: Siege)
     assert siege.serves()
 
 
+def test_a_frame_of_half_a_million_messages_is_not_looked_through(
+    kit: Kit, siege: Siege, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two bytes make a message: what a MiB of them costs is one refusal (20-36, 20-58)."""
+    empty = b"\x12\x00" * (siege.desk.params.frame_max // 2)
+    tiny = kit.frame(messages=[(siege.topic, b"x")]) * (siege.desk.params.messages_max + 1)
+    looked: list[str] = []
+    flow = siege.desk.router._flow
+    monkeypatch.setattr(flow, "on_message", lambda *_: looked.append("message"))
+
+    siege.attack(empty, tiny)
+
+    assert not looked
+    assert siege.desk.router.stats().malformed == 2
+    monkeypatch.undo()
+    whole = kit.frame(messages=[(siege.topic, b"x")]) * siege.desk.params.messages_max
+    siege.attack(whole)
+    assert siege.desk.router.stats().received == siege.desk.params.messages_max
+    assert siege.serves()
+
+
 def test_a_graft_flood_is_answered_once_a_topic_and_scored(kit: Kit, siege: Siege) -> None:
     """GRAFTs in a back-off cost 2 each; what the router writes stays bounded (20-36)."""
     siege.attack(kit.frame(prune=[(siege.topic, 3_600)]))

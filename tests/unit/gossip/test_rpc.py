@@ -96,14 +96,19 @@ def test_reject_a_topic_that_is_no_text() -> None:
 
 
 def test_reject_a_frame_beyond_a_limit() -> None:
-    """frame_max, subscriptions_max and controls_max hold for what arrives."""
-    params = GossipParams(subscriptions_max=2, controls_max=2, frame_max=128 * 1024)
+    """frame_max, subscriptions_max, messages_max and controls_max hold for what arrives."""
+    params = GossipParams(
+        subscriptions_max=2, messages_max=2, controls_max=2, frame_max=128 * 1024
+    )
     subscription = encode_subscription("/a", subscribe=True)
     control = ControlMessage(graft=[ControlGraft(topicID="/a")] * 3)
 
     assert len(decode_rpc(subscription * 2, params).subscriptions) == 2
     with pytest.raises(RpcError, match="3 subscriptions"):
         decode_rpc(subscription * 3, params)
+    assert decode_rpc(b"\x12\x00" * 2, params).malformed == 2
+    with pytest.raises(RpcError, match="3 messages"):
+        decode_rpc(b"\x12\x00" * 3, params)
     with pytest.raises(RpcError, match="3 control entries"):
         decode_rpc(RPC(control=control).SerializeToString(), params)
     with pytest.raises(RpcError, match="above 131072"):
