@@ -57,8 +57,14 @@ integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are kil
 
 ##@ Longer runs
 .PHONY: bench
-bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
+bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs $(if $(filter $(or $(PART),net),net),bench-peers)  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
 	$(BIN)/python bench/measure.py $(PART)
+
+# The other makes of gossipsub: what cannot be built here is named in its rows and stops nothing.
+.PHONY: bench-peers
+bench-peers:
+	-@$(MAKE) --no-print-directory $(STAMPS)/interop-js/peer.mjs
+	-@$(MAKE) --no-print-directory $(STAMPS)/interop-go-peer
 
 .PHONY: sim
 sim: setup  ## simulate every scenario that ships at full size; takes an hour of one core

@@ -37,24 +37,25 @@ TIMEOUT_S = 2_400
 """Longest that a program may take on a machine that has other work."""
 
 
-def measure(program: str) -> list[dict[str, Any]]:
-    """Return the results of one program.
-
-    Raises:
-        SystemExit: it failed; says what it said.
-
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(FOLDER / f"{program}.py")],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"benchmark {program} failed:\n{done.stderr[-2000:]}")
-    sys.stderr.write(done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def measure(program: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the results of one program, and how it failed; empty when it did not."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", str(FOLDER / f"{program}.py")],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode() if isinstance(late.stdout, bytes) else ""
+        failure = f"benchmark {program} was not done within {TIMEOUT_S} s"
+    else:
+        sys.stderr.write(done.stderr[-2000:])
+        said = done.stdout
+        failure = f"benchmark {program} ended with {done.returncode}" if done.returncode else ""
+    rows = [line for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [json.loads(row) for row in rows], failure
 
 
 def commit() -> str:
@@ -85,20 +86,30 @@ def main() -> None:
     unknown = set(parts) - set(PARTS)
     if unknown:
         sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    results = []
+    results, failures = [], []
     for part in parts:
         print(f"measuring {part} …", file=sys.stderr)
         for program in PARTS[part]:
-            results += measure(program)
+            rows, failure = measure(program)
+            results += rows
+            failures += [failure] if failure else []
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     report = {"machine": machine, "commit": commit(), "results": results}
     (FOLDER / "results.json").write_text(json.dumps(report, indent=1) + "\n")
     print(f"{machine}, commit {report['commit']}\n")
     for row in results:
-        value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:,.2f}"
+        value = _figure(row["value"])
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} of"
         measured = f"{row['part']:8} {row['name']:44} {value:>10} {row['unit']:14}"
         print(f"{measured} {ratio:8} {row['against']}")
+    if failures:
+        sys.exit("; ".join(failures))
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
 
 
 if __name__ == "__main__":

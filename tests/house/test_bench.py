@@ -64,6 +64,34 @@ def test_a_report_names_machine_and_commit(
     assert "0.50 of" in capsys.readouterr().out
 
 
+def test_a_program_that_fails_costs_its_own_rows_alone(
+    measure: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The rows before a failure and those of the other parts are kept, and the end says so."""
+    row = {
+        "part": "x", "name": "a", "value": None, "unit": "s", "against": "", "ratio": None,
+    }  # fmt: skip
+    text = f"print({json.dumps(json.dumps(row))})"
+    (tmp_path / "broken.py").write_text(f"{text}\nraise SystemExit(3)")
+    (tmp_path / "endless.py").write_text(
+        f"{text}\nimport sys, time\nsys.stdout.flush()\ntime.sleep(600)"
+    )
+    (tmp_path / "sound.py").write_text(text)
+    monkeypatch.setattr(measure, "FOLDER", tmp_path)
+    monkeypatch.setattr(measure, "TIMEOUT_S", 2)
+    monkeypatch.setattr(measure, "PARTS", {"x": ("broken", "endless", "sound")})
+    monkeypatch.setattr("sys.argv", ["measure.py"])
+
+    with pytest.raises(SystemExit, match="broken ended with 3; benchmark endless was not done"):
+        measure.main()
+
+    assert len(json.loads((tmp_path / "results.json").read_text())["results"]) >= 2
+    assert " – " in capsys.readouterr().out
+
+
 def test_the_growth_of_the_store_is_drawn_as_measured() -> None:
     """Drawing and table are those of the figures beside them (21-50)."""
     tool = load(BENCH.parent / "tools" / "plot_growth.py")

@@ -73,6 +73,8 @@ class Dial:
     """Whom the record is to be of."""
     record: bytes
     """Its signed peer record, unverified: the driver checks signature, peer id and addresses."""
+    by: PeerId
+    """Who suggested it."""
 
 
 @dataclass(slots=True, kw_only=True)

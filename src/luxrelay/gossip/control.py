@@ -102,6 +102,6 @@ class Control:
             ):
                 self._dials += 1
                 self._stats.px_dials += 1
-                self._actions.append(Dial(peer=suggested, record=record))
+                self._actions.append(Dial(peer=suggested, record=record, by=state.peer))
             else:
                 self._stats.px_refused += 1

@@ -88,15 +88,22 @@ class AddressBook:
             del self._entries[max(others, key=lambda peer: _worthless(self._entries[peer]))]
 
     def candidates(self, count: int, without: Collection[PeerId], now: float) -> list[PeerId]:
-        """Up to so many peers to dial now, the operator's first, the rest by chance."""
-        ready = [
-            peer
-            for peer, entry in self._entries.items()
-            if entry.retry_at <= now and peer not in without
-        ]
-        self._rng.shuffle(ready)
-        ready.sort(key=lambda peer: self._entries[peer].source is not Source.BOOTSTRAP)
-        return ready[: max(0, count)]
+        """Up to so many peers to dial now: the operator's first, then in turn by chance.
+
+        Those that were here once and those that were only named take turns, so that whoever fills
+        the book with made-up peers takes every other dial at most.
+        """
+        ready: dict[Source, list[PeerId]] = {source: [] for source in Source}
+        for peer, entry in self._entries.items():
+            if entry.retry_at <= now and peer not in without:
+                ready[entry.source].append(peer)
+        for peers in ready.values():
+            self._rng.shuffle(peers)
+        met, named = ready[Source.HELLO], ready[Source.EXCHANGE]
+        turns = [peer for pair in zip(met, named, strict=False) for peer in pair]
+        shared = min(len(met), len(named))
+        chosen = [*ready[Source.BOOTSTRAP], *turns, *met[shared:], *named[shared:]]
+        return chosen[: max(0, count)]
 
     def addresses(self, peer: PeerId) -> tuple[str, ...]:
         """Where to try it."""

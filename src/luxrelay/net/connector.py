@@ -20,7 +20,7 @@ from luxrelay.net.config import NetConfig
 from luxrelay.net.exchange import PeerExchange
 from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters
-from luxrelay.net.records import CheckedRecord, check
+from luxrelay.net.records import CheckedRecord, check, told_by
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 
@@ -96,20 +96,21 @@ class Connector:
         self._extra = min(self._extra + count, self._config.outbound_max)
         self._asked_for_more.set()
 
-    def suggest(self, peer: PeerId, record: bytes) -> None:
+    def suggest(self, peer: PeerId, record: bytes, by: PeerId) -> None:
         """A peer that gossip named is tried, if its record is in order."""
         try:
-            self.learn(check(record, peer), Source.EXCHANGE)
+            self.learn(check(record, peer), Source.EXCHANGE, host=self._host.remote_host(by))
         except RecordError:
             self._exchange.counters.refused += 1
             return
         self._asked_for_more.set()
 
-    def learn(self, record: CheckedRecord, source: Source) -> None:
-        """What a signed record says is in the book."""
+    def learn(self, record: CheckedRecord, source: Source, *, host: str) -> None:
+        """What a signed record says is in the book, as far as who is at ``host`` may say it."""
         if record.peer == self._host.peer_id:
             return
-        texts = [f"{address.text}/p2p/{peer_text(record.peer)}" for address in record.addresses]
+        known = told_by(record, host)
+        texts = [f"{address.text}/p2p/{peer_text(record.peer)}" for address in known.addresses]
         self.book.learn(record.peer, texts, source, seq=record.seq)
 
     def let_go(self, peer: PeerId) -> None:
@@ -164,6 +165,8 @@ class Connector:
         peers = self._greeted()
         if not peers:
             return
-        for record in await self._exchange.ask(self._rng.choice(peers)):
-            self.learn(record, Source.EXCHANGE)
+        chosen = self._rng.choice(peers)
+        host = self._host.remote_host(chosen)
+        for record in await self._exchange.ask(chosen):
+            self.learn(record, Source.EXCHANGE, host=host)
         self._asked_for_more.set()

@@ -291,7 +291,7 @@ class GossipDriver:
 
     def _do_dial(self, action: Dial) -> None:
         if self._config.exchange:
-            self._connector.suggest(action.peer, action.record)
+            self._connector.suggest(action.peer, action.record, action.by)
 
     def _do_discover(self, action: Discover) -> None:
         self._connector.discover(action.count)
@@ -440,7 +440,7 @@ class GossipDriver:
         """A peer that answers where its record says is remembered, and suggested to others."""
         checked = await self._exchange.vouch(link.peer, record)
         if checked is not None and not link.closed:
-            self._connector.learn(checked, Source.HELLO)
+            self._connector.learn(checked, Source.HELLO, host=self._host.remote_host(link.peer))
             self._finder.know(link.peer, record)
             self._router.peer_record(link.peer, record)
 

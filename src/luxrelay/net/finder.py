@@ -40,7 +40,7 @@ from luxrelay.net.addresses import peer_text
 from luxrelay.net.book import Source
 from luxrelay.net.config import NetConfig
 from luxrelay.net.host import RelayHost, RelayStream
-from luxrelay.net.records import CheckedRecord, check
+from luxrelay.net.records import CheckedRecord, check, nearness, told_by
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import FrameDecoder, encode_frame
 
@@ -148,7 +148,10 @@ class PeerFinder:
         from libp2p.kad_dht.peer_routing import PeerRouting  # noqa: PLC0415 - slow, rarely needed
         from libp2p.kad_dht.routing_table import RoutingTable  # noqa: PLC0415
 
-        host = _LookupHost(self._host, self._config, self.protocol, self._connector.refuses)
+        # Who of those that are asked names a peer is not told; the nearest of them may.
+        hosts = [self._host.remote_host(peer) for peer in self._host.connected()]
+        near = max(hosts, key=lambda each: nearness(each) or 0, default="")
+        host = _LookupHost(self._host, self._config, self.protocol, self._connector.refuses, near)
         seeds = {*self.closest(key, self._host.peer_id), *self._host.connected()}
         for peer in seeds & self._known.keys():
             host.store.take(self._known[peer][1])
@@ -165,7 +168,7 @@ class PeerFinder:
         self.counters.dialled += host.dialled
         found = [record for record in host.store.records() if record.peer not in seeds]
         for record in found[:LEARNED_MAX]:
-            self._connector.learn(record, Source.EXCHANGE)
+            self._connector.learn(record, Source.EXCHANGE, host=near)
         self.counters.found += len(found[:LEARNED_MAX])
         return len(found[:LEARNED_MAX])
 
@@ -266,7 +269,12 @@ class _LookupHost:
     """The part of a library host that a lookup uses."""
 
     def __init__(
-        self, host: RelayHost, config: NetConfig, protocol: str, refuses: Callable[[str], str]
+        self,
+        host: RelayHost,
+        config: NetConfig,
+        protocol: str,
+        refuses: Callable[[str], str],
+        near: str,
     ) -> None:
         self.store = _LookupStore(config.dht_peers_max)
         self.dialled = 0
@@ -274,6 +282,7 @@ class _LookupHost:
         self._dials_max = config.dht_dials_max
         self._protocol = protocol
         self._refuses = refuses
+        self._near = near
 
     def get_id(self) -> ID:
         """Our peer id."""
@@ -318,7 +327,7 @@ class _LookupHost:
 
     async def _dial(self, peer_id: ID) -> None:
         for record in self.store.records(peer_id):
-            for address in record.addresses:
+            for address in told_by(record, self._near).addresses:
                 if self.dialled >= self._dials_max:
                     raise NetError("This lookup has dialled enough", where=str(peer_id))
                 if self._refuses(address.host):

@@ -9,8 +9,8 @@ Source: LP-6420 §1.2; decisions G21; requirement 20-03.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from ipaddress import ip_address
+from dataclasses import dataclass, replace
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from libp2p.crypto.ed25519 import create_new_key_pair
@@ -26,7 +26,10 @@ from luxrelay.net.addresses import TcpAddress, parse_address
 RECORD_MAX: Final = 4096
 """Bytes of a record that we look at."""
 ADDRESSES_MAX: Final = 8
-"""Addresses of a record that we keep."""
+"""Addresses that a record of ours has at most."""
+HOSTS_MAX: Final = 3
+"""Hosts of a record that we keep, the first address of each: a name and an address of each kind.
+Who signs a record may aim it at strangers, so it names few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +82,52 @@ def check(data: bytes, peer: PeerId | None = None) -> CheckedRecord:
         raise RecordError("The bytes are no signed peer record") from error
     if signer != about or peer not in (None, about):
         raise RecordError("The peer record is about somebody else than its signer or its bringer")
-    return CheckedRecord(about, seq, tuple(_dialable(texts))[:ADDRESSES_MAX])
+    return CheckedRecord(about, seq, tuple(_dialable(texts)))
 
 
 def _dialable(texts: Sequence[str]) -> list[TcpAddress]:
-    addresses = []
+    found: dict[str, TcpAddress] = {}
     for text in texts:
         try:
             address = parse_address(text.partition("/p2p/")[0])
         except AddressError:
             continue
         if address.port and not is_everywhere(address.host):
-            addresses.append(address)
-    return addresses
+            found.setdefault(address.host, address)
+    return list(found.values())[:HOSTS_MAX]
+
+
+def told_by(record: CheckedRecord, host: str) -> CheckedRecord:
+    """The record with those of its addresses that a peer at an IP address may name.
+
+    Who is out in the world has no business on this machine or in its private networks, where what
+    we connect to may take a stranger's bytes for ours. Names are left out, because what they stand
+    for is the stranger's to choose.
+
+    Args:
+        record: Checked.
+        host: The IP address of the peer that told us; one that is none counts as far away.
+
+    """
+    near = nearness(host) or 0
+    kept = (a for a in record.addresses if (away := nearness(a.host)) is not None and away <= near)
+    return replace(record, addresses=tuple(kept))
+
+
+def nearness(host: str) -> int | None:
+    """How close an IP address is: 2 this machine, 1 a private network, 0 the world; None nowhere.
+
+    None also for a name.
+    """
+    try:
+        found = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    if found.is_multicast or found.is_unspecified:
+        return None
+    return 2 if found.is_loopback else 0 if found.is_global else 1
 
 
 def is_everywhere(host: str) -> bool:

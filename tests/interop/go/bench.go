@@ -56,7 +56,11 @@ type benchRun struct {
 	mu        sync.Mutex
 	latencies []int64
 	seq       int
+	lost      time.Duration // waited for messages that never came
 }
+
+// stuck is how long without any arrival the rest of a window counts as lost.
+const stuck = 5 * time.Second
 
 func (r *benchRun) start(ctx context.Context) error {
 	off := false
@@ -136,8 +140,15 @@ func (r *benchRun) run(ctx context.Context, count int) error {
 			}
 			r.seq++
 		}
+		seen, since := r.delivered.Load(), time.Now()
 		for r.delivered.Load() < wanted {
 			time.Sleep(50 * time.Microsecond)
+			if now := r.delivered.Load(); now != seen {
+				seen, since = now, time.Now()
+			} else if time.Since(since) > stuck {
+				r.lost += stuck
+				break
+			}
 		}
 	}
 	return nil
@@ -162,19 +173,25 @@ func runBench(bench Bench) error {
 		return err
 	}
 	r.mu.Lock()
-	r.latencies = nil
+	r.latencies, r.lost = nil, 0
 	r.mu.Unlock()
 	cpu, began := cpuMs(), time.Now()
 	if err := r.run(ctx, bench.Messages); err != nil {
 		return err
 	}
-	seconds, used := time.Since(began).Seconds(), cpuMs()-cpu
+	seconds, used := (time.Since(began) - r.lost).Seconds(), cpuMs()-cpu
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.latencies) == 0 {
+		return fmt.Errorf("nothing was delivered")
+	}
 	sort.Slice(r.latencies, func(a, b int) bool { return r.latencies[a] < r.latencies[b] })
 	at := func(share float64) float64 {
 		return float64(r.latencies[int(share*float64(len(r.latencies)-1))]) / 1000
 	}
 	text, err := json.Marshal(map[string]float64{
-		"messages_per_s": float64(bench.Messages) / seconds,
+		"messages_per_s": float64(len(r.latencies)) / float64(bench.Nodes-1) / seconds,
+		"delivered":      float64(len(r.latencies)) / float64(bench.Messages*(bench.Nodes-1)),
 		"cpu_ms":         used / float64(bench.Messages),
 		"p50_ms":         at(0.5),
 		"p99_ms":         at(0.99),

@@ -3,7 +3,6 @@
 // The argument and the answer are JSON; bench/net.py reads it.
 import { performance } from 'node:perf_hooks'
 import { multiaddr } from '@multiformats/multiaddr'
-import { messageId } from './envelope.mjs'
 import { startHost } from './host.mjs'
 
 const { nodes, messages, window, size, signed, topic } = JSON.parse(process.argv[2])
@@ -40,7 +39,6 @@ for (const [number, { pubsub }] of peers.entries()) {
   if (number === 0) continue
   pubsub.addEventListener('message', ({ detail }) => {
     const { data } = detail
-    messageId(data)
     const at = data.byteLength - 2 - 2 - 8
     latencies.push(wallUs() - Number(Buffer.from(data.buffer, data.byteOffset + at, 8).readBigUInt64BE()))
     if (++delivered === wanted) arrived()

@@ -97,9 +97,7 @@ def test_reject_a_topic_that_is_no_text() -> None:
 
 def test_reject_a_frame_beyond_a_limit() -> None:
     """frame_max, subscriptions_max, messages_max and controls_max hold for what arrives."""
-    params = GossipParams(
-        subscriptions_max=2, messages_max=2, controls_max=2, frame_max=128 * 1024
-    )
+    params = GossipParams(subscriptions_max=2, messages_max=2, controls_max=2, frame_max=128 * 1024)
     subscription = encode_subscription("/a", subscribe=True)
     control = ControlMessage(graft=[ControlGraft(topicID="/a")] * 3)
 

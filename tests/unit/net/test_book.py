@@ -105,3 +105,19 @@ def test_let_go_waits() -> None:
 
     assert not ours.candidates(1, (), 7.9)
     assert ours.candidates(1, (), 8.0) == [peer(1)]
+
+
+def test_made_up_peers_take_every_other_dial_at_most() -> None:
+    """A book full of peers that others named still tries those that were here (20-03, G22)."""
+    ours = AddressBook(NetConfig(book_max=1_000), random.Random(1))
+    for number in range(900):
+        ours.learn(peer(number), ["a"], Source.EXCHANGE)
+    met = {peer(number) for number in range(900, 904)}
+    for each in met:
+        ours.learn(each, ["b"], Source.HELLO)
+
+    chosen = ours.candidates(8, (), 0.0)
+
+    assert met <= set(chosen)
+    assert len(set(chosen)) == 8
+    assert len(ours.candidates(1_000, (), 0.0)) == 904
