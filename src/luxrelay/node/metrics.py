@@ -227,7 +227,7 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         (
             "luxrelay_net_records_refused",
             "Peer records that were not in order, and askers who came too often.",
-            net.exchange.refused,
+            net.exchange.refused + net.exchange.hurried,
         ),
     ):
         yield _counter(name, help_text, value)

@@ -348,6 +348,7 @@ async def test_answer_hurried_askers_once(world: Any) -> None:
 
         assert answers[0]
         assert answers[1:] == [b"", b""]
+        assert relay.driver.stats().exchange.hurried == 2
         nursery.cancel_scope.cancel()
 
 
