@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from luxrelay.gossip import (
     parse_topic,
     relay_message_id,
 )
-from luxrelay.gossip.rpc import decode_rpc
+from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
     ControlGraft,
@@ -198,6 +199,34 @@ def test_valid_frames_decode_completely(data: bytes) -> None:
     assert [list(ids) for _, ids in rpc.ihave] == [
         list(entry.messageIDs) for entry in frame.control.ihave
     ]
+
+
+LONE = st.builds(
+    lambda topic, data: RPC(publish=[Message(topic=topic, data=data)]).SerializeToString(),
+    st.text(max_size=20),
+    st.binary(max_size=300),
+)
+
+
+@given(data=st.one_of(LONE, mutated(LONE)))
+def test_a_message_alone_is_read_as_protobuf_reads_it(data: bytes) -> None:
+    """The quick way of such frames agrees with protobuf, whatever was done to the bytes."""
+    try:
+        frame = RPC.FromString(data)
+    except DecodeError:
+        with pytest.raises(RpcError):
+            decode_rpc(data, PARAMS)
+        return
+    forbidden = ("from", "seqno", "signature", "key")
+    fine = [
+        (each.topic, each.data)
+        for each in frame.publish
+        if each.topic and each.data and not any(each.HasField(name) for name in forbidden)
+    ]
+    rpc = only(RpcError, lambda raw: decode_rpc(raw, PARAMS), data)
+    assert isinstance(rpc, Rpc)
+    assert rpc.messages == fine
+    assert rpc.malformed == len(frame.publish) - len(fine)
 
 
 @given(text=st.text(max_size=80))

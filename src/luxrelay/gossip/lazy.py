@@ -53,6 +53,7 @@ from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
+from luxrelay.gossip.rpc import encode_ihave
 from luxrelay.gossip.score import Scores
 from luxrelay.gossip.stats import GossipStats
 
@@ -135,14 +136,15 @@ class Lazy:
         heard = ids[: max(0, self._params.ihave_ids_max - state.ihave_heard)]
         state.ihave_heard += len(heard)
         self._stats.ihave_refused += len(ids) - len(heard)
+        has, pending = self._memory.has, self._memory.pending
+        echoes = self._memory.echoes or None
         for raw in heard:
-            if len(raw) != ID_BYTES:
+            slot: Slot = (topic, raw)  # type: ignore[assignment]  # of any length still
+            if has(slot):
+                if echoes is not None:
+                    echoes.announced(slot, state.peer)
                 continue
-            slot = (topic, MessageId(raw))
-            if self._memory.has(slot):
-                self._memory.echoes.announced(slot, state.peer)
-                continue
-            if self._memory.pending.note_holder(slot, state.peer):
+            if len(raw) != ID_BYTES or pending.note_holder(slot, state.peer):
                 continue
             want = self._wants.get(slot)
             if want is not None:
@@ -238,7 +240,8 @@ class Lazy:
         for state in self._peers:
             if state.declined:
                 state.forget_declined(self._beats - self._params.idontwant_heartbeats + 1)
-        self._retry(now)
+        if self._wants:
+            self._retry(now)
         self._announce()
 
     def _retry(self, now: float) -> None:
@@ -292,12 +295,21 @@ class Lazy:
                 for peer, state in self._peers.subscribers(topic).items()
                 if peer not in near and state.score >= threshold
             ]
+            # By spelling: most peers are told the same.
+            whole: dict[str, list[bytes]] = {}
             for state in self._rng.sample(others, min(self._params.d_lazy, len(others))):
                 room = self._params.ihave_ids_max - state.ihave_sent
-                part = ids if len(ids) <= room else self._rng.sample(ids, room)
-                if part:
-                    state.ihave_sent += len(part)
-                    state.outbox.ihave(state.spell(topic), part)
+                spelled = state.spell(topic)
+                if len(ids) <= room:
+                    count, bodies = len(ids), whole.get(spelled)
+                    if bodies is None:
+                        bodies = whole[spelled] = encode_ihave(spelled, ids, self._params.rpc_max)
+                else:
+                    part = self._rng.sample(ids, room)
+                    count, bodies = len(part), encode_ihave(spelled, part, self._params.rpc_max)
+                if count:
+                    state.ihave_sent += count
+                    state.outbox.ihave(count, bodies)
 
     def _asking_room(self, state: PeerState) -> int:
         """Return how many more ids this peer can be asked for now."""

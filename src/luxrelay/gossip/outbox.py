@@ -15,7 +15,6 @@ from luxrelay.gossip.rpc import (
     RpcPacker,
     encode_graft,
     encode_idontwant,
-    encode_ihave,
     encode_iwant,
     encode_prune,
     encode_subscription,
@@ -133,14 +132,19 @@ class Outbox:
             self._waiting[self._peer] = None
             self._bytes += len(body)
 
-    def ihave(self, topic: str, ids: Sequence[MessageId]) -> None:
-        """Announce ``ids``, or count them as dropped when there is no room."""
-        bodies = encode_ihave(topic, ids, self._params.rpc_max)
+    def ihave(self, count: int, bodies: list[bytes]) -> None:
+        """Announce ``count`` ids, or count them as dropped when there is no room.
+
+        Args:
+            count: How many ids are in the bodies.
+            bodies: What `encode_ihave` made of them; the same list may go to many peers.
+
+        """
         size = sum(map(len, bodies))
         if self._bytes + size > self._params.queue_bytes_max:
-            self._stats.dropped_gossip += len(ids)
+            self._stats.dropped_gossip += count
             return
-        self._ihave.append((len(ids), bodies))
+        self._ihave.append((count, bodies))
         self._waiting[self._peer] = None
         self._bytes += size
 
@@ -151,10 +155,15 @@ class Outbox:
         there and so overtakes the messages; then messages, then what was asked, then announcements.
         A peer reads a GRAFT with the subscription that justifies it before it.
         """
-        if not (self._bytes or self._subscriptions or self._grafts or self._prunes):
-            return []
         packer = RpcPacker(self._params.rpc_max)
-        self._pack_mesh(packer)
+        if self._subscriptions or self._grafts or self._prunes:
+            self._pack_mesh(packer)
+        elif not self._bytes:
+            return []
+        elif not (self._idontwant or self._iwant or self._ihave) and len(self._messages) == 1:
+            # A message alone is a frame already.
+            frames, self._messages, self._bytes = self._messages, [], 0
+            return frames
         if self._idontwant:
             for body in encode_idontwant(self._idontwant, self._params.rpc_max):
                 packer.add_control(body)

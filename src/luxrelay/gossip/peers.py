@@ -139,6 +139,8 @@ class PeerTable:
 
     def take_waiting(self) -> list[PeerState]:
         """Return the peers in whose outbox something waits, the one that waits longest first."""
+        if not self._waiting:
+            return []
         states = [self._peers[peer] for peer in self._waiting]
         self._waiting.clear()
         return states

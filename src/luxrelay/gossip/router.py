@@ -367,10 +367,12 @@ class GossipRouter:
         Everything that waits for a peer is put into as few `Send` as ``rpc_max`` allows; they
         stand last, so that the driver starts validations first.
         """
-        actions, self._actions[:] = self._actions[:], []
+        actions = self._actions.copy()
+        self._actions.clear()
         actions += self._memory.echoes.take()
         for state in self._peers.take_waiting():
-            actions += [Send(peer=state.peer, data=frame) for frame in state.outbox.take_frames()]
+            for frame in state.outbox.take_frames():
+                actions.append(Send(peer=state.peer, data=frame))
         return actions
 
     def mesh_peers(self, topic: str) -> tuple[PeerId, ...]:

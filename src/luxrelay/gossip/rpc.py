@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from google.protobuf.message import DecodeError
 
@@ -39,9 +39,20 @@ PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
 MESSAGE_ID_WIRE_BYTES: Final = 34
 """A 32-byte message id inside an IHAVE or IWANT: tag, length, id."""
 
+_PUBLISH_TAG: Final = b"\x12"
+_DATA_TAG: Final = 0x12
+_TOPIC_TAG: Final = 0x22
+_FORBIDDEN: Final[tuple[Literal["from", "seqno", "signature", "key"], ...]] = (
+    "from",
+    "seqno",
+    "signature",
+    "key",
+)
+"""Fields that StrictNoSign forbids in a message, also empty ones."""
 _CONTROL_TAG: Final = b"\x1a"
 _CONTROL_OVERHEAD: Final = 6
 """Most bytes before the body of ``control``: its tag and a length of up to five bytes."""
+_BYTES: Final = tuple(bytes([value]) for value in range(0x80))
 _ENTRY_OVERHEAD: Final = TOPIC_MAX + 16
 """Most bytes of an IHAVE besides its ids."""
 
@@ -89,50 +100,73 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
     """
     if len(data) > params.frame_max:
         raise RpcError(f"a frame of {len(data)} bytes is above {params.frame_max}")
+    lone = _lone_message(data)
+    if lone is not None:
+        return Rpc(messages=[lone])
     try:
         frame = RPC.FromString(data)
     except DecodeError:
         raise RpcError("the frame is not protobuf") from None
-    if len(frame.subscriptions) > params.subscriptions_max:
-        raise RpcError(f"{len(frame.subscriptions)} subscriptions in one frame")
+    rpc = Rpc()
+    subscriptions = frame.subscriptions
+    if subscriptions:
+        if len(subscriptions) > params.subscriptions_max:
+            raise RpcError(f"{len(subscriptions)} subscriptions in one frame")
+        rpc.subscriptions = [(bool(entry.subscribe), entry.topicid) for entry in subscriptions]
     if len(frame.publish) > params.messages_max:
         # Looked at one by one, the half million that fit 1 MiB would hold the loop for a second.
         raise RpcError(f"{len(frame.publish)} messages in one frame")
-    rpc = Rpc(subscriptions=[(bool(s.subscribe), s.topicid) for s in frame.subscriptions])
     for message in frame.publish:
-        if (
-            message.HasField("from")
-            or message.HasField("seqno")
-            or message.HasField("signature")
-            or message.HasField("key")
-            or not message.topic
-            or not message.data
-        ):
+        topic, payload = message.topic, message.data
+        if not topic or not payload or any(map(message.HasField, _FORBIDDEN)):
             rpc.malformed += 1
         else:
-            rpc.messages.append((message.topic, message.data))
+            rpc.messages.append((topic, payload))
     if frame.HasField("control"):
         _take_control(rpc, frame.control, params)
     return rpc
 
 
+def _lone_message(data: bytes) -> tuple[str, bytes] | None:
+    """Return topic and data of a frame that is one message in the usual order, as most are.
+
+    Only what protobuf would read in the same way; None for everything else, which it is left to.
+    """
+    if data[:1] != _PUBLISH_TAG:
+        return None
+    try:
+        size, at = _read_varint(data, 1)
+        if at + size != len(data) or data[at] != _DATA_TAG:
+            return None
+        size, at = _read_varint(data, at + 1)
+        end = at + size
+        if not size or data[end] != _TOPIC_TAG:
+            return None
+        size, name_at = _read_varint(data, end + 1)
+        if not size or name_at + size != len(data):
+            return None
+        return data[name_at:].decode("ascii"), data[at:end]
+    except (IndexError, UnicodeDecodeError):
+        return None
+
+
 def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> None:
     """Move the control entries into ``rpc``, or raise when there are too many."""
-    entries = (
-        len(control.ihave)
-        + len(control.iwant)
-        + len(control.idontwant)
-        + len(control.graft)
-        + len(control.prune)
-    )
+    ihave, iwant, idontwant = control.ihave, control.iwant, control.idontwant
+    graft, prune = control.graft, control.prune
+    entries = len(ihave) + len(iwant) + len(idontwant) + len(graft) + len(prune)
     if entries > params.controls_max:
         raise RpcError(f"{entries} control entries in one frame")
-    rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in control.ihave]
-    rpc.iwant = [wanted for entry in control.iwant for wanted in entry.messageIDs]
-    rpc.idontwant = [spared for entry in control.idontwant for spared in entry.messageIDs]
-    rpc.graft = [entry.topicID for entry in control.graft]
-    rpc.prune = [(entry.topicID, entry.backoff) for entry in control.prune]
-    for entry in control.prune:
+    if ihave:
+        rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in ihave]
+    if iwant:
+        rpc.iwant = [wanted for entry in iwant for wanted in entry.messageIDs]
+    if idontwant:
+        rpc.idontwant = [spared for entry in idontwant for spared in entry.messageIDs]
+    if graft:
+        rpc.graft = [entry.topicID for entry in graft]
+    for entry in prune:
+        rpc.prune.append((entry.topicID, entry.backoff))
         if entry.peers:
             rpc.suggested += [
                 (entry.topicID, info.peerID, info.signedPeerRecord)
@@ -277,8 +311,24 @@ class RpcPacker:
             self._size = 0
 
 
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a varint of up to three bytes and where it ends; IndexError for a longer one."""
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        return value & 0x7F | second << 7, at + 2
+    third = data[at + 2]
+    if third < 0x80:
+        return value & 0x7F | (second & 0x7F) << 7 | third << 14, at + 3
+    raise IndexError(at)
+
+
 def _varint(value: int) -> bytes:
     """Return ``value`` as a protobuf varint."""
+    if value < 0x80:
+        return _BYTES[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -271,7 +271,6 @@ class Scores:
 
     def score(self, ledger: PeerLedger, now: float) -> float:
         """Return the score; cost grows with the topics on which something counts."""
-        params = self.params
         credit = penalty = 0.0
         for counters in ledger.topics.values():
             topic = counters.params
@@ -279,14 +278,18 @@ class Scores:
                 credit += topic.weight * (
                     counters.time_in_mesh(now) + topic.first_deliveries_weight * counters.first
                 )
-            penalty += topic.weight * counters.penalty(now)
-        return (
-            min(credit, params.topic_credit_cap)
-            - penalty
-            + self._application(ledger)
-            - self._colocation(ledger)
-            - self._behaviour(ledger)
-        )
+            if counters.invalid or counters.failures or topic.mesh_deliveries_weight:
+                penalty += topic.weight * counters.penalty(now)
+        params = self.params
+        total = min(credit, params.topic_credit_cap) - penalty
+        # Each heartbeat counts every peer: terms that are zero are not worth a call.
+        if ledger.app or ledger.validator:
+            total += self._application(ledger)
+        if ledger.address and self._at_address[ledger.address] > params.colocation_threshold:
+            total -= self._colocation(ledger)
+        if ledger.offences:
+            total -= self._behaviour(ledger)
+        return total
 
     def merit(self, ledger: PeerLedger, now: float) -> float:
         """Return the score without the credit for time in our meshes (P1).
@@ -340,7 +343,8 @@ class Scores:
         self._decayed_at = now
         fading = self._fading(now - last)
         for ledger in self._live.values():
-            fading.ledger(ledger)
+            if ledger.topics or ledger.offences:
+                fading.ledger(ledger)
         while self._kept:
             peer = next(iter(self._kept))
             if self._kept[peer][1] > now:
@@ -416,13 +420,13 @@ class _Fading:
         """Let a ledger fade, and forget the topics on which nothing counts any more."""
         if ledger.offences:
             ledger.offences = self._left(ledger.offences, self._offences)
-        idle = []
+        idle = None
         for topic, counters in ledger.topics.items():
             if counters.first or counters.mesh or counters.failures or counters.invalid:
                 self._counters(counters)
-            if counters.idle():
-                idle.append(topic)
-        for topic in idle:
+            if counters.grafted_at is None and counters.idle():
+                idle = [*(idle or ()), topic]
+        for topic in idle or ():
             del ledger.topics[topic]
 
     def _counters(self, counters: TopicCounters) -> None:
@@ -435,10 +439,15 @@ class _Fading:
                 params.mesh_failures_decay**self._beats,
                 params.invalid_decay**self._beats,
             )
-        counters.first = self._left(counters.first, factors[0])
-        counters.mesh = self._left(counters.mesh, factors[1])
-        counters.failures = self._left(counters.failures, factors[2])
-        counters.invalid = self._left(counters.invalid, factors[3])
+        # Most have one counter that is not zero.
+        if counters.first:
+            counters.first = self._left(counters.first, factors[0])
+        if counters.mesh:
+            counters.mesh = self._left(counters.mesh, factors[1])
+        if counters.failures:
+            counters.failures = self._left(counters.failures, factors[2])
+        if counters.invalid:
+            counters.invalid = self._left(counters.invalid, factors[3])
 
     def _left(self, value: float, factor: float) -> float:
         value *= factor

@@ -1,6 +1,7 @@
 """What hostile nodes do. Each runs a real router, so that it is taken for a peer, and then cheats.
 
-All of them are mute: they take part in meshes and forward nothing.
+All of them are mute: they take part in meshes and forward nothing. Flooders spare each other: they
+are one attacker, and what it does to itself says nothing.
 
 Source: LP-6420, Security; decisions G1, G14, G16.
 """
@@ -41,7 +42,7 @@ class Censor(Conduct):
 
 
 class Flooder(Conduct):
-    """It sends every peer forged messages, announcements of nothing and a GRAFT, turn after turn.
+    """It sends honest peers forged messages, announcements of nothing and a GRAFT, each turn.
 
     Args:
         rate: Turns a second.
@@ -63,9 +64,10 @@ class Flooder(Conduct):
         now = network.clock.now
         if now >= self._until_s:
             return
-        if node.alive and node.links:
+        links = [link for link, _ in node.links.values() if not link.target.hostile]
+        if node.alive and links:
             frames = self._frames(network, node)
-            for link, _ in list(node.links.values()):
+            for link in links:
                 for frame in frames:
                     network.send_raw(link, frame)
         network.call_at(now + self._pause, self.turn, network, node)

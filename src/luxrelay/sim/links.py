@@ -81,13 +81,14 @@ class Weather:
 
     """
 
-    __slots__ = ("_jitters", "_plain", "_rng", "corrupted", "held_back", "lost", "plan")
+    __slots__ = ("_jitters", "_rng", "corrupted", "held_back", "lost", "plain", "plan")
 
     def __init__(self, plan: LinkPlan, rng: random.Random) -> None:
         self.plan = plan
         self._rng = rng
         self._jitters = [rng.lognormvariate(0, plan.jitter_sigma) for _ in range(_JITTERS)]
-        self._plain = not (plan.loss or plan.reorder or plan.corrupt)
+        self.plain = not (plan.loss or plan.reorder or plan.corrupt)
+        """True when nothing happens to frames but that they take their time."""
         self.lost = 0
         """Frames lost, also for want of room at an uplink."""
         self.held_back = 0
@@ -111,20 +112,20 @@ class Weather:
                 return None
             source.uplink_free_at = depart
         draw = self._rng.random
-        if not self._plain and plan.loss and draw() < plan.loss:
+        if not self.plain and plan.loss and draw() < plan.loss:
             self.lost += 1
             return None
         arrive = depart + link.latency_s * self._jitters[int(draw() * _JITTERS)]
-        if not self._plain and plan.reorder and draw() < plan.reorder:
-            self.held_back += 1
-            return max(arrive, link.last_at) + draw() * plan.reorder_ms / 1000
         arrive = max(arrive, link.last_at)
+        if not self.plain and plan.reorder and draw() < plan.reorder:
+            self.held_back += 1
+            return arrive + draw() * plan.reorder_ms / 1000
         link.last_at = arrive
         return arrive
 
     def through(self, data: bytes) -> bytes:
         """Return a frame as it arrives: now and then with one byte changed."""
-        if self._plain or not data or self._rng.random() >= self.plan.corrupt:
+        if self.plain or not data or self._rng.random() >= self.plan.corrupt:
             return data
         self.corrupted += 1
         changed = bytearray(data)

@@ -108,7 +108,6 @@ class Network:
         self._delay_s = scenario.validation.delay_ms / 1e3
         self._touched: dict[int, SimNode] = {}
         self._effects: dict[type[Action], Callable[[SimNode, Any], None]] = {
-            Send: self._do_send,
             Validate: self._do_validate,
             Deliver: self._do_deliver,
             Disconnect: self._do_disconnect,
@@ -132,18 +131,20 @@ class Network:
         self._touched[node.index] = node
 
     def _step(self, events: list[Any]) -> None:
-        now, touched = self.clock.now, self._touched
+        now, touched, weather = self.clock.now, self._touched, self.weather
+        plain = weather.plain
         self.events += len(events)
         for event in events:
             kind = event[0]
             if kind == _FRAME:
                 link = event[1]
-                node, source = link.target, link.source
-                if not link.open or node.side != source.side:
-                    self.weather.lost += 1
+                node = link.target
+                if not link.open or node.side != link.source.side:
+                    weather.lost += 1
                     continue
                 self.frames += 1
-                node.router.received(link.source_peer, self.weather.through(event[2]), now)
+                data = event[2] if plain else weather.through(event[2])
+                node.router.received(link.source_peer, data, now)
                 touched[node.index] = node
             elif kind == _VERDICT:
                 _, node, life, token, verdict = event
@@ -170,28 +171,26 @@ class Network:
         router = node.router
         if router is None:
             return
-        effects = self._effects
+        effects, links = self._effects, node.links
         for action in router.drain():
-            effects[type(action)](node, action)
-        wake_at = router.wake_at()
-        if wake_at is not None and (
-            node.wake_due is None or wake_at < node.wake_due or node.wake_due <= self.clock.now
-        ):
+            if type(action) is Send:  # nearly all are
+                found = links.get(action.peer)
+                if found is not None:
+                    self.send_raw(found[0], action.data)
+            else:
+                effects[type(action)](node, action)
+        wake_at, due = router.wake_at(), node.wake_due
+        if wake_at is not None and (due is None or wake_at < due or due <= self.clock.now):
             node.wake_due = wake_at
             self.clock.add(wake_at, (_WAKE, node, node.life))
 
-    def _do_send(self, node: SimNode, action: Send) -> None:
-        found = node.links.get(action.peer)
-        if found is not None:
-            self.send_raw(found[0], action.data)
-
     def send_raw(self, link: Link, data: bytes) -> None:
         """Put a frame on its way."""
-        size = len(data) + FRAME_OVERHEAD
+        size, clock = len(data) + FRAME_OVERHEAD, self.clock
         self.bytes_sent += size
-        arrive = self.weather.arrival(link, size, self.clock.now)
+        arrive = self.weather.arrival(link, size, clock.now)
         if arrive is not None:
-            self.clock.add(arrive, (_FRAME, link, data))
+            clock.add(arrive, (_FRAME, link, data))
 
     def uplink(self, node: SimNode, size: int) -> float:
         """Return when ``size`` bytes that a node sends outside gossip have left it."""

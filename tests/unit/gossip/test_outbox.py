@@ -9,7 +9,7 @@ import pytest
 from luxrelay.bus import MessageId
 from luxrelay.gossip import GossipParams, GossipStats, PeerId
 from luxrelay.gossip.outbox import Outbox
-from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_message
+from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_ihave, encode_message
 
 PARAMS = GossipParams(message_max=10_000, queue_bytes_max=12_000, rpc_max=4_096)
 IDS = [MessageId(bytes([n]) * 32) for n in range(100)]
@@ -33,7 +33,7 @@ def test_everything_ready_is_one_frame() -> None:
     outbox.graft("/a")
     outbox.message(encode_message("/a", b"x"))
     outbox.iwant(IDS[:1])
-    outbox.ihave("/a", IDS[1:2])
+    outbox.ihave(1, encode_ihave("/a", IDS[1:2], PARAMS.rpc_max))
 
     (rpc,) = taken(outbox)
 
@@ -65,7 +65,7 @@ def test_a_full_queue_drops_announcements_before_messages() -> None:
     """queue_bytes_max holds: gossip goes first, then new messages, and both are counted."""
     stats = GossipStats()
     outbox = made(stats)
-    outbox.ihave("/a", IDS)
+    outbox.ihave(100, encode_ihave("/a", IDS, PARAMS.rpc_max))
     fragment = encode_message("/a", bytes(2_900))
 
     sent = [outbox.message(fragment) for _ in range(5)]
@@ -82,7 +82,7 @@ def test_a_full_queue_takes_no_gossip() -> None:
     outbox = made(stats)
     outbox.message(encode_message("/a", bytes(9_000)))
 
-    outbox.ihave("/a", IDS)
+    outbox.ihave(100, encode_ihave("/a", IDS, PARAMS.rpc_max))
 
     assert stats.dropped_gossip == 100
     assert outbox.ids_room() * 68 <= PARAMS.queue_bytes_max - outbox.size_bytes
@@ -104,6 +104,63 @@ def test_frames_keep_the_order_of_messages() -> None:
     assert order == list(range(10))
 
 
+@pytest.mark.parametrize("size", [1, 2 * PARAMS.rpc_max])
+def test_a_message_alone_is_a_frame_already(size: int) -> None:
+    """Nothing is packed or copied, and afterwards nothing waits; long or short."""
+    outbox = made(GossipStats())
+    fragment = encode_message("/a", bytes(size))
+    for _ in range(2):
+        outbox.message(fragment)
+
+        (frame,) = outbox.take_frames()
+
+        assert frame is fragment
+        assert outbox.size_bytes == 0
+        assert outbox.take_frames() == []
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda outbox: outbox.idontwant(IDS[0]),
+        lambda outbox: outbox.iwant(IDS[:1]),
+        lambda outbox: outbox.ihave(1, encode_ihave("/a", IDS[:1], PARAMS.rpc_max)),
+        lambda outbox: outbox.graft("/a"),
+        lambda outbox: outbox.prune("/a", 1.0),
+        lambda outbox: outbox.subscription("/a", subscribe=True),
+    ],
+    ids=["idontwant", "iwant", "ihave", "graft", "prune", "subscription"],
+)
+def test_a_message_beside_something_else_takes_it_along(put: Callable[[Outbox], object]) -> None:
+    """The way for a message alone leaves nothing behind."""
+    outbox = made(GossipStats())
+    outbox.message(encode_message("/a", b"x"))
+    put(outbox)
+
+    rpcs = taken(outbox)
+
+    assert [message for rpc in rpcs for message in rpc.messages] == [("/a", b"x")]
+    assert any(rpc.has_control() or rpc.subscriptions for rpc in rpcs)
+    assert outbox.take_frames() == []
+    assert outbox.size_bytes == 0
+
+
+def test_one_announcement_goes_to_many_peers() -> None:
+    """What was encoded once is not changed by the peer that it goes to, nor by a full queue."""
+    bodies = encode_ihave("/a", IDS, PARAMS.rpc_max)
+    before = list(bodies)
+    full, other = made(GossipStats()), made(GossipStats())
+    for outbox in (full, other):
+        outbox.ihave(100, bodies)
+    for _ in range(3):
+        full.message(encode_message("/a", bytes(2_900)))
+
+    assert not any(rpc.ihave for rpc in taken(full))
+    announced = [bytes(one) for rpc in taken(other) for _, ids in rpc.ihave for one in ids]
+    assert announced == IDS
+    assert bodies == before
+
+
 @pytest.mark.parametrize(
     "put",
     [
@@ -113,7 +170,7 @@ def test_frames_keep_the_order_of_messages() -> None:
         lambda outbox: outbox.message(encode_message("/a", b"x")),
         lambda outbox: outbox.idontwant(IDS[0]),
         lambda outbox: outbox.iwant(IDS[:1]),
-        lambda outbox: outbox.ihave("/a", IDS[:1]),
+        lambda outbox: outbox.ihave(1, encode_ihave("/a", IDS[:1], PARAMS.rpc_max)),
     ],
     ids=["subscription", "graft", "prune", "message", "idontwant", "iwant", "ihave"],
 )

@@ -95,6 +95,38 @@ def test_reject_a_topic_that_is_no_text() -> None:
         decode_rpc(b"\x12\x08\x12\x01x\x22\x03\xff\xfe\xfd", PARAMS)
 
 
+MESSAGE = b"\x12\x01x\x22\x02/a"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x12\x07" + MESSAGE,
+        b"\x12\x87\x80\x00" + MESSAGE,
+        b"\x12\x87\x80\x80\x80\x00" + MESSAGE,
+        b"\x12\x09\x12\x81\x00x\x22\x82\x00/a",
+        b"\x12\x07\x22\x02/a\x12\x01x",
+        b"\x12\x0a\x12\x01y" + MESSAGE,
+        b"\x12\x0b" + MESSAGE + b"\x22\x02/a",
+        b"\x12\x09" + MESSAGE + b"\x38\x01",
+        b"\x12\x07" + MESSAGE + b"\x38\x01",
+    ],
+    ids=["usual", "long length", "longest", "long parts", "turned", "data twice", "topic twice",
+         "unknown field", "unknown field of the frame"],
+)  # fmt: skip
+def test_one_message_in_every_writing_of_protobuf(frame: bytes) -> None:
+    """The quick way for the usual one reads no other message than protobuf would."""
+    assert decode_rpc(frame, PARAMS).messages == [("/a", b"x")]
+
+
+def test_a_message_whose_topic_is_no_ascii() -> None:
+    """It is text for protobuf; whether it is a topic is another question."""
+    name = "/ä".encode()
+    frame = b"\x12\x08\x12\x01x\x22\x03" + name
+
+    assert decode_rpc(frame, PARAMS).messages == [("/ä", b"x")]
+
+
 def test_reject_a_frame_beyond_a_limit() -> None:
     """frame_max, subscriptions_max, messages_max and controls_max hold for what arrives."""
     params = GossipParams(subscriptions_max=2, messages_max=2, controls_max=2, frame_max=128 * 1024)

@@ -5,6 +5,7 @@ from luxrelay.gossip import RelayMessage, Validate
 from luxrelay.gossip.rpc import decode_rpc
 from luxrelay.sim.hostile import Censor, Conduct, Flooder
 from luxrelay.sim.network import Network
+from luxrelay.sim.node import Role
 from luxrelay.sim.traffic import TOPIC, Author, twisted
 
 
@@ -43,6 +44,21 @@ def test_a_censor_sends_a_twisted_copy_to_every_peer(pair: Network) -> None:
 
     (frame,) = sent
     assert decode_rpc(frame, pair.params).messages == [(TOPIC, twisted(data))]
+
+
+def test_flooders_spare_each_other(pair: Network) -> None:
+    """They are one attacker; a turn without an honest peer forges nothing."""
+    sent = connected(pair)
+    flooder = Flooder(rate=2.0, until_s=pair.clock.now + 0.6, messages=3, ids=4)
+    pair.nodes[1].role = Role.HOSTILE
+
+    flooder.turn(pair, pair.nodes[0])
+    assert (sent, pair.forged) == ([], 0)
+
+    pair.nodes[1].role = Role.HONEST
+    pair.run(pair.clock.now + 0.55)
+    assert pair.forged == 3
+    assert len(sent) == 1
 
 
 def test_a_turn_of_a_flooder(pair: Network) -> None:
