@@ -1,8 +1,8 @@
 """The Delta tables on disk: made, brought up to date, and looked into without a JVM.
 
 delta-rs (`deltalake`) reads and writes the same log as Spark in milliseconds, so what concerns the
-log alone is done by it: creating tables, adding columns, versions, and which days have changed.
-Rows are written by Spark alone.
+log alone is done by it: creating tables, adding columns, versions, which days have changed, and
+removing files that no version needs. Rows are written by Spark alone.
 """
 
 from __future__ import annotations
@@ -106,6 +106,40 @@ def file_counts(folder: ArchiveFolder, table: Table) -> dict[date | None, int]:
         return {None: actions.num_rows} if actions.num_rows else {}
     days = actions.column("partition.date").cast(pa.date32()).to_pylist()
     return dict(Counter(days))
+
+
+def vacuum(folder: ArchiveFolder, table: Table, hours: int) -> int:
+    """Remove files that no version of the last hours needs; return how many.
+
+    Whoever calls holds the archive's lock: with 0 hours the files of a write under way would go.
+
+    Args:
+        folder: The archive.
+        table: One of its tables.
+        hours: How long older versions stay readable; 0 keeps the newest version alone.
+
+    Raises:
+        ArchiveError: ``archive.failed``: a file could not be removed, or the log not written.
+
+    """
+    there = open_table(folder, table)
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415  # with the extra only
+
+    try:
+        gone = there.vacuum(
+            hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,  # files of writes that were killed as well, which no log names
+        )
+    except (DeltaError, OSError) as error:
+        raise ArchiveError(
+            f"old files cannot be removed: {str(error)[:200]}",
+            where=str(folder.table(table)),
+            hint="look at the folder's permissions and run it again",
+            code="archive.failed",
+        ) from None
+    return len(gone)
 
 
 def retired(folder: ArchiveFolder) -> dict[bytes, int]:

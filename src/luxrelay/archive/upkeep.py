@@ -44,7 +44,13 @@ from luxrelay.archive.schema import (
     Table,
 )
 from luxrelay.archive.session import ArchiveSession
-from luxrelay.archive.tables import file_counts, prepare_tables, table_name, target_name
+from luxrelay.archive.tables import (
+    file_counts,
+    prepare_tables,
+    table_name,
+    target_name,
+    vacuum,
+)
 from luxrelay.archive.transit import failure
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ArchiveArgumentError
@@ -158,7 +164,7 @@ def compact(
                 session.spark.sql(f"OPTIMIZE {table_name(folder, table)}{where}{order}")
             compacted += len(crowded)
             if crowded:
-                _vacuum(session.spark, folder, table, vacuum_hours)
+                vacuum(folder, table, vacuum_hours)
         after = sum(sum(file_counts(folder, table).values()) for table in TABLES)
     return CompactReport(
         files_before=before,
@@ -207,7 +213,7 @@ def retain(
             others += _delete(spark, folder, table, f"ingested_at < {edge}")[1]
         refresh(spark, folder, now)
         for table in (MESSAGES, SERVED, REJECTS):
-            _vacuum(spark, folder, table, vacuum_hours)
+            vacuum(folder, table, vacuum_hours)
     return RetainReport(
         messages=messages,
         others=others,
@@ -252,7 +258,7 @@ def erase(
             _delete(spark, folder, table, f"namespace_id = {name}")
         refresh(spark, folder, now)
         for table in TABLES:
-            _vacuum(spark, folder, table, 0)
+            vacuum(folder, table, 0)
     return RetainReport(
         messages=messages,
         others=others,
@@ -283,12 +289,7 @@ def _at_work(session: ArchiveSession, out: Path) -> Iterator[ArchiveFolder]:
     open_folder(out)
     with writing(out) as folder:
         prepare_tables(folder)
-        settings = {
-            "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
-            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-            # VACUUM lists folders in this many tasks; the default of 10,000 takes minutes.
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(session.config.tasks),
-        }
+        settings = {"spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES)}
         kept = {name: session.spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
             session.spark.conf.set(name, value)
@@ -337,7 +338,3 @@ def _delete(
     if count:
         spark.sql(f"DELETE FROM {table_name(folder, table)} WHERE {condition}")  # noqa: S608
     return namespaces, count
-
-
-def _vacuum(spark: SparkSession, folder: ArchiveFolder, table: Table, hours: int) -> None:
-    spark.sql(f"VACUUM {table_name(folder, table)} RETAIN {hours} HOURS")

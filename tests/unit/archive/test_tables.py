@@ -113,12 +113,29 @@ def test_days_that_changed_are_those_whose_files_differ(folder: ArchiveFolder) -
     assert days_since(folder, NAMESPACES, 99) is None
 
 
+def test_removing_files_keeps_what_recent_versions_need(folder: ArchiveFolder) -> None:
+    """Files of older versions stay for their hours; with none, and what no log names, they go."""
+    path, day = folder.table(NAMESPACES), date(2026, 1, 1)
+    for name in (b"a", b"b"):
+        write_deltalake(path, _day(day, name * 20), mode="overwrite")
+    (path / "killed.parquet").write_bytes(b"of a write that was killed")
+
+    kept = tables.vacuum(folder, NAMESPACES, 24)
+    gone = tables.vacuum(folder, NAMESPACES, 0)
+
+    assert (kept, gone) == (0, 2)
+    assert len(list(path.rglob("[!.]*.parquet"))) == 1
+    held = DeltaTable(str(path)).to_pyarrow_table()
+    assert held.column("namespace_id").to_pylist() == [b"b" * 20]
+
+
 def test_say_what_is_missing(tmp_path: Path) -> None:
     """A folder without the table is named with what to do."""
-    with pytest.raises(ArchiveError, match="archive ingest") as caught:
-        open_table(ArchiveFolder(tmp_path, Marker()), GAPS)
+    for call in (open_table, lambda folder, table: tables.vacuum(folder, table, 0)):
+        with pytest.raises(ArchiveError, match="archive ingest") as caught:
+            call(ArchiveFolder(tmp_path, Marker()), GAPS)
 
-    assert caught.value.code == "archive.foreign"
+        assert caught.value.code == "archive.foreign"
 
 
 def test_table_names_quote_paths(tmp_path: Path) -> None:
