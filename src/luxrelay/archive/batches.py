@@ -9,8 +9,8 @@ A batch is persisted, counted, grouped by content id and written: one Delta comm
 one for messages, and one for rejects when there are any.
 *Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a batch
 that runs again after a crash is refused there. Within one checkpoint a sequence is read once, so
-appending is enough. When a checkpoint was lost and the archive reads again from the relays, or
-reads a gap again, the batches are merged by each table's key instead.
+appending is enough. When a checkpoint was lost and the archive reads again from the relays, reads a
+gap again, or has also read segment files, the batches are merged by each table's key instead.
 *Bounds*: none of its own; a batch is as large as the source's limit.
 *What else to change when you change this*: `schema`, `completeness`.
 
@@ -24,11 +24,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.rules import CODE_EPHEMERAL
-from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, REJECTS, SERVED, Table
+from luxrelay.archive.schema import CODE_UNREAD, MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
 from luxrelay.archive.tables import target_name
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
@@ -85,6 +86,10 @@ class BatchCounts:
     """Tasks that missed a relay."""
     ephemeral: int
     """Valid rows whose class says that they are not archived."""
+
+
+AHEAD_MAX_MS: Final = 366 * MS_PER_DAY
+"""A relay's word for when it received something is kept up to so long after the archive's own."""
 
 
 class StreamStoppedError(Exception):
@@ -154,7 +159,7 @@ class BatchTables:
         if self.barred:
             checked = checked.where(~_names(self.barred))
         # Several actions follow, and each would read the relays again.
-        checked = checked.withColumn("ingested_at", _now(now_ms)).persist()
+        checked = _timed(checked, now_ms).persist()
         try:
             groups = checked.groupBy("relay", "code").count().collect()
             counts = count_rows((relay, code, number) for relay, code, number in groups)
@@ -256,6 +261,18 @@ def _names(namespaces: Sequence[bytes]) -> Column:
     return held | f.coalesce(named.isin(wanted), f.lit(False))
 
 
+def _timed(checked: DataFrame, now_ms: int) -> DataFrame:
+    """Note when rows are written; no relay has received them long after, whatever it says.
+
+    A time at the end of its type would have no day, and keep a message for ever.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    timed = checked.withColumn("ingested_at", _now(now_ms))
+    latest = f.col("ingested_at") + f.lit(AHEAD_MAX_MS)
+    return timed.withColumn("received_at", f.least("received_at", latest))
+
+
 def _now(now_ms: int) -> Column:
     """Return the time of a batch as a column.
 
@@ -319,7 +336,10 @@ def _served_of(checked: DataFrame) -> DataFrame:
 
     served = checked.where(f.col("code").isNotNull() & (f.col("code") >= 0))
     made = {
-        "date": f.to_date(f.timestamp_millis("ingested_at")),
+        # Not by a timestamp: its day is that of the session's time zone, which may be another's.
+        "date": f.date_add(
+            f.lit(date(1970, 1, 1)), f.floor(f.col("ingested_at") / MS_PER_DAY).cast("int")
+        ),
         "namespace": f.col("namespace_id"),
         "seq": f.col("served_seq"),
         "blob_bytes": f.length("blob").cast("bigint"),

@@ -18,6 +18,7 @@ from luxrelay.archive.gaps import above
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads
+from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, REJECTS, Table
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import retired
@@ -142,6 +143,7 @@ def audit(
     out: Path,
     relays: Sequence[str] = (),
     tls: Mapping[str, str] | None = None,
+    rules: ArchiveRules | None = None,
 ) -> AuditReport:
     """Return what the archive at ``out`` holds and lacks; changes nothing.
 
@@ -150,6 +152,7 @@ def audit(
         out: The archive folder.
         relays: Addresses of relays to compare heads with; none to look at the tables alone.
         tls: As in `ingest`.
+        rules: As in `ingest`; namespaces of the class Ephemeral are not waited for.
 
     Raises:
         ArchiveError: ``archive.foreign`` when there is no archive; ``archive.failed`` when Spark
@@ -176,7 +179,7 @@ def audit(
     return AuditReport(
         namespaces=tuple(namespaces),
         gaps=tuple(_located(holes, heads)),
-        behind=tuple(_behind(namespaces, heads)),
+        behind=tuple(_behind(namespaces, heads, retired(folder), rules or ArchiveRules())),
         rejected_by_code=rejected,
         messages_by_copies=dict(sorted(by_copies.items())),
         messages_by_relay=dict(sorted(by_relay.items())),
@@ -292,14 +295,21 @@ def _located(gaps: Iterable[Gap], heads: Mapping[str, Sequence[Head]]) -> Iterab
 
 
 def _behind(
-    namespaces: Iterable[NamespaceAudit], heads: Mapping[str, Sequence[Head]]
+    namespaces: Iterable[NamespaceAudit],
+    heads: Mapping[str, Sequence[Head]],
+    floors: Mapping[bytes, int],
+    rules: ArchiveRules,
 ) -> list[Behind]:
-    archived = {entry.namespace: entry.last for entry in namespaces}
+    """Return where relays are ahead of what was archived, or deleted on purpose since."""
+    archived = dict(floors)
+    for entry in namespaces:
+        archived[entry.namespace] = max(entry.last, archived.get(entry.namespace, 0))
     furthest: dict[bytes, int] = {}
     for held in heads.values():
         for head in held:
             name = bytes(head.namespace_id)
-            furthest[name] = max(furthest.get(name, 0), head.contiguous_seq)
+            if not rules.passed_over(head.namespace_id, head.parent_id):
+                furthest[name] = max(furthest.get(name, 0), head.contiguous_seq)
     return [
         Behind(namespace=name, archived=archived.get(name, 0), head=head)
         for name, head in sorted(furthest.items())

@@ -13,21 +13,25 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from luxrelay.archive.schema import Table
-from luxrelay.errors import ArchiveError
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
 MARKER: Final = "luxrelay-archive.json"
 FORMAT: Final = "luxrelay-archive"
 VERSION: Final = 1
 _LOCK: Final = ".luxrelay-archive.lock"
 _DRAFT: Final = f"{MARKER}.new"
+_SEGMENTS: Final = "-segments"
+_NAME: Final = re.compile(r"[0-9A-Za-z_-]{0,64}")
+"""A checkpoint's name; it becomes a folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +62,25 @@ class ArchiveFolder:
         """Where the stream keeps how far it has read."""
         return self.path / "checkpoints" / self.marker.checkpoint
 
+    @property
+    def segments_checkpoint(self) -> Path:
+        """Where the stream of segment files keeps which it has read."""
+        return self.checkpoint.with_name(f"{self.marker.checkpoint}{_SEGMENTS}")
+
+    @property
+    def mixed(self) -> bool:
+        """True when segment files were read: they may hold what relays serve as well."""
+        return any((self.path / "checkpoints").glob(f"*{_SEGMENTS}"))
+
     def table(self, table: Table) -> Path:
         """Return where a table lies."""
         return self.path / table.name
 
     def has_table(self, table: Table) -> bool:
         """Return True when the table has been written to."""
-        return (self.table(table) / "_delta_log").is_dir()
+        # A process that was killed while it made a table leaves the folder without a version.
+        log = self.table(table) / "_delta_log"
+        return any(log.glob("*.json")) or any(log.glob("*.parquet"))
 
 
 def open_folder(path: Path) -> ArchiveFolder:
@@ -78,6 +94,11 @@ def open_folder(path: Path) -> ArchiveFolder:
     try:
         value = json.loads(marker_path.read_text(encoding="utf-8"))
         marker = Marker(**value)
+        text: object = marker.checkpoint  # of a file: of any type
+        if not (isinstance(text, str) and _NAME.fullmatch(text) and int(marker.checkpoints) >= 0):
+            raise ArchiveError(
+                "the marker names no checkpoint", where=str(marker_path), code="archive.foreign"
+            )
     except FileNotFoundError:
         raise ArchiveError(
             "this is no LuxRelay archive",
@@ -105,10 +126,41 @@ def writing(path: Path) -> Iterator[ArchiveFolder]:
     """Hold the archive at ``path`` for writing; an absent or empty folder becomes one.
 
     Raises:
+        ArchiveArgumentError: no table can lie in a folder of this name.
         ArchiveError: ``archive.foreign``: the folder holds something else, nothing was changed;
-            ``archive.busy``: another process writes here.
+            ``archive.busy``: another process writes here; ``archive.failed``: the folder cannot
+            be written to.
 
     """
+    try:
+        lock = _opened(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ArchiveError(
+                "another process writes to this archive",
+                where=str(path),
+                hint="wait for it to end, or stop it",
+                code="archive.busy",
+            ) from None
+        try:
+            folder = _with_checkpoint(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        yield folder
+
+
+def _opened(path: Path) -> TextIO:
+    """Return the lock file of a folder that is an archive or may become one."""
+    if "%" in str(path.resolve()):
+        raise ArchiveArgumentError(
+            "a folder with % in its path holds no tables: delta-rs takes it for an escape",
+            where=str(path),
+            hint="name a folder without it",
+        )
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     if path.exists() and not path.is_dir():
         raise ArchiveError("this is a file", where=str(path), code="archive.foreign")
@@ -121,17 +173,16 @@ def writing(path: Path) -> Iterator[ArchiveFolder]:
     if MARKER in names:
         open_folder(path)  # refuse a newer one before the lock file is touched
     path.mkdir(parents=True, exist_ok=True)
-    with (path / _LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ArchiveError(
-                "another process writes to this archive",
-                where=str(path),
-                hint="wait for it to end, or stop it",
-                code="archive.busy",
-            ) from None
-        yield _with_checkpoint(path)
+    return (path / _LOCK).open("a")
+
+
+def _unwritable(path: Path, error: OSError) -> ArchiveError:
+    return ArchiveError(
+        f"the folder cannot be written to: {error.strerror}",
+        where=str(error.filename or path),
+        hint="name a folder that is yours, on a disk with room",
+        code="archive.failed",
+    )
 
 
 def _with_checkpoint(path: Path) -> ArchiveFolder:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Final
 
 from luxrelay.archive.pipeline import IngestReport
-from luxrelay.errors import LuxRelayError, SyncUnreachableError
+from luxrelay.errors import LuxRelayError, SyncRemoteError, SyncUnreachableError
 
 FAILURES_MAX: Final = 10
-"""Runs in a row that may fail because no relay answers; then that is the end."""
+"""Runs in a row that may fail because relays do not answer, or not usably; then it ends."""
 
 
 def follow(
@@ -37,6 +37,7 @@ def follow(
 
     Raises:
         SyncUnreachableError: no relay answered for ``FAILURES_MAX`` runs in a row.
+        SyncRemoteError: that long, the only one that answered said what cannot be used.
         ArchiveError: anything else that a run ends with.
 
     """
@@ -45,7 +46,7 @@ def follow(
         try:
             told(run())
             failures = 0
-        except SyncUnreachableError as error:
+        except (SyncUnreachableError, SyncRemoteError) as error:
             failures += 1
             told(error)
             if failures >= FAILURES_MAX:

@@ -9,6 +9,10 @@ An offset names, for each namespace, the last sequence that has been read; the n
 one above. The end of a read is the union over the relays: the highest head that any of them
 reports. With contiguous heads nothing below the end is still on its way, so a range is read once
 and never again; a hole that was waited for long enough is given up, and shows as a gap.
+*Relays that lie*: whatever a relay says of its heads, a run must end, and an offset must not pass
+what others have yet to bring. So a message further than ``LEAP_MAX`` beyond a relay's contiguous
+head is not read to (a node takes no message that far ahead), and neither is a range that lies that
+far beyond what another relay says of the same namespace near the offset.
 *Bounds*: ``NAMESPACES_MAX`` namespaces in one offset; a micro-batch takes at most the sequences
 of its limit, and at least one.
 *Deviations*: none; LP-6421 names no archive (P42).
@@ -33,6 +37,9 @@ Offsets = dict[str, int]
 
 NAMESPACES_MAX: Final = 1_000_000
 """Namespaces in one offset; its JSON then has about 60 MB."""
+
+LEAP_MAX: Final = 1_000_000
+"""Sequences over which a read follows one relay's word: beyond a hole, or away from the others."""
 
 _NAMESPACE: Final = re.compile(r"[0-9a-f]{40}")
 
@@ -78,6 +85,23 @@ class Reach:
     """Highest head of any relay."""
     held: tuple[tuple[int, int], ...] = field(default=())
     """Ranges [first, last] that at least one relay holds: ascending, disjoint, not touching."""
+    said: tuple[int, ...] = field(default=(), compare=False)
+    """The head of each relay that knows the namespace, also of one that holds nothing any more."""
+
+    def believed(self, start: int) -> int:
+        """Return how far a read from ``start`` goes: up to the first leap that others do not make.
+
+        With nobody near ``start`` the nearest there are count: the window has passed it by.
+        """
+        points = [*self.held, *((last, last) for last in self.said)]
+        reached, near = start, False
+        for first, last in sorted(points):
+            if last < start - LEAP_MAX:
+                continue
+            if near and first > reached + LEAP_MAX:
+                break
+            reached, near = max(reached, last), True
+        return reached
 
     @property
     def earliest(self) -> int:
@@ -159,13 +183,19 @@ def union_reach(
     passed = given_up or {}
     lasts: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
+    said: dict[str, list[int]] = {}
     for relay in heads:
         for head in relay:
             name = head.namespace_id.hex()
-            last = min(head.latest_seq if to_latest else head.contiguous_seq, MAX_I64)
-            last = max(last, min(head.contiguous_seq, MAX_I64))
-            last = max(last, min(passed.get(name, 0), head.latest_seq, MAX_I64))
+            last = max(
+                head.contiguous_seq,
+                head.latest_seq if to_latest else 0,
+                min(passed.get(name, 0), head.latest_seq),
+            )
+            last = min(last, head.contiguous_seq + LEAP_MAX, MAX_I64)
             lasts[name] = max(lasts.get(name, 0), last)
+            if last:
+                said.setdefault(name, []).append(last)
             if 0 < head.earliest_seq <= last:
                 ranges.setdefault(name, []).append((head.earliest_seq, last))
     if len(lasts) > NAMESPACES_MAX:
@@ -175,7 +205,7 @@ def union_reach(
             hint="read them in groups with the option namespaces",
         )
     return {
-        name: Reach(lasts[name], _merged(ranges.get(name, [])))
+        name: Reach(lasts[name], _merged(ranges.get(name, [])), tuple(said[name]))
         for name in sorted(lasts)
         if lasts[name] > 0
     }
@@ -222,9 +252,18 @@ def starting_offsets(starting: str | Mapping[str, int], reach: Mapping[str, Reac
     return {name: reached.earliest - 1 for name, reached in reach.items()}
 
 
-def end_offsets(reach: Mapping[str, Reach]) -> Offsets:
-    """Return the offsets after everything within reach has been read."""
-    return {name: reached.last for name, reached in reach.items()}
+def end_offsets(reach: Mapping[str, Reach], start: Mapping[str, int] | None = None) -> Offsets:
+    """Return the offsets after everything within reach has been read.
+
+    Args:
+        reach: How far the relays reach.
+        start: Offsets read before; what lies too far away from them is not believed.
+
+    """
+    return {
+        name: reached.believed((start or {}).get(name, reached.earliest - 1))
+        for name, reached in reach.items()
+    }
 
 
 def advance(

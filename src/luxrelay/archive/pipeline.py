@@ -159,7 +159,8 @@ def ingest(
     began, told = time.monotonic(), None
     with writing(out) as folder:
         prepare_tables(folder)
-        writer = BatchWriter(folder, progress, barred=erased(folder), stop=stop)
+        barred = erased(folder)
+        writer = BatchWriter(folder, progress, barred=barred, again=folder.mixed, stop=stop)
         if handoff:
             announce(checked)  # before the first read, so that nothing goes meanwhile
         stream = session.spark.readStream.format("luxrelay").options(**options)
@@ -205,8 +206,8 @@ def ingest_segments(
         prepare_tables(folder)
         writer = BatchWriter(folder, progress, barred=erased(folder), again=True, stop=stop)
         stream = session.spark.readStream.format("luxrelay-segments")
-        checkpoint = folder.checkpoint.with_name(f"{folder.checkpoint.name}-segments")
-        _run(stream.option("path", str(segments)), checkpoint, writer, rules or ArchiveRules())
+        stream = stream.option("path", str(segments))
+        _run(stream, folder.segments_checkpoint, writer, rules or ArchiveRules())
         made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, None)
 

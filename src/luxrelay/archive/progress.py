@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from luxrelay.archive.batches import BatchReport
+from luxrelay.archive.options import RELAYS_MAX
 from luxrelay.archive.pipeline import IngestReport
 from luxrelay.errors import ArchiveError
 
@@ -33,6 +34,15 @@ _HELP: Final = {
     "last_batch_timestamp_seconds": ("gauge", "When the last micro-batch was written."),
 }
 """Every metric once: kind and help."""
+
+
+_OTHERS: Final = "others"
+"""The label of relays beyond `RELAYS_MAX`: segment files name whom they like."""
+
+
+def _label(text: str) -> str:
+    """Return the value of a label, escaped."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 class ArchiveProgress:
@@ -59,7 +69,9 @@ class ArchiveProgress:
         with self._lock:
             self._values["runs_total"] += 1
             self._rejected.update(report.rejected_by_code)
-            self._unread.update(report.unread)
+            for relay, count in report.unread.items():
+                known = relay in self._unread or len(self._unread) < RELAYS_MAX
+                self._unread[relay if known else _OTHERS] += count
             if report.derived is not None:
                 self._values["open_gaps"] = report.derived.open_gaps
                 self._values["missing_sequences"] = report.derived.missing
@@ -84,7 +96,7 @@ class ArchiveProgress:
                     yield f'{full}{{code="{code}"}} {count}'
             elif name == "unread_total":
                 for relay, count in sorted(self._unread.items()):
-                    yield f'{full}{{relay="{relay}"}} {count}'
+                    yield f'{full}{{relay="{_label(relay)}"}} {count}'
             elif name == "batch_seconds_total":
                 yield f"{full} {self._seconds:.3f}"
             else:

@@ -19,11 +19,10 @@ Source: LP-6440 (queries by namespace, time and sender); decisions P20, P21, S16
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -36,20 +35,19 @@ from luxrelay.archive.proofs import InclusionProof, prove
 from luxrelay.archive.schema import (
     MAX_I64,
     MAX_TIMESTAMP_MS,
-    MESSAGES,
     MS_PER_DAY,
     ROOTS,
-    TABLES,
     prune_key,
 )
-from luxrelay.archive.tables import open_table
+from luxrelay.archive.snapshot import Snapshot, table_rows
+from luxrelay.archive.sql import answer
 from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.store.slots import Candidate, settle
 from luxrelay.sync.held import BLOCK_SEQS
 
 if TYPE_CHECKING:
-    from pyarrow.dataset import Dataset, Expression
+    from pyarrow.dataset import Expression
 
 LIMIT_MAX: Final = 10_000
 """Messages of one page at most."""
@@ -57,14 +55,16 @@ WINDOW: Final = 4
 """Sequences of a namespace looked at first, for each message wanted."""
 WINDOW_GROWTH: Final = 64
 """How much longer the next window is, where there are gaps."""
-SQL_ROWS_MAX: Final = 1_000_000
-"""Rows of one answer to SQL at most."""
 _EPOCH: Final = date(1970, 1, 1)
 _PLACE_COLUMNS: Final = ("timestamp", "namespace_id", "seq", "content_id")
 _ROW_COLUMNS: Final = (
     *_PLACE_COLUMNS, "date", "header", "blob", "received_at", "expires_at", "finality", "copies",
     "sender_address", "parent_id",
 )  # fmt: skip
+
+
+_Leaves = list[tuple[int, bytes]]
+"""Sequence and content id of each message of a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Found:
-    places: list[Place] = field(default_factory=list)
+    places: list[tuple[Place, int]] = field(default_factory=list)
+    """With the length of the payload, bytes."""
     files: int = 0
 
 
@@ -95,27 +96,13 @@ class ArchiveReader:
 
     def __init__(self, path: Path) -> None:
         self._folder = open_folder(path)
-        self.refresh()
+        self._table = Snapshot(self._folder)
+        self._day: tuple[tuple[int, date, bytes], _Leaves, tuple[bytes, int] | None] | None = None
 
-    def refresh(self) -> None:
-        """Look at the tables as they are now."""
-        table = open_table(self._folder, MESSAGES)
-        self._messages: Dataset = table.to_pyarrow_dataset()
-        lacking = [name for name in MESSAGES.names if name not in self._messages.schema.names]
-        if lacking:
-            raise ArchiveError(
-                f"the archive is older: its messages have no column {lacking[0]}",
-                where=str(self._folder.path),
-                hint="run `luxrelay archive ingest` or `compact` once, which adds it",
-                code="archive.foreign",
-            )
-        actions = pa.table(table.get_add_actions(flatten=True))
-        days = actions.column("partition.date").cast(pa.date32())
-        self._days: list[date] = sorted(set(days.to_pylist()))
-        self._files = len(actions)
-        highest = actions.column("max.seq").to_pylist() if self._files else []
-        known = all(seq is not None for seq in highest)
-        self._last_seq: int = max(highest, default=0) if known else MAX_I64
+    def refresh(self) -> bool:
+        """Look at the tables as they are now; return whether messages have changed."""
+        self._day = None
+        return self._table.refresh()
 
     def by_namespace(
         self,
@@ -125,8 +112,17 @@ class ArchiveReader:
         to_seq: int = MAX_I64,
         limit: int = 100,
         cursor: bytes = b"",
+        max_bytes: int = 0,
     ) -> ArchivePage:
         """Return messages of a namespace, both bounds included, ascending by sequence.
+
+        Args:
+            namespace_id: 20 bytes.
+            from_seq: Lowest sequence.
+            to_seq: Highest sequence.
+            limit: Messages of the page.
+            cursor: ``next_cursor`` of the page before.
+            max_bytes: Payload bytes of the page, but one message at least; 0 for no bound.
 
         Raises:
             ArchiveArgumentError: a value is out of range.
@@ -136,7 +132,7 @@ class ArchiveReader:
         _check(0 <= from_seq <= MAX_I64 and to_seq >= 0, "sequences are 0 to 2^63-1", "from_seq")
         condition = _of(namespace_id)
         seqs = (from_seq, min(to_seq, MAX_I64))
-        return self._page(self._all_days(condition, seqs=seqs), limit, cursor)
+        return self._page(self._all_days(condition, seqs=seqs), limit, cursor, max_bytes)
 
     def by_time(
         self,
@@ -195,39 +191,47 @@ class ArchiveReader:
                 messages have now.
 
         """
-        namespace = message.place.namespace_id
-        rows = self._messages.to_table(
-            columns=["seq", "content_id"],
-            filter=_is("date", message.date) & _of(namespace),
-        )
-        day = list(zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True))
-        wanted = (message.place.seq, message.place.content_id)
-        proof = prove(namespace, (message.date - _EPOCH).days, day, wanted)
-        roots = open_table(self._folder, ROOTS).to_pyarrow_dataset()
-        found = roots.to_table(
-            columns=["root", "messages"],
-            filter=_is("date", message.date) & _is("namespace_id", namespace),
-        ).to_pylist()
-        if not found or found[0]["messages"] != proof.count:
+        place = message.place
+        leaves, root = self._leaves(message.date, place.namespace_id)
+        wanted = (place.seq, place.content_id)
+        day = (message.date - _EPOCH).days
+        proof = prove(place.namespace_id, day, leaves, wanted)
+        if root is None or root[1] != proof.count:
             return None
-        if not proof.holds(*wanted, found[0]["root"]):
+        if not proof.holds(*wanted, root[0]):
             raise ArchiveError(
                 "the root of the day is not the one of its messages",
-                where=f"namespace {namespace.hex()}, {message.date}",
+                where=f"namespace {place.namespace_id.hex()}, {message.date}",
                 hint="run `luxrelay archive audit`",
                 code="archive.failed",
             )
-        return proof, found[0]["root"]
+        return proof, root[0]
+
+    def _leaves(self, day: date, namespace_id: bytes) -> tuple[_Leaves, tuple[bytes, int] | None]:
+        """Return what a day's root is over, and the root and the count that are written.
+
+        The last day asked for is kept: a page asks for the same one again and again.
+        """
+        asked = (self._table.version, day, namespace_id)
+        if self._day is None or self._day[0] != asked:
+            condition = _is("date", day) & _of(namespace_id)
+            rows = self._table.rows(["seq", "content_id"], condition)
+            leaves = list(zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True))
+            named = _is("date", day) & _is("namespace_id", namespace_id)
+            found = table_rows(self._folder, ROOTS, ["root", "messages"], named).to_pylist()
+            root = (found[0]["root"], found[0]["messages"]) if found else None
+            self._day = (asked, sorted(leaves), root)
+        return self._day[1:]
 
     def namespaces(self) -> list[bytes]:
         """Return every namespace that is archived, ascending; looks at one column of every file."""
-        rows = self._messages.to_table(columns=["namespace_id"])
+        rows = self._table.rows(["namespace_id"])
         return sorted(rows.column(0).unique().to_pylist())
 
     def reaches(self) -> list[NamespaceReach]:
         """Return how far each namespace reaches; looks at five columns of every file."""
         columns = ["namespace_id", "seq", "timestamp", "header_hash", "parent_id"]
-        rows = self._messages.to_table(columns=columns).combine_chunks()
+        rows = self._table.rows(columns).combine_chunks()
         last = rows.sort_by([("namespace_id", "ascending"), ("seq", "ascending")])
         grouped = last.group_by("namespace_id", use_threads=False).aggregate(
             [("seq", "min"), ("seq", "count"), ("seq", "count_distinct")]
@@ -254,7 +258,7 @@ class ArchiveReader:
 
     def holes(self, namespace_id: bytes, limit: int) -> list[tuple[int, int]]:
         """Return the lowest missing ranges of a namespace between its first and last sequence."""
-        rows = self._messages.to_table(columns=["seq"], filter=_of(namespace_id))
+        rows = self._table.rows(["seq"], _of(namespace_id))
         seqs = sorted(rows.column(0).unique().to_pylist())
         return [(a + 1, b - 1) for a, b in pairwise(seqs) if b > a + 1][:limit]
 
@@ -270,12 +274,12 @@ class ArchiveReader:
         _check(len(ids) <= LIMIT_MAX, f"{LIMIT_MAX} ids at most", "ids")
         wanted = pc.field(column).isin(pa.array([bytes(each) for each in ids], pa.binary()))
         columns = [*_ROW_COLUMNS, *({column} - set(_ROW_COLUMNS))]
-        rows = self._messages.to_table(columns=columns, filter=wanted)
+        rows = self._table.rows(columns, wanted)
         return [(row[column], _message(_place_of(row), row)) for row in rows.to_pylist()]
 
     def content_ids(self, namespace_id: bytes) -> list[bytes]:
         """Return the content ids of a namespace, 32 bytes each, in no order."""
-        rows = self._messages.to_table(columns=["content_id"], filter=_of(namespace_id))
+        rows = self._table.rows(["content_id"], _of(namespace_id))
         ids: list[bytes] = rows.column(0).to_pylist()
         return ids
 
@@ -288,7 +292,7 @@ class ArchiveReader:
         seq = pc.field("seq")
         condition = _of(namespace_id) & (seq >= pa.scalar(low)) & (seq <= pa.scalar(high))
         columns = ["seq", "content_id", "header_hash"]
-        rows = self._messages.to_table(columns=columns, filter=condition).to_pylist()
+        rows = self._table.rows(columns, condition).to_pylist()
         dropped = self.contended_losers(namespace_id)
         hashes = [hashlib.sha3_256() for _ in range(blocks)]
         begun = [False] * blocks
@@ -307,7 +311,7 @@ class ArchiveReader:
         Source: the rule itself, over the messages as they are; the table ``contention`` may be
         older.
         """
-        rows = self._messages.to_table(columns=["seq"], filter=_of(namespace_id))
+        rows = self._table.rows(["seq"], _of(namespace_id))
         counts = rows.group_by("seq").aggregate([("seq", "count")])
         several = counts.filter(pc.field("seq_count") > 1).column("seq")
         if not len(several):
@@ -315,7 +319,7 @@ class ArchiveReader:
         condition = _of(namespace_id) & pc.field("seq").isin(several.combine_chunks())
         columns = ["seq", "sender_pub_key", "content_id"]
         slots: dict[int, list[Candidate]] = {}
-        for row in self._messages.to_table(columns=columns, filter=condition).to_pylist():
+        for row in self._table.rows(columns, condition).to_pylist():
             rival = Candidate(ContentId(row["content_id"]), row["sender_pub_key"])
             slots.setdefault(row["seq"], []).append(rival)
         dropped = (set(rivals) - set(settle(rivals)) for rivals in slots.values())
@@ -328,41 +332,26 @@ class ArchiveReader:
             ArchiveError: ``archive.failed``: the statement is wrong, or its answer too long.
 
         """
-        from deltalake import QueryBuilder  # noqa: PLC0415  # with the extra only
-
-        if not re.match(r"\s*(select|with)\b", statement, re.IGNORECASE):
-            raise _sql_error("only SELECT is answered")  # COPY would write files
-        builder = QueryBuilder()
-        for table in TABLES:
-            builder = builder.register(table.name, open_table(self._folder, table))
-        batches, rows = [], 0
-        try:
-            for batch in builder.execute(statement):
-                batches.append(pa.record_batch(batch))
-                rows += batches[-1].num_rows
-                if rows > SQL_ROWS_MAX:
-                    break
-        except Exception as error:  # noqa: BLE001  # delta-rs raises bare Exception for SQL
-            raise _sql_error(str(error)[:400]) from None
-        if rows > SQL_ROWS_MAX:
-            raise _sql_error(f"more than {SQL_ROWS_MAX:,} rows; add a LIMIT")
-        return pa.Table.from_batches(batches) if batches else pa.table({})
+        return answer(self._folder, statement)
 
     def _all_days(self, condition: Expression, *, seqs: tuple[int, int] | None = None) -> _Scope:
-        first, last = (self._days[0], self._days[-1]) if self._days else (_EPOCH, _EPOCH)
-        return _Scope(condition, first, last, seqs)
+        days = self._table.days or [_EPOCH]
+        return _Scope(condition, days[0], days[-1], seqs)
 
-    def _page(self, scope: _Scope, limit: int, cursor: bytes) -> ArchivePage:
+    def _page(self, scope: _Scope, limit: int, cursor: bytes, max_bytes: int = 0) -> ArchivePage:
         _check(1 <= limit <= LIMIT_MAX, f"a page has 1 to {LIMIT_MAX} messages", "limit")
         after = Place.decode(cursor) if cursor else None
         found = self._places(scope, limit + 1, after)
-        places = found.places[:limit]
+        if max_bytes:
+            sizes = accumulate(size for _, size in found.places)
+            limit = min(limit, max(1, sum(total <= max_bytes for total in sizes)))
+        places = [place for place, _ in found.places[:limit]]
         more = len(found.places) > limit
         return ArchivePage(
             messages=tuple(self._rows(places)),
             next_cursor=places[-1].encode() if more else b"",
             files=found.files,
-            files_in_all=self._files,
+            files_in_all=self._table.files,
         )
 
     def _places(self, scope: _Scope, wanted: int, after: Place | None) -> _Found:
@@ -370,13 +359,14 @@ class ArchiveReader:
         found = _Found()
         order = _time_order if scope.seqs is None else _seq_order
         for part in self._parts(scope, wanted, after):
-            found.files += sum(1 for _ in self._messages.get_fragments(filter=part))
-            rows = self._messages.to_table(columns=list(_PLACE_COLUMNS), filter=part)
-            lists = (rows.column(name).to_pylist() for name in _PLACE_COLUMNS)
-            places = [Place(*each) for each in zip(*lists, strict=True)]
+            found.files += self._table.files_of(part)
+            rows = self._table.rows((*_PLACE_COLUMNS, "blob_len"), part)
+            lists = (rows.column(name).to_pylist() for name in rows.column_names)
+            places = [(Place(*each), size) for *each, size in zip(*lists, strict=True)]
             if after is not None:
-                places = [place for place in places if order(place) > order(after)]
-            found.places += sorted(places, key=order)[: wanted - len(found.places)]
+                places = [each for each in places if order(each[0]) > order(after)]
+            places.sort(key=lambda each: order(each[0]))
+            found.places += places[: wanted - len(found.places)]
             if len(found.places) >= wanted:
                 break
         return found
@@ -389,12 +379,12 @@ class ArchiveReader:
         """
         if scope.seqs is None:
             begin = _day(after.timestamp) if after is not None else scope.first_day
-            for day in self._days:
+            for day in self._table.days:
                 if max(scope.first_day, begin) <= day <= scope.last_day:
                     yield _is("date", day) & scope.condition
             return
         first, last = max(scope.seqs[0], after.seq if after else 0), scope.seqs[1]
-        last, size = min(last, self._last_seq), wanted * WINDOW
+        last, size = min(last, self._table.last_seq), wanted * WINDOW
         seq = pc.field("seq")
         while first <= last:
             end = min(last, first + size - 1)
@@ -414,9 +404,10 @@ class ArchiveReader:
             & (pc.field("seq") <= pa.scalar(max(seqs)))
             & pc.field("content_id").isin(pa.array([p.content_id for p in places], pa.binary()))
         )
-        rows = self._messages.to_table(columns=list(_ROW_COLUMNS), filter=condition)
+        rows = self._table.rows(_ROW_COLUMNS, condition)
         by_place = {_place_of(row): row for row in rows.to_pylist()}
-        yield from (_message(place, by_place[place]) for place in places)
+        # What was deleted since its place was read is left out.
+        yield from (_message(place, by_place[place]) for place in places if place in by_place)
 
 
 def _of(namespace_id: bytes) -> Expression:
@@ -476,13 +467,3 @@ def _narrowed(scope: _Scope, what: str, value: bytes) -> _Scope:
 def _check(holds: bool, rule: str, where: str) -> None:
     if not holds:
         raise ArchiveArgumentError(rule, where=where)
-
-
-def _sql_error(reason: str) -> ArchiveError:
-    names = ", ".join(table.name for table in TABLES)
-    return ArchiveError(
-        f"the query cannot be answered: {reason}",
-        where="SQL",
-        hint=f"tables: {names}; their columns are in docs/reference/tables.md",
-        code="archive.failed",
-    )

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from luxrelay.archive.offsets import Span
+from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.schema import MAX_I64, RAW
 from luxrelay.bus.finality import FinalityState
@@ -93,10 +93,34 @@ def _heads_of(relay: str, options: SourceOptions) -> list[Head] | LuxRelayError:
     try:
         with connect(relay, options) as client:
             if options.namespaces:
-                return [client.get_head(namespace) for namespace in options.namespaces]
-            return list(client.list_heads(options.parent))
+                heads = [client.get_head(namespace) for namespace in options.namespaces]
+            else:
+                heads = list(client.list_heads(options.parent))
+            for head in heads:
+                if head.earliest_seq and head.contiguous_seq - head.earliest_seq > LEAP_MAX:
+                    _doubt(client, relay, head)
+            return heads
     except (SyncUnreachableError, SyncRemoteError) as error:
         return error
+
+
+def _doubt(client: RelaySyncClient, relay: str, head: Head) -> None:
+    """Ask for the last message of so long a range: a number alone would keep us reading for ever.
+
+    Raises:
+        SyncRemoteError: the relay does not hold it.
+
+    """
+    last = head.contiguous_seq
+    if (
+        last <= MAX_I64
+        and client.sync_page(head.namespace_id, last - 1, last, 1, held=True).messages
+    ):
+        return
+    raise SyncRemoteError(
+        f"the relay says that it holds {head.earliest_seq} to {last}, and serves no {last}",
+        where=f"{relay}, namespace {head.namespace_id.hex()}",
+    )
 
 
 def data_loss(lost: Sequence[Span], down: Sequence[str] = ()) -> ArchiveError:

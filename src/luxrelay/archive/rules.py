@@ -135,6 +135,18 @@ class ArchiveRules:
                 return _judged(record.policy, header, key)
         return _violation("its policy was not in force at its sequence and time (H19)")
 
+    def passed_over(self, namespace: NamespaceId, parent: NamespaceId) -> bool:
+        """Return True when nothing of a namespace is archived: every policy of it is Ephemeral.
+
+        Args:
+            namespace: The namespace.
+            parent: Whose lane a relay says it is, or itself.
+
+        """
+        records = self.registry.history(namespace) or self.registry.history(parent)
+        classes = {record.policy.retention_class for record in records}
+        return classes == {RetentionClass.EPHEMERAL}
+
     def _parent(self, namespace: NamespaceId, key: bytes) -> NamespaceId | None:
         if not self.parents:
             return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
@@ -95,10 +96,14 @@ def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
     for name in _NEVER_NULL:
         if nulls := whole.column(name).null_count:
             raise unreadable(path, f"{nulls} of its rows say nothing in the column {name}")
+    for name in _TIMES:
+        if pc.any(pc.less(whole.column(name), 0)).as_py():
+            raise unreadable(path, f"a time before 1970 in the column {name}")
     for first in range(0, whole.num_rows, BATCH_ROWS):
         yield whole.slice(first, BATCH_ROWS)
 
 
+_TIMES: Final = ("received_at", "expires_at")
 _NEVER_NULL: Final = ("relay", "received_at", "expires_at")
 """What a table needs of each row, and only the writer of a segment knows."""
 _COLUMNS: Final = {column.name: column for column in RAW.columns}

@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 from luxrelay.archive.answers import ArchivedMessage, NamespaceReach, Place
 from luxrelay.archive.query import ArchiveReader
+from luxrelay.archive.schema import MAX_I64
 from luxrelay.bus import NamespaceId
 from luxrelay.bus.header import ContentId, MessageId
 from luxrelay.errors import SyncArgumentError
@@ -26,6 +27,8 @@ from luxrelay.store.query import CURSOR_BYTES, NamespaceQuery
 
 PAGE_MAX: Final = 1_000
 """Messages of one page."""
+PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Payload bytes of one page, unless one message alone has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +73,15 @@ class ArchiveStore:
         self._read_heads()
 
     def refresh(self) -> None:
-        """Look at the tables as they are now."""
+        """Look at the tables as they are now; heads are worked out anew when they have changed.
+
+        Raises:
+            ArchiveError: they cannot be read now; what was seen before stays.
+
+        """
         with self._lock:
-            self._reader.refresh()
-            self._read_heads()
+            if self._reader.refresh():
+                self._read_heads()
 
     def _read_heads(self) -> None:
         self._heads = {reach.namespace_id: _head(reach) for reach in self._reader.reaches()}
@@ -81,6 +89,13 @@ class ArchiveStore:
     def query(self, query: NamespaceQuery, now_ms: int) -> ArchiveStorePage:
         """Return one page of a namespace."""
         del now_ms
+        if query.from_seq >= MAX_I64:  # the wire has such sequences, no table does
+            return ArchiveStorePage(
+                messages=[],
+                has_more=False,
+                next_cursor=b"",
+                earliest_seq=self.head(query.namespace_id).earliest_seq,
+            )
         after = b""
         if query.cursor:
             assert len(query.cursor) == CURSOR_BYTES
@@ -90,9 +105,10 @@ class ArchiveStore:
             page = self._reader.by_namespace(
                 query.namespace_id,
                 from_seq=query.from_seq + 1,
-                to_seq=query.to_seq or 2**63 - 1,
+                to_seq=query.to_seq or MAX_I64,
                 limit=min(query.limit or PAGE_MAX, PAGE_MAX),
                 cursor=after,
+                max_bytes=min(query.max_bytes or PAGE_BYTES_MAX, PAGE_BYTES_MAX),
             )
         kept = [each for each in page.messages if query.admits(each.place.timestamp)]
         more = bool(page.next_cursor)

@@ -43,7 +43,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from luxrelay.archive.offsets import (
-    Offsets,
     Reach,
     Span,
     Wanted,
@@ -128,7 +127,7 @@ class RelayBatchReader(DataSourceReader):
         """Return the tasks; none when there is nothing to read."""
         survey = _survey(self._options)
         start = starting_offsets(self._options.starting, survey.reach)
-        end = advance(start, end_offsets(survey.reach))
+        end = advance(start, end_offsets(survey.reach, start))
         return _plan(self._options, self._wanted.cut(spans_between(start, end)), survey)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -141,7 +140,7 @@ class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._target: Offsets | None = None
+        self._end: dict[str, Reach] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # PySpark's name
         """Return where the first run begins; may be called more than once before it is kept."""
@@ -154,18 +153,16 @@ class RelayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the end of the next micro-batch: ``start`` itself when nothing is new."""
         begin = parse_offsets(start)
-        target = self._target
-        if target is None:
-            target = end_offsets(_survey(self._options).reach)
+        reach = _survey(self._options).reach if self._end is None else self._end
         sequences = None
         if isinstance(limit, ReadMaxRows):
             copies = len(self._options.relays) if self._options.read_mode == "all" else 1
             sequences = max(1, limit.max_rows // copies)
-        return advance(begin, target, sequences)
+        return advance(begin, end_offsets(reach, begin), sequences)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # PySpark's name
         """Fix the end of this run at the heads of now, so that it ends."""
-        self._target = end_offsets(_survey(self._options).reach)
+        self._end = _survey(self._options).reach
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the tasks of a micro-batch; the same sequences each time it is planned."""

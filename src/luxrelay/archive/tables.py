@@ -27,17 +27,35 @@ def prepare_tables(folder: ArchiveFolder) -> list[str]:
     """Make the tables that are absent and add the columns that are new; return what was done.
 
     Raises:
-        ArchiveError: ``archive.foreign``: a column has another type than here.
+        ArchiveError: ``archive.foreign``: a column has another type than here;
+            ``archive.failed``: the folder cannot be written to.
 
     """
     done = []
     for table in TABLES:
-        if not folder.has_table(table):
-            _create(folder, table)
-            done.append(f"{table.name} made")
-        else:
-            done += [f"{table.name}.{name} added" for name in _evolve(folder, table)]
+        try:
+            if not folder.has_table(table):
+                _create(folder, table)
+                done.append(f"{table.name} made")
+            else:
+                done += [f"{table.name}.{name} added" for name in _evolve(folder, table)]
+        except _faults() as error:
+            raise ArchiveError(
+                f"the table cannot be made or changed: {str(error)[:200]}",
+                where=str(folder.table(table)),
+                hint="run it again when the disk has room and the folder is yours",
+                code="archive.failed",
+            ) from None
     return done
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    """Return what delta-rs raises when a table cannot be written."""
+    try:
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415  # with the extra only
+    except ImportError:
+        return (OSError,)
+    return (OSError, DeltaError)
 
 
 def open_table(folder: ArchiveFolder, table: Table, version: int | None = None) -> DeltaTable:

@@ -139,7 +139,7 @@ def _audit(arguments: argparse.Namespace) -> int:
                 session, out=arguments.out, relays=arguments.relay, rules=rules, tls=tls
             )
             print(f"{again.messages:,} messages of the gaps were read again", file=sys.stderr)
-        found = audit(session, out=arguments.out, relays=arguments.relay, tls=tls)
+        found = audit(session, out=arguments.out, relays=arguments.relay, tls=tls, rules=rules)
     wrong = _verify(arguments, rules, tls) if arguments.verify is not None else 0
     if arguments.json:
         print_json(_audit_json(found) | ({"wrong": wrong} if arguments.verify else {}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from luxrelay.cli.arguments import hex_bytes
@@ -27,9 +29,9 @@ def run_query(arguments: argparse.Namespace) -> int:
     if arguments.sql is not None:
         rows = reader.sql(arguments.sql)
         if arguments.json:
-            print_json([_plain_row(row) for row in rows.to_pylist()])
+            print_json([_plain(row) for row in rows.to_pylist()])
         else:
-            cells = [list(map(_plain, row.values())) for row in rows.to_pylist()]
+            cells = [list(map(_shown, row.values())) for row in rows.to_pylist()]
             print(table(rows.column_names, cells))
         return 0
     page = _page(reader, arguments)
@@ -118,15 +120,26 @@ def _as_json(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool) ->
     return value
 
 
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in row.items()}
-
-
 def _plain(value: object) -> Any:
-    if isinstance(value, bytes):
+    """Return a value of an answer as JSON has it: bytes as hex, what it has no form for as text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, (bytes, bytearray)):
         return "0x" + value.hex()
     if isinstance(value, (date, datetime)):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return int(value)
-    return "–" if value is None else value
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and not isfinite(value):
+        return None  # JSON has no number for it
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _shown(value: object) -> Any:
+    """Return a value of an answer as a cell shows it."""
+    plain = _plain(value)
+    if plain is None:
+        return "–"
+    return json.dumps(plain) if isinstance(plain, (dict, list)) else plain

@@ -8,13 +8,16 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from luxrelay.cli.archive_common import add_out, add_rules, rules_of, show
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
-from luxrelay.cli.output import Progress
-from luxrelay.errors import UsageError
+from luxrelay.cli.output import Progress, printable
+from luxrelay.errors import ArchiveError, UsageError
 from luxrelay.store import RelayStore, RelayStoreConfig
+
+if TYPE_CHECKING:
+    from luxrelay.archive.serving import ArchiveStore
 
 _BOUNDLESS: Final = 2**62
 """Bytes for a store whose node's limits this command does not know."""
@@ -129,8 +132,16 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     print(f"serving {arguments.out} at 127.0.0.1:{server.start()}", file=sys.stderr, flush=True)
     try:
-        while not stop.wait(arguments.refresh):
-            store.refresh()
+        keep_fresh(store, stop, arguments.refresh)
     finally:
         server.stop(5)
     return 0
+
+
+def keep_fresh(store: ArchiveStore, stop: threading.Event, every_s: float) -> None:
+    """Look at the tables again and again until ``stop``; one that fails is told and tried again."""
+    while not stop.wait(every_s):
+        try:
+            store.refresh()
+        except ArchiveError as error:
+            print(f"luxrelay: {printable(str(error))}", file=sys.stderr, flush=True)

@@ -12,7 +12,11 @@ from luxrelay.archive.completeness import (
     _behind,
     _located,
 )
-from luxrelay.bus import NamespaceId
+from luxrelay.archive.rules import ArchiveRules
+from luxrelay.archive.schema import MAX_I64
+from luxrelay.bus import NamespaceId, SignatureScheme, SigningKey
+from luxrelay.bus.policy import Identity, IdentityType, NamespacePolicy, RetentionClass
+from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.sync import Head
 
 A, B = NamespaceId(b"a" * 20), NamespaceId(b"b" * 20)
@@ -76,7 +80,31 @@ def test_behind_is_what_relays_hold_beyond_the_archive() -> None:
     """A namespace that was never archived counts from zero."""
     heads = {"a:1": [_head(A, 1, 12, 14), _head(B, 1, 2, 2)], "b:1": [_head(A, 1, 9, 9)]}
 
-    assert _behind(WHOLE.namespaces, heads) == [
+    assert _behind(WHOLE.namespaces, heads, {}, ArchiveRules()) == [
         Behind(namespace=A, archived=9, head=12),
         Behind(namespace=B, archived=0, head=2),
     ]
+
+
+def test_what_was_deleted_on_purpose_is_not_behind() -> None:
+    """A relay remembers the head of a namespace that the archive retired or erased since (J2)."""
+    heads = {"a:1": [_head(A, 1, 12, 12), _head(B, 0, 7, 0)]}
+
+    assert _behind((), heads, {A: MAX_I64, B: 7}, ArchiveRules()) == []
+    assert _behind((), heads, {A: 11, B: 7}, ArchiveRules()) == [
+        Behind(namespace=A, archived=11, head=12)
+    ]
+
+
+def test_what_is_never_archived_is_not_behind() -> None:
+    """A namespace of the class Ephemeral, and its lanes, are not waited for (J2, P42)."""
+    owner = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
+    policy = NamespacePolicy(
+        owner=Identity(IdentityType.RAW_KEY, owner.public_field),
+        retention_class=RetentionClass.EPHEMERAL,
+    )
+    document = SignedPolicy(network="devnet", namespace_id=A, policy=policy).signed_by(owner)
+    heads = {"a:1": [_head(A, 1, 12, 12), replace(_head(B, 1, 7, 7), parent_id=A)]}
+
+    assert _behind((), heads, {}, ArchiveRules.of([document])) == []
+    assert len(_behind((), heads, {}, ArchiveRules())) == 2

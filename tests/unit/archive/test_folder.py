@@ -10,7 +10,8 @@ import pytest
 
 from luxrelay.archive.folder import MARKER, open_folder, writing
 from luxrelay.archive.schema import MESSAGES
-from luxrelay.errors import ArchiveError
+from luxrelay.archive.tables import prepare_tables
+from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
 
 def _content(path: Path) -> list[str]:
@@ -116,3 +117,52 @@ def test_a_crash_before_the_checkpoint_leaves_an_archive(tmp_path: Path) -> None
 
     with writing(path) as folder:
         assert folder.marker.checkpoints == 1
+
+
+@pytest.mark.parametrize("value", ["5", "null", '"../../away"', '"a/b"', '""', "[]"])
+def test_refuse_a_marker_that_names_no_checkpoint(tmp_path: Path, value: str) -> None:
+    """A damaged or a hostile marker leads nowhere, and nothing is changed."""
+    text = f'{{"format": "luxrelay-archive", "version": 1, "checkpoint": {value}}}'
+    (tmp_path / MARKER).write_text(text)
+    if value == '""':
+        assert open_folder(tmp_path).marker.checkpoint == ""
+        return
+
+    with pytest.raises(ArchiveError) as caught, writing(tmp_path):
+        pass
+
+    assert caught.value.code == "archive.foreign"
+    assert _content(tmp_path) == [MARKER]
+
+
+def test_a_folder_that_cannot_be_written_to_is_our_error(tmp_path: Path) -> None:
+    """What the system says, and what to do."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ArchiveError, match="cannot be written") as caught:  # noqa: SIM117
+        with writing(tmp_path / "file" / "archive"):
+            pass
+
+    assert caught.value.code == "archive.failed"
+
+
+def test_refuse_a_path_that_delta_rs_reads_as_another(tmp_path: Path) -> None:
+    """Tables would come to lie in a folder of another name; spaces and letters are welcome."""
+    with pytest.raises(ArchiveArgumentError, match="%"), writing(tmp_path / "a%20b"):
+        pass
+    assert _content(tmp_path) == []
+
+    with writing(tmp_path / "über all's #1 {x}") as folder:
+        assert len(prepare_tables(folder)) == 10
+        assert prepare_tables(folder) == []
+
+
+def test_segments_have_been_read_once_their_checkpoint_is_there(tmp_path: Path) -> None:
+    """From then on what relays serve may be here already, also after a checkpoint was lost."""
+    with writing(tmp_path / "a") as folder:
+        assert not folder.mixed
+        folder.segments_checkpoint.mkdir()
+        assert folder.mixed
+        shutil.rmtree(folder.checkpoint)
+    with writing(tmp_path / "a") as folder:
+        assert folder.mixed

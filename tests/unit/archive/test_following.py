@@ -9,7 +9,7 @@ import pytest
 
 from luxrelay.archive.following import FAILURES_MAX, follow
 from luxrelay.archive.pipeline import IngestReport
-from luxrelay.errors import ArchiveError, SyncUnreachableError
+from luxrelay.errors import ArchiveError, SyncRemoteError, SyncUnreachableError
 
 REPORT = IngestReport(batches=(), rows_by_relay={}, rejected_by_code={}, unread={}, seconds=0.1)
 
@@ -67,3 +67,13 @@ def test_loss_ends_it_at_once() -> None:
 
     with pytest.raises(ArchiveError, match="gone"):
         follow(runs, every_s=0, stop=runs.stop, told=runs.told.append)
+
+
+def test_a_relay_that_answers_nonsense_does_not_end_it() -> None:
+    """One that lies is as good as one that is away: told of, and asked again later."""
+    nonsense = SyncRemoteError("a message of another namespace", where="a:1")
+    runs = Runs(nonsense, None, nonsense, None)
+
+    follow(runs, every_s=0, stop=runs.stop, told=runs.told.append)
+
+    assert runs.told == [nonsense, REPORT, nonsense, REPORT]

@@ -6,6 +6,7 @@ import pytest
 
 from luxrelay.archive import offsets as module
 from luxrelay.archive.offsets import (
+    LEAP_MAX,
     Reach,
     Span,
     Wanted,
@@ -64,6 +65,42 @@ def test_unknown_namespaces_do_not_appear() -> None:
 def test_a_lying_head_is_bounded() -> None:
     """A sequence beyond a table's range ends at that range."""
     assert union_reach([[View(A, 1, 2**64 - 1, 2**64 - 1)]])[A.hex()].last == MAX_I64
+
+
+def test_a_message_far_beyond_a_hole_is_not_read_to() -> None:
+    """One forged sequence would keep a run busy for ever: LEAP_MAX beyond the head is the end."""
+    head = View(A, 1, 5, 2**63)
+
+    for reach in (
+        union_reach([[head]], to_latest=True),
+        union_reach([[head]], given_up={A.hex(): 2**62}),
+    ):
+        assert reach[A.hex()].last == 5 + LEAP_MAX
+
+
+@pytest.mark.parametrize(
+    "liar", [View(A, 2**62, 2**62, 2**62), View(A, 0, 2**62, 0), View(A, 9_000_000, 9_000_001, 0)]
+)
+def test_a_leap_that_one_relay_makes_alone_is_not_followed(liar: View) -> None:
+    """The offset would pass what the others have yet to bring, and nobody would miss it."""
+    reach = union_reach([[liar], [View(A, 900, 1_000, 1_000)]])
+
+    for start in (950, 1_000):
+        assert end_offsets(reach, {A.hex(): start}) == {A.hex(): 1_000}
+    assert end_offsets(reach) == {A.hex(): 1_000}
+    assert end_offsets(union_reach([[View(A, 0, 1_000, 0)], [liar]]), {A.hex(): 1_000}) == {
+        A.hex(): 1_000
+    }
+
+
+def test_a_window_that_has_passed_is_followed() -> None:
+    """Nobody stands where the archive does, so what is there now counts; so does a small leap."""
+    far = union_reach([[View(A, 8_000_000, 8_000_100, 8_000_100)]])
+    near = union_reach([[View(A, 1, 10, 10)], [View(A, 10 + LEAP_MAX, 20 + LEAP_MAX, 0)]])
+
+    assert end_offsets(far, {A.hex(): 1_000}) == {A.hex(): 8_000_100}
+    assert end_offsets(far) == {A.hex(): 8_000_100}
+    assert end_offsets(near, {A.hex(): 10}) == {A.hex(): 20 + LEAP_MAX}
 
 
 def test_too_many_namespaces_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

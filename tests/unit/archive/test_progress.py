@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from luxrelay.archive.batches import BatchReport
 from luxrelay.archive.derived import RefreshReport
+from luxrelay.archive.options import RELAYS_MAX
 from luxrelay.archive.pipeline import IngestReport
 from luxrelay.archive.progress import ArchiveProgress, MetricsServer
 from luxrelay.errors import ArchiveError
@@ -70,3 +71,25 @@ def test_the_page_is_served_on_the_loopback() -> None:
         assert _get(server.port, "/") == (404, "see /metrics\n")
         with pytest.raises(ArchiveError, match="cannot be had"):
             MetricsServer(progress, server.port)
+
+
+def test_names_of_relays_are_text_and_bounded() -> None:
+    """Segment files name relays as they like: no name makes a line of its own (RELAYS_MAX)."""
+    progress = ArchiveProgress()
+    hostile = 'a"} 1\nup{x="\\'
+    unread = {hostile: 3} | {f"relay-{number}:1": 1 for number in range(RELAYS_MAX + 5)}
+    report = IngestReport(
+        batches=(), rows_by_relay={}, rejected_by_code={}, unread=unread, seconds=1.0
+    )
+
+    progress.run(report)
+
+    (family,) = (
+        family
+        for family in text_string_to_metric_families(progress.page())
+        if family.name == "luxrelay_archive_unread"
+    )
+    values = {sample.labels["relay"]: sample.value for sample in family.samples}
+    assert values[hostile] == 3
+    assert values["others"] == 6
+    assert len(values) == RELAYS_MAX + 1

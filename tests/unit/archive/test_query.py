@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -203,32 +204,6 @@ def test_an_older_archive_is_named_with_what_to_do(
     assert caught.value.code == "archive.foreign"
 
 
-def test_sql_answers_and_says_what_is_wrong(reader: ArchiveReader) -> None:
-    """SELECTs work over every table; mistakes name the tables there are."""
-    counted = reader.sql("SELECT count(*) AS n, count(DISTINCT seq) AS s FROM messages")
-
-    assert counted.to_pylist() == [{"n": 34, "s": 30}]
-    assert reader.sql("SELECT * FROM gaps").num_rows == 0
-    with pytest.raises(ArchiveError, match="tables: raw, messages"):
-        reader.sql("SELECT * FROM nothing")
-    for statement in (
-        "DROP TABLE messages",
-        "COPY messages TO '/tmp/x.csv'",
-        "",
-        "SELECT 1; SELECT 2",
-    ):
-        with pytest.raises(ArchiveError):
-            reader.sql(statement)
-
-
-def test_answers_have_a_bound(reader: ArchiveReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer to SQL is not longer than SQL_ROWS_MAX, and says so."""
-    monkeypatch.setattr("luxrelay.archive.query.SQL_ROWS_MAX", 33)
-
-    with pytest.raises(ArchiveError, match="LIMIT"):
-        reader.sql("SELECT seq FROM messages")
-
-
 def test_refuse_questions_without_sense(reader: ArchiveReader, tmp_path: Path) -> None:
     """Lengths, ranges, limits and cursors are checked before a file is opened."""
     for ask in (
@@ -246,3 +221,52 @@ def test_refuse_questions_without_sense(reader: ArchiveReader, tmp_path: Path) -
             ask()
     with pytest.raises(ArchiveError, match="no LuxRelay archive"):
         ArchiveReader(tmp_path)
+
+
+def test_a_proof_is_checked_by_a_few_lines_of_hashlib(
+    archive_of: Callable[..., Path], forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """Whoever knows the page on proofs and SHA3 needs none of our code (LP-6440)."""
+    messages = [forge(A, seq) for seq in range(1, 12)]
+    reader = ArchiveReader(archive_of(tmp_path / "archive", messages))
+
+    def sha3(*parts: bytes) -> bytes:
+        return hashlib.sha3_256(b"".join(parts)).digest()
+
+    for message in reader.by_namespace(A).messages:
+        found = reader.prove(message)
+        assert found is not None
+        proof, root = found
+        header = message.header
+        key_at = 106  # LP-6411 §1.2: the signed bytes, then the key's scheme and length
+        content = MsgHeader.decode(header)
+        own = sha3(sha3(header[:key_at]), content.sender_pub_key)
+        node = sha3(b"\x00", header[22:30], own)
+        index, width = proof.index, proof.count
+        path = list(proof.path)
+        while width > 1:
+            if index ^ 1 < width:
+                sibling = path.pop(0)
+                node = sha3(b"\x01", *((sibling, node) if index & 1 else (node, sibling)))
+            index, width = index // 2, (width + 1) // 2
+        day, count = proof.day.to_bytes(4, "big"), proof.count.to_bytes(8, "big")
+        assert path == []
+        assert sha3(b"\x02", b"lux.archive.day.v1", A, day, count, node) == root
+
+
+def test_a_page_of_large_payloads_ends_by_bytes(
+    archive_of: Callable[..., Path], forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """One message at least, and the next page goes on where it ended."""
+    messages = [forge(A, seq, blob=b"x" * 1_000) for seq in range(1, 8)]
+    reader = ArchiveReader(archive_of(tmp_path / "archive", messages))
+    sizes, cursor = [], b""
+    while True:
+        page = reader.by_namespace(A, cursor=cursor, max_bytes=2_999)
+        sizes.append(len(page.messages))
+        cursor = page.next_cursor
+        if not cursor:
+            break
+
+    assert sizes == [2, 2, 2, 1]
+    assert len(reader.by_namespace(A, max_bytes=1).messages) == 1

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from luxrelay.archive import relays as module
-from luxrelay.archive.offsets import Span
+from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads, read_spans
+from luxrelay.bus import NamespaceId
 from luxrelay.errors import ArchiveError, SyncUnreachableError
-from luxrelay.sync import WireMessage
+from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
 
 NS, OTHER = b"n" * 20, b"o" * 20
 Forge = Callable[..., WireMessage]
@@ -194,3 +195,49 @@ def test_long_ranges_are_read_in_chunks(
     rows = _read(_options(), Span(NS, 1, 3))
 
     assert rows == [("a:1", 1), ("a:1", 2), ("b:1", 1), ("b:1", 2), ("a:1", 3), ("b:1", 3)]
+
+
+class Boaster:
+    """A relay that claims a range far larger than what it serves."""
+
+    def __init__(self, forge: Forge, last: int, serves: int) -> None:
+        self._head = Head(
+            namespace_id=NamespaceId(NS), parent_id=NamespaceId(NS), earliest_seq=1,
+            contiguous_seq=last, latest_seq=last,
+        )  # fmt: skip
+        self._message = forge(seq=serves)
+
+    def __call__(self, _relay: str) -> Self:
+        """Stand where the client is made."""
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def list_heads(self, _parent: bytes | None) -> list[Head]:
+        """Boast."""
+        return [self._head]
+
+    def sync_page(self, _ns: bytes, low: int, high: int, _n: int, *, held: bool) -> SyncPage:
+        """Serve the one message there is."""
+        assert held
+        messages = [self._message] if low < self._message.seq <= high else []
+        return SyncPage(messages=messages, status=SyncStatus(complete=True))
+
+
+@pytest.mark.parametrize("last", [2 + LEAP_MAX, 2**63 - 1, 2**64 - 1])
+def test_a_long_range_is_proven_by_its_last_message(
+    last: int, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number alone keeps no run busy for ever: such a relay counts as one that is down."""
+    monkeypatch.setattr(module, "RelaySyncClient", Boaster(forge, last, serves=1))
+
+    with pytest.raises(SyncUnreachableError, match=f"serves no {last}"):
+        list_heads(_options("a:1"))
+
+    monkeypatch.setattr(module, "RelaySyncClient", Boaster(forge, 2 + LEAP_MAX, 2 + LEAP_MAX))
+    heads, down = list_heads(_options("a:1"))
+    assert (heads[0][0].contiguous_seq, down) == (2 + LEAP_MAX, ())

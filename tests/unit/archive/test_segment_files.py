@@ -69,3 +69,15 @@ def test_refuse_other_kinds_and_names(tmp_path: Path) -> None:
     for prefix, kind in (("a", "csv"), ("../a", "arrow"), ("", "arrow")):
         with pytest.raises(ArchiveArgumentError):
             write_segments(tmp_path, [], prefix=prefix, kind=kind)
+
+
+def test_a_time_before_1970_is_refused(tmp_path: Path) -> None:
+    """It has no day in the tables, and no form on the wire."""
+    for number, name in enumerate(("received_at", "expires_at")):
+        row = {"relay": "a:1", "received_at": 1, "expires_at": 1} | {name: -1}
+        batch = pa.RecordBatch.from_pylist([row], schema=RAW.arrow())
+        (path,) = write_segments(tmp_path, [batch], prefix=str(number))
+
+        with pytest.raises(ArchiveError, match=name) as caught:
+            list(read_segment(path))
+        assert caught.value.code == "archive.segment"

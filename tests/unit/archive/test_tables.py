@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -143,3 +144,26 @@ def test_table_names_quote_paths(tmp_path: Path) -> None:
     folder = ArchiveFolder(tmp_path / "a`b", Marker())
 
     assert table_name(folder, MESSAGES) == f"delta.`{tmp_path}/a``b/messages`"
+
+
+def test_a_table_that_was_half_made_is_made(folder: ArchiveFolder) -> None:
+    """A process that is killed in between leaves a log without a version."""
+    log = folder.table(GAPS) / "_delta_log"
+    for path in log.iterdir():
+        path.unlink()
+
+    assert not folder.has_table(GAPS)
+    assert prepare_tables(folder) == ["gaps made"]
+    assert version_of(folder, GAPS) == 0
+
+
+def test_a_disk_that_refuses_is_our_error(folder: ArchiveFolder) -> None:
+    """Whatever delta-rs raises, it says which table and that a further run makes it good."""
+    shutil.rmtree(folder.table(GAPS))
+    folder.table(GAPS).write_text("in the way")
+
+    with pytest.raises(ArchiveError, match="cannot be made") as caught:
+        prepare_tables(folder)
+
+    assert caught.value.code == "archive.failed"
+    assert caught.value.where == str(folder.table(GAPS))

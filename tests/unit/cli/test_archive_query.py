@@ -145,3 +145,39 @@ def test_bound_networks_have_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--network" in capsys.readouterr().err
     assert main(["archive", "audit", "--spark", "nothing"]) == 1
     assert "KEY=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "cell"),
+    [
+        ("CAST(1.5 AS DECIMAL(10,2)) AS x", 1.5, "1.5"),
+        ("CAST(7 AS DECIMAL(20,0)) AS x", 7, "7"),
+        ("NULL AS x", None, "–"),
+        ("CAST('NaN' AS DOUBLE) AS x", None, "–"),
+        ("array_agg(blob_len) AS x FROM messages", [7] * 5, "[7, 7, 7, 7, 7]"),
+        ("min(message_id) = max(message_id) AS x FROM messages", False, "no"),
+        ("'1' || chr(27) || '[31m' AS x", "1\x1b[31m", "1·[31m"),
+        ("DATE '2026-01-02' AS x", "2026-01-02", "2026-01-02"),
+    ],
+)
+def test_values_of_sql_are_what_they_are(
+    archive: tuple[str, Messages],
+    capsys: pytest.CaptureFixture[str],
+    statement: str,
+    value: object,
+    cell: str,
+) -> None:
+    """Parts of a number are not lost, nothing is null in JSON, and no value steers a terminal."""
+    asked = ["archive", "query", "--out", archive[0], "--sql", f"SELECT {statement}"]
+
+    assert main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"x": value}]
+    assert main(asked) == 0
+    assert capsys.readouterr().out.splitlines()[2].strip() == cell
+
+
+def test_nested_bytes_of_sql_are_hex(ask: Ask) -> None:
+    """In lists and in structures as well."""
+    answer = ask("--sql", "SELECT array_agg(DISTINCT namespace_id) AS n FROM messages")
+
+    assert answer == [{"n": ["0x" + NS.hex()]}]

@@ -1,0 +1,74 @@
+"""archive serve: an archive that is looked at again and again."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from luxrelay.archive.serving import ArchiveStore
+from luxrelay.bus import NamespaceId
+from luxrelay.cli.archive_restore import keep_fresh
+from luxrelay.errors import ArchiveError
+
+
+def _load(name: str) -> ModuleType:
+    path = Path(__file__).parents[1] / "archive" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"served_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+FORGE = _load("conftest")
+NS = NamespaceId(b"n" * 20)
+
+
+class Moved(ArchiveStore):
+    """An archive whose folder is away for the first look, and is looked at three times."""
+
+    def __init__(self, path: Path, stop: threading.Event) -> None:
+        super().__init__(path)
+        self._path, self._stop, self.looks = path, stop, 0
+        self.failed: list[str] = []
+
+    def refresh(self) -> None:
+        """Look at the tables."""
+        self.looks += 1
+        if self.looks == 3:
+            self._stop.set()
+        away = self._path / "messages-away"
+        if self.looks == 1:
+            (self._path / "messages").rename(away)
+        try:
+            super().refresh()
+        except ArchiveError as error:
+            self.failed.append(error.what)
+            raise
+        finally:
+            if away.exists():
+                away.rename(self._path / "messages")
+
+
+def test_a_look_that_fails_is_told_and_the_next_one_sees_what_is_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was seen before is served meanwhile; the server does not end."""
+    path = FORGE._archive_of(tmp_path / "archive", [FORGE._forge(NS, 1)])
+    stop = threading.Event()
+    store = Moved(path, stop)
+    FORGE._archive_of(path, [FORGE._forge(NS, 2)], roots=False)
+
+    keep_fresh(store, stop, 0)
+
+    assert store.looks == 3
+    assert len(store.failed) == 1
+    assert "cannot be opened" in capsys.readouterr().err
+    assert store.head(NS).latest_seq == 2
