@@ -44,6 +44,7 @@ from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.node import first_error
+from luxrelay.node.older import OlderMessages
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
@@ -125,10 +126,17 @@ class Stand:
             wanted=WantedBlobs(ttl_ms=TTL_MS),
             deliver=self.feed.stored,
         )
+        older = OlderMessages(self.config.archive) if self.config.archive else None
+
+        def blob(commitment: bytes) -> bytes | None:
+            held = self.store.get_blob(commitment, now_ms())
+            return older.blob(commitment) if held is None and older is not None else held
+
         parts = GatewayParts(
             store=self.store,
             publish=self.doors.publish,
-            blob=self.store.get_blob,
+            blob=blob,
+            older=older,
             receipts=self.doors.receipts,
             net=_no_net,
             explain=lambda peer: None,  # noqa: ARG005  there are no peers

@@ -23,6 +23,8 @@ from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.work import Work
+from luxrelay.node.older import OlderMessages
+from luxrelay.node.parts import client_tls_of
 from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
@@ -58,10 +60,17 @@ def gateway_of(node: NodeParts) -> GatewayService:
         terms = node.driver.explain(peer)
         return None if terms is None else asdict(terms)
 
+    older = older_of(config)
+
+    def blob(commitment: bytes) -> bytes | None:
+        held = node.blob(commitment)
+        return older.blob(commitment) if held is None and older is not None else held
+
     parts = GatewayParts(
         store=node.store,
         publish=node.doors.publish,
-        blob=node.blob,
+        blob=blob,
+        older=older,
         calls=node.calls,
         sync=serving_of(config),
         receipts=node.doors.receipts,
@@ -103,6 +112,15 @@ def gateway_of(node: NodeParts) -> GatewayService:
     )
     dashboard = Dashboard(sources, node.feed, parts.work, config.gateway)
     return GatewayService(parts, node.feed, dashboard, config.data_dir, _control(node))
+
+
+def older_of(config: NodeConfig) -> OlderMessages | None:
+    """Return the archive that a configuration names; None without one."""
+    if not config.gateway.archive:
+        return None
+    network = config.network if config.signing == "bound" else ""
+    tls = client_tls_of(config.sync_limits)
+    return OlderMessages(config.gateway.archive, tls=tls, network=network)
 
 
 def _control(node: NodeParts) -> PeerControl:

@@ -57,6 +57,11 @@ class GatewayConfig:
         "", "host:port", _ADDRESS, "Where admin calls answer over gRPC, while the gateway is on; "
         "empty turns that off. 9646 is usual."
     )  # fmt: skip
+    archive: str = _key(
+        "", "host:port", _ADDRESS, "Sync port of an archive (`luxrelay archive serve`) that is "
+        "asked for messages and blobs this node has no more; empty for none. TLS as for "
+        "sync.peers."
+    )  # fmt: skip
     anonymous: str = _key(
         "loopback", "", one_of("nobody", "loopback", "anybody"), "Who may read without a token: "
         "nobody, anybody, or whoever reaches a gateway that listens on loopback."

@@ -46,8 +46,10 @@ from luxrelay.node.gateway.forms import (
 )
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, status_of
 from luxrelay.node.gateway.work import Work
+from luxrelay.node.older import OlderMessages
 from luxrelay.store import (
     NamespaceQuery,
+    QueryPage,
     RelayStore,
     SenderQuery,
     StoredMessage,
@@ -86,7 +88,8 @@ class GatewayParts:
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     """May block; called in a worker thread."""
     blob: Callable[[bytes], bytes | None]
-    """The blob of a commitment, the node's own or a peer's; called in a worker thread."""
+    """The blob of a commitment, the node's own or a peer's or the archive's; called in a worker
+    thread."""
     receipts: Callable[[Sequence[bytes]], Sequence[PublishReceipt]]
     """What is known of messages that were published here, by digest."""
     net: Callable[[], NetStats]
@@ -105,6 +108,8 @@ class GatewayParts:
     """Name, version, network and peer id of the node."""
     calls: SyncCounters | None = None
     """Counts calls over gRPC beside those of the sync port; None counts them apart."""
+    older: OlderMessages | None = None
+    """An archive that is asked for what the store has no more; None without one."""
     sync: SyncServerConfig = field(default_factory=SyncServerConfig)
     """The sync port's window, validators and rates, which hold over gRPC as well."""
 
@@ -173,7 +178,7 @@ class Gateway:
         store, now_ms = self._parts.store, self._parts.clock_ms()
 
         def work() -> Response:
-            page = store.query(query, now_ms)
+            page = self._with_older(query, store.query(query, now_ms))
             parent = store.head(query.namespace_id).parent
             expired = query.from_seq + 1 < page.earliest_seq and not query.cursor
             about = {
@@ -187,6 +192,23 @@ class Gateway:
             return _page(request, [(each, parent) for each in page.messages], about)
 
         return await self._parts.work.run(work)
+
+    def _with_older(self, query: NamespaceQuery, page: QueryPage) -> QueryPage:
+        """Return the archive's page where the store's begins too late, else the store's."""
+        if self._parts.older is None:
+            return page
+        found = self._parts.older.before(query, page.earliest_seq)
+        if found is None:
+            return page
+        more = found.has_more or page.has_more or bool(page.messages)
+        return QueryPage(
+            messages=found.messages,
+            has_more=more,
+            next_cursor=found.next_cursor if more else b"",
+            earliest_seq=found.earliest_seq,
+            last_seq=found.messages[-1].seq,
+            gaps=found.gaps,
+        )
 
     async def search(self, request: Request) -> Response:
         """Return messages of all namespaces by time, or of one sender (P38)."""
@@ -225,6 +247,8 @@ class Gateway:
 
         def work() -> Response:
             found, _ = store.get_messages([wanted], now_ms)
+            if not found and self._parts.older is not None:
+                found = self._parts.older.slot(wanted)
             if not found:
                 raise GatewayError(
                     "no message is held under this id",

@@ -23,6 +23,7 @@ from luxrelay.node.gateway.rpc import GatewayRpc
 from luxrelay.node.gateway.server import HttpServer, ServerCounters
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
+from luxrelay.node.older import OlderMessages
 from luxrelay.node.stages.deliver import Feed
 
 
@@ -57,6 +58,14 @@ class Addresses(NamedTuple):
     admin: str
     grpc: str
     grpc_admin: str
+
+
+async def _close_at_last(older: OlderMessages) -> None:
+    """Give the connection to an archive up when the gateway ends."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        older.close()
 
 
 class GatewayService:
@@ -126,6 +135,8 @@ class GatewayService:
 
         """
         async with trio.open_nursery() as nursery:
+            if self._parts.older is not None:
+                nursery.start_soon(_close_at_last, self._parts.older)
             public = await nursery.start(self.public.run)
             admin = ""
             if self._config.admin_listen:
