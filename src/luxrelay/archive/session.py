@@ -1,7 +1,8 @@
 """A Spark session with the right jars, or a clear word on what is missing.
 
 `ArchiveSession` starts a JVM of its own, with its output in a log file, and ends it again; or it
-is a client of a Spark Connect server (``sc://host:port``), and needs no Java; or it stands on a
+is a client of a Spark Connect server (``sc://host:port``), and needs no Java; or this process is a
+job that spark-submit has started, which then decides master, memory and jars; or it stands on a
 session that somebody else owns (`ArchiveSession.attach`).
 """
 
@@ -46,6 +47,8 @@ _DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 """What PySpark sets while this process is a client."""
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""What spark-submit tells a job: where its JVM listens."""
 _CONNECT_PORT: Final = 15_002
 """Where such a server listens when its address names no port."""
 _REACH_S: Final = 10
@@ -105,7 +108,8 @@ class ArchiveSession:
     def __init__(self, config: SessionConfig | None = None) -> None:
         self.config = config or SessionConfig()
         _require_pyspark()
-        if not self.config.remote:
+        self._submitted = _SUBMITTED in os.environ and not self.config.remote
+        if not self.config.remote and not self._submitted:
             find_java()
         self._work: Path | None = Path(tempfile.mkdtemp(prefix="luxrelay-spark-"))
         self._python = os.environ.get("PYSPARK_PYTHON")
@@ -114,6 +118,8 @@ class ArchiveSession:
         try:
             if self.config.remote:
                 self.spark: SparkSession = _connect(self.config)
+            elif self._submitted:
+                self.spark = self._submit()
             else:
                 self.spark = self._start(self._work)
                 register_source(self.spark)
@@ -135,6 +141,7 @@ class ArchiveSession:
         session.spark = spark
         session._work = None  # noqa: SLF001  # our own instance
         session._gateway = None  # noqa: SLF001  # as above
+        session._submitted = False  # noqa: SLF001  # as above
         register_source(spark)
         return session
 
@@ -153,8 +160,8 @@ class ArchiveSession:
         from pyspark import SparkContext  # noqa: PLC0415  # heavy, and present by now
 
         context = SparkContext._active_spark_context  # noqa: SLF001  # no public way to ask
-        if context is not None and self._gateway is not None:
-            context.stop()
+        if context is not None and (self._gateway is not None or self._submitted):
+            context.stop()  # a JVM that spark-submit began ends with spark-submit
         _end_gateway(self._gateway)
         _restore("PYSPARK_PYTHON", self._python)
         shutil.rmtree(work, ignore_errors=True)
@@ -169,6 +176,19 @@ class ArchiveSession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _submit(self) -> SparkSession:
+        """Return the session of a job of spark-submit, when it has what an archive needs."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415  # heavy; its absence was reported
+
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        spark = SparkSession.builder.appName("luxrelay").getOrCreate()
+        try:
+            _prepare(spark, self.config, "spark-submit")
+        except BaseException:
+            spark.stop()
+            raise
+        return spark
 
     def _start(self, work: Path) -> SparkSession:
         from pyspark import SparkContext  # noqa: PLC0415  # heavy; its absence was reported
@@ -226,7 +246,7 @@ def _connect(config: SessionConfig) -> SparkSession:
     try:
         spark = SparkSession.builder.remote(config.master).create()
         try:
-            _prepare(spark, config)
+            _prepare(spark, config, "the Spark Connect server")
         except BaseException:
             spark.stop()
             raise
@@ -246,12 +266,12 @@ def _connect(config: SessionConfig) -> SparkSession:
     return spark
 
 
-def _prepare(spark: SparkSession, config: SessionConfig) -> None:
-    """Give a session on a server its settings and the source, when the server knows Delta."""
+def _prepare(spark: SparkSession, config: SessionConfig, whose: str) -> None:
+    """Give a session that others started its settings and the source, when it knows Delta."""
     if _DELTA not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise ArchiveError(
-            "the Spark Connect server runs without Delta",
-            where=config.master,
+            f"{whose} runs without Delta",
+            where=config.master if config.remote else "spark.sql.extensions",
             hint=f"start it with spark.sql.extensions={_DELTA}, its catalog and its jars",
         )
     for key, value in (*session_settings(config), *config.options):
