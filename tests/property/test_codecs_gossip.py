@@ -23,7 +23,7 @@ from luxrelay.gossip import (
     parse_topic,
     relay_message_id,
 )
-from luxrelay.gossip.rpc import Rpc, decode_rpc
+from luxrelay.gossip.rpc import Rpc, check_rpc, decode_rpc
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
     ControlGraft,
@@ -99,6 +99,13 @@ RPCS = st.builds(
         prune=st.lists(st.builds(ControlPrune, topicID=ASCII, backoff=U64), max_size=3),
     ),
 ).map(lambda rpc: rpc.SerializeToString())
+
+
+LONE = st.builds(
+    lambda topic, data: RPC(publish=[Message(topic=topic, data=data)]).SerializeToString(),
+    st.text(max_size=20),
+    st.binary(max_size=300),
+)
 
 
 @st.composite
@@ -186,6 +193,22 @@ def test_frames_decode_or_raise_the_one_error(data: bytes) -> None:
     only(RpcError, lambda raw: decode_rpc(raw, PARAMS), data)
 
 
+def fails(way: Callable[[bytes, GossipParams], object], data: bytes, params: GossipParams) -> bool:
+    """Return True when a way to take a frame in raises the one error."""
+    try:
+        way(data, params)
+    except RpcError:
+        return True
+    return False
+
+
+@given(data=st.one_of(RPCS, LONE, mutated(RPCS), mutated(LONE), st.binary(max_size=300)))
+def test_a_frame_that_is_only_checked_fails_as_one_that_is_read(data: bytes) -> None:
+    """Two ways, one opinion on what a frame is, also at the limits."""
+    for params in (PARAMS, GossipParams(subscriptions_max=1, controls_max=1, messages_max=1)):
+        assert fails(decode_rpc, data, params) == fails(check_rpc, data, params)
+
+
 @given(data=RPCS)
 def test_valid_frames_decode_completely(data: bytes) -> None:
     """Every entry of a frame is in the values."""
@@ -199,13 +222,6 @@ def test_valid_frames_decode_completely(data: bytes) -> None:
     assert [list(ids) for _, ids in rpc.ihave] == [
         list(entry.messageIDs) for entry in frame.control.ihave
     ]
-
-
-LONE = st.builds(
-    lambda topic, data: RPC(publish=[Message(topic=topic, data=data)]).SerializeToString(),
-    st.text(max_size=20),
-    st.binary(max_size=300),
-)
 
 
 @given(data=st.one_of(LONE, mutated(LONE)))

@@ -65,7 +65,7 @@ from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.places import PlaceResolver
 from luxrelay.gossip.roles import NodeRole
-from luxrelay.gossip.rpc import Rpc, decode_rpc
+from luxrelay.gossip.rpc import Rpc, check_rpc, decode_rpc
 from luxrelay.gossip.score import Scores, ScoreTerms
 from luxrelay.gossip.score_params import ScoreParams
 from luxrelay.gossip.stats import GossipStats
@@ -257,17 +257,17 @@ class GossipRouter:
         if state is None:
             self._stats.strangers += 1
             return
+        rpc = None
         try:
-            rpc = decode_rpc(rpc_bytes, self._params)
+            if state.score >= self._score_params.accept_threshold:
+                rpc = decode_rpc(rpc_bytes, self._params)
+            else:
+                check_rpc(rpc_bytes, self._params)
+                self._stats.unheard += 1
         except RpcError:
             self._flow.malformed(state)
-        else:
-            if rpc.malformed:
-                self._flow.malformed(state, rpc.malformed)
-            if state.score >= self._score_params.accept_threshold:
-                self._hear(state, rpc, now)
-            else:
-                self._stats.unheard += 1
+        if rpc is not None:
+            self._hear(state, rpc, now)
         if state.suspect:
             self._doorkeeper.judge(state, now)
 
@@ -420,6 +420,8 @@ class GossipRouter:
 
     def _hear(self, state: PeerState, rpc: Rpc, now: float) -> None:
         """Take in what a frame holds, its control messages only from a peer of fair score (G16)."""
+        if rpc.malformed:
+            self._flow.malformed(state, rpc.malformed)
         self._control.subscriptions(state, rpc, now)
         for topic, data in rpc.messages:
             self._flow.on_message(state, topic, data, now)

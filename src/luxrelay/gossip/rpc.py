@@ -98,24 +98,13 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
         RpcError: the bytes are no RPC or exceed a limit.
 
     """
-    if len(data) > params.frame_max:
-        raise RpcError(f"a frame of {len(data)} bytes is above {params.frame_max}")
-    lone = _lone_message(data)
+    lone = _lone_message(data) if len(data) <= params.frame_max else None
     if lone is not None:
         return Rpc(messages=[lone])
-    try:
-        frame = RPC.FromString(data)
-    except DecodeError:
-        raise RpcError("the frame is not protobuf") from None
+    frame = _opened(data, params)
     rpc = Rpc()
-    subscriptions = frame.subscriptions
-    if subscriptions:
-        if len(subscriptions) > params.subscriptions_max:
-            raise RpcError(f"{len(subscriptions)} subscriptions in one frame")
-        rpc.subscriptions = [(bool(entry.subscribe), entry.topicid) for entry in subscriptions]
-    if len(frame.publish) > params.messages_max:
-        # Looked at one by one, the half million that fit 1 MiB would hold the loop for a second.
-        raise RpcError(f"{len(frame.publish)} messages in one frame")
+    if frame.subscriptions:
+        rpc.subscriptions = [(bool(s.subscribe), s.topicid) for s in frame.subscriptions]
     for message in frame.publish:
         topic, payload = message.topic, message.data
         if not topic or not payload or any(map(message.HasField, _FORBIDDEN)):
@@ -125,6 +114,36 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
     if frame.HasField("control"):
         _take_control(rpc, frame.control, params)
     return rpc
+
+
+def check_rpc(data: bytes, params: GossipParams) -> None:
+    """Look only whether a frame can be read, and not at what its entries say.
+
+    For a peer that is not heard: it may send for as long as it likes, so it must cost little.
+
+    Raises:
+        RpcError: as `decode_rpc`, for the same frames.
+
+    """
+    frame = _opened(data, params)
+    if frame.HasField("control"):
+        _check_control(frame.control, params)
+
+
+def _opened(data: bytes, params: GossipParams) -> RPC:
+    """Return a frame whose bytes and entries outside its control are within the limits."""
+    if len(data) > params.frame_max:
+        raise RpcError(f"a frame of {len(data)} bytes is above {params.frame_max}")
+    try:
+        frame = RPC.FromString(data)
+    except DecodeError:
+        raise RpcError("the frame is not protobuf") from None
+    if len(frame.subscriptions) > params.subscriptions_max:
+        raise RpcError(f"{len(frame.subscriptions)} subscriptions in one frame")
+    if len(frame.publish) > params.messages_max:
+        # Looked at one by one, the half million that fit 1 MiB would hold the loop for a second.
+        raise RpcError(f"{len(frame.publish)} messages in one frame")
+    return frame
 
 
 def _lone_message(data: bytes) -> tuple[str, bytes] | None:
@@ -150,22 +169,31 @@ def _lone_message(data: bytes) -> tuple[str, bytes] | None:
         return None
 
 
-def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> None:
-    """Move the control entries into ``rpc``, or raise when there are too many."""
-    ihave, iwant, idontwant = control.ihave, control.iwant, control.idontwant
-    graft, prune = control.graft, control.prune
-    entries = len(ihave) + len(iwant) + len(idontwant) + len(graft) + len(prune)
+def _check_control(control: ControlMessage, params: GossipParams) -> None:
+    """Raise when there are too many control entries."""
+    entries = (
+        len(control.ihave)
+        + len(control.iwant)
+        + len(control.idontwant)
+        + len(control.graft)
+        + len(control.prune)
+    )
     if entries > params.controls_max:
         raise RpcError(f"{entries} control entries in one frame")
-    if ihave:
-        rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in ihave]
-    if iwant:
-        rpc.iwant = [wanted for entry in iwant for wanted in entry.messageIDs]
-    if idontwant:
-        rpc.idontwant = [spared for entry in idontwant for spared in entry.messageIDs]
-    if graft:
-        rpc.graft = [entry.topicID for entry in graft]
-    for entry in prune:
+
+
+def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> None:
+    """Move the control entries into ``rpc``, or raise when there are too many."""
+    _check_control(control, params)
+    if control.ihave:
+        rpc.ihave = [(entry.topicID, entry.messageIDs) for entry in control.ihave]
+    if control.iwant:
+        rpc.iwant = [wanted for entry in control.iwant for wanted in entry.messageIDs]
+    if control.idontwant:
+        rpc.idontwant = [spared for entry in control.idontwant for spared in entry.messageIDs]
+    if control.graft:
+        rpc.graft = [entry.topicID for entry in control.graft]
+    for entry in control.prune:
         rpc.prune.append((entry.topicID, entry.backoff))
         if entry.peers:
             rpc.suggested += [

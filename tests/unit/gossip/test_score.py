@@ -18,6 +18,7 @@ from luxrelay.gossip import (
     topic_for_namespace,
 )
 from luxrelay.gossip.cache import EnvelopeDigest
+from luxrelay.gossip.rpc_pb2 import RPC, Message
 from luxrelay.gossip.score import UNREADABLE, PeerLedger, Scores
 
 Kit = Any
@@ -400,6 +401,25 @@ def test_each_threshold_has_its_effect(kit: Kit, score: float, keeps: set[str]) 
     validations = desk.message(peer, topic, kit.envelope(topic)).validate
     assert bool(validations) == ("voice" in keeps)
     assert desk.router.publish(topic, kit.envelope(topic, 9), desk.now) == ("mesh" in keeps)
+
+
+def test_a_peer_that_is_not_heard_costs_little(kit: Kit) -> None:
+    """Its messages are not looked at, not even for what they must not hold; garbage counts."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    (peer,) = desk.peers(1, topic)
+    signed = RPC(publish=[Message(topic=topic, data=b"x", signature=b"x")]).SerializeToString()
+    desk.receive(peer, signed)
+    assert (desk.router.stats().malformed, desk.router.stats().unheard) == (1, 0)
+    desk.router.app_score(peer, -2501.0, desk.now)
+
+    desk.receive(peer, signed)
+    desk.message(peer, topic, kit.envelope(topic))
+    assert (desk.router.stats().malformed, desk.router.stats().unheard) == (1, 2)
+    assert desk.router.stats().received == 0
+    desk.receive(peer, b"\xff")
+
+    assert (desk.router.stats().malformed, desk.router.stats().unheard) == (2, 2)
 
 
 def test_below_the_last_threshold_a_peer_is_disconnected(kit: Kit) -> None:
