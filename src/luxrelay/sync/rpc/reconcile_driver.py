@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Final, Protocol
 
-from luxrelay.bus.header import NamespaceId
-from luxrelay.errors import SyncArgumentError, SyncProtocolError
+from luxrelay.bus.header import ContentId, MsgHeader, NamespaceId
+from luxrelay.errors import HeaderError, SyncArgumentError, SyncProtocolError
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import held_spans, lacking
 from luxrelay.sync.messages import LaneRange, WireMessage
@@ -165,6 +166,7 @@ class _Run:
         self._parent = parent
         self._plan = plan
         self._scope = scope
+        self._rejected: set[ContentId] = set()
         self.report = ReconcileReport(peer=client.address)
 
     def by_intervals(self) -> None:
@@ -213,7 +215,8 @@ class _Run:
         held = ids_of(self._store, self._parent, from_ms, to_ms, plan.ranges.set_max)
         initiator = Initiator(held, plan.ranges)
         self._exchange(initiator, "ranges", from_ms, to_ms)
-        self._fetch_contents(list(initiator.need))
+        # What was invalid a moment ago is not asked for again, nor held against the relay twice.
+        self._fetch_contents([each for each in initiator.need if each not in self._rejected])
 
     def _same_tree(self, now_ms: int) -> bool:
         """Compare the roots alone."""
@@ -274,4 +277,8 @@ class _Run:
         result = self._sink.accept(self._client.address, parent, messages)
         self.report.fetched += len(messages)
         self.report.stored += result.count(Outcome.STORED)
-        self.report.rejected += result.count(Outcome.REJECTED)
+        for message, outcome in zip(messages, result.outcomes, strict=True):
+            if outcome is Outcome.REJECTED:
+                self.report.rejected += 1
+                with suppress(HeaderError):  # what is no header has no content id
+                    self._rejected.add(MsgHeader.decode(message.header).content_id)
