@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from luxrelay.bus import topic_namespace
 from luxrelay.cli.main import main
+from luxrelay.sync import RelaySyncClient
 
 pytestmark = pytest.mark.slow
 TOPIC = "/chat/1/room"
@@ -83,3 +86,31 @@ def test_sighup_takes_over_what_can_change(
     assert "relay.toml:2" in line["error"]
     assert node.process.poll() is None
     assert node.stop() == 0
+
+
+def test_the_gateway_over_grpc_has_the_bounds_of_the_file(
+    new_node: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A whole node hands its time to live and its rates on to the gateway, as to the sync port."""
+    node = new_node("relay-1")
+    node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    node.sections["gateway"]["grpc_listen"] = "127.0.0.1:0"
+    node.sections["store"]["ttl_ms"] = 1_234_567
+    node.sections["sync"]["out_bytes_per_s"] = 20_000
+    runtime = node.start()
+    key = str(tmp_path / "alice.pem")
+    main(["keys", "new", key])
+    publish = ["publish", "--relay", runtime.sync, "--topic", TOPIC, "--key", key]
+    main([*publish, "x" * 48_000, "x" * 48_000, "x"])
+    capsys.readouterr()
+
+    with RelaySyncClient(runtime.grpc) as client:
+        now_ms = time.time_ns() // 1_000_000
+        (head,) = client.list_heads(topic_namespace(TOPIC))
+        began = time.monotonic()
+        for _ in range(2):
+            assert client.sync_page(head.namespace_id).status.last_seq == 3
+        took_s = time.monotonic() - began
+
+    assert abs(now_ms - 1_234_567 - head.window_start_ms) < 60_000
+    assert took_s > 2.0  # 192 kB at 20 kB/s, two seconds' worth of it at once

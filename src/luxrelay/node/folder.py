@@ -122,6 +122,8 @@ def read_runtime(data_dir: Path) -> Runtime | None:
             http=str(loaded["http"]),
             gateway=str(loaded.get("gateway", "")),
             admin=str(loaded.get("admin", "")),
+            grpc=str(loaded.get("grpc", "")),
+            grpc_admin=str(loaded.get("grpc_admin", "")),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,6 +1,7 @@
 """The data folder."""
 
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,11 @@ def test_refuse_file_and_impossible_place(tmp_path: Path) -> None:
 def test_runtime_is_written_and_withdrawn(tmp_path: Path) -> None:
     """What a node writes can be read back, and goes when it stops."""
     folder = DataFolder(tmp_path / "data")
-    runtime = Runtime(pid=os.getpid(), peer_id="12D3", gossip=("/ip4/…",), sync="a:1", http="a:2")
+    places = {
+        name: f"{name}:1" for name in ("sync", "http", "gateway", "admin", "grpc", "grpc_admin")
+    }
+    runtime = Runtime(pid=os.getpid(), peer_id="12D3", gossip=("/ip4/…",), **places)
+    assert all(getattr(runtime, each.name) for each in fields(Runtime))
 
     folder.announce(runtime)
     assert read_runtime(folder.path) == runtime
