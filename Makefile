@@ -132,10 +132,14 @@ protos: $(STAMPS)/packages  ## regenerate the protobuf modules
 docs: $(STAMPS)/packages  ## regenerate the reference pages that are made from code
 	$(BIN)/python tools/generate_reference.py
 
+.PHONY: site
+site: $(STAMPS)/packages  ## build/site: the documentation as HTML; a link that leads nowhere is an error
+	$(BIN)/python tools/build_site.py build/site
+
 ##@ Cleaning up
 .PHONY: clean
 clean:  ## remove what the targets above made
-	rm -rf $(VENV) $(STAMPS) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf $(VENV) $(STAMPS) $(OUT) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
 
 # What the stamps stand for: an environment with the pinned packages, and Delta's jars inside it.
 $(STAMPS)/packages: pyproject.toml constraints.txt
