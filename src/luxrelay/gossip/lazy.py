@@ -25,8 +25,8 @@ Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16, G29; go
 # Bounds, per peer and heartbeat: ihave_messages_max RPCs with IHAVE heard, ihave_ids_max ids in
 #   them looked up, asked of it and announced to it, iwant_ids_max ids looked up for it,
 #   idontwant_ids_max ids declined by it. Over all:
-#   wanted_max ids wanted, wanted_peer_max asked of one peer, iwant_retransmit_max sends of a
-#   message to a peer.
+#   wanted_max ids wanted, half of them shared out among peers_max peers, wanted_peer_max asked of
+#   one peer, iwant_retransmit_max sends of a message to a peer.
 # Deviations from the specification: an id is asked of one holder a heartbeat, not of all at once:
 #   copies are costly here, and a peer that announces and never delivers delays by one heartbeat
 #   each. Promises are per id, not one chosen id a request. D_lazy is literal, without gossipsub's
@@ -132,7 +132,7 @@ class Lazy:
     def on_ihave(self, topic: str, state: PeerState, ids: Sequence[bytes], now: float) -> None:
         """Ask for what is neither known nor in validation nor just asked of another (20-35)."""
         ask: list[MessageId] = []
-        room = self._asking_room(state)
+        room = min(self._asking_room(state), self._table_room(state))
         heard = ids[: max(0, self._params.ihave_ids_max - state.ihave_heard)]
         state.ihave_heard += len(heard)
         self._stats.ihave_refused += len(ids) - len(heard)
@@ -151,7 +151,7 @@ class Lazy:
                 if state.peer not in want.asked:
                     want.holders[state.peer] = None
                     want.look_at = min(want.look_at, want.retry_at)
-            elif len(ask) >= room or len(self._wants) >= self._params.wanted_max:
+            elif len(ask) >= room:
                 self._stats.ihave_refused += 1
             else:
                 want = self._wants[slot] = Want(now + self._params.heartbeat_interval_s)
@@ -319,6 +319,18 @@ class Lazy:
             params.wanted_peer_max - state.wanted,
             state.outbox.ids_room(),
         )
+
+    def _table_room(self, state: PeerState) -> int:
+        """Return how many more ids of this peer fit among all that are wanted.
+
+        Half of the places are shares that a peer has to itself, so that a few peers that announce
+        what they never deliver leave room for what the others have.
+        """
+        params = self._params
+        share = params.wanted_max // (2 * params.peers_max)
+        common = params.wanted_max - share * params.peers_max - len(self._wants)
+        own = max(0, share - state.wanted)
+        return min(params.wanted_max - len(self._wants), own + max(0, common))
 
     def _promise(self, want: Want, state: PeerState, now: float) -> None:
         want.asked[state.peer] = now + self._params.iwant_followup_s

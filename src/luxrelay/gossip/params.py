@@ -111,7 +111,8 @@ class GossipParams:
     idontwant_heartbeats: int = 3
     """Heartbeats for which an id stays declined."""
     wanted_max: int = 50_000
-    """Ids asked for and not yet received."""
+    """Ids asked for and not yet received; half of them are shares of ``peers_max`` peers, which no
+    other peer can take."""
     wanted_peer_max: int = 5_000
     """Of these, asked of one peer."""
 

@@ -206,7 +206,10 @@ class Scores:
             self.pruned(ledger, topic, now)
         self._leave_address(ledger)
         ledger.app, ledger.validator = 0.0, False
-        if ledger.refused_until > now or self.score(ledger, now) < 0:
+        # Offences that cost nothing yet, and those that credit made up for, stay counted as well:
+        # whoever leaves before they add up comes back to them.
+        faults = ledger.offences or any(c.invalid or c.failures for c in ledger.topics.values())
+        if faults or ledger.refused_until > now or self.score(ledger, now) < 0:
             if len(self._kept) >= self.params.retained_max:
                 del self._kept[next(iter(self._kept))]
             until = max(now + self.params.retain_s, ledger.refused_until)

@@ -333,6 +333,72 @@ def test_sybils_of_one_network_neither_connect_nor_stay(kit: Kit) -> None:
     assert siege.serves()
 
 
+def test_made_up_announcements_leave_room_for_true_ones(kit: Kit) -> None:
+    """Ten peers announce all that may be wanted; what an honest one announces is asked (20-36)."""
+    topic = kit.topic_of(1)
+    desk = kit.Desk(GossipParams(wanted_max=1_000, wanted_peer_max=200))
+    desk.router.subscribe(topic, desk.now)
+    *liars, honest = desk.peers(11, topic)
+    for number, liar in enumerate(liars):
+        made_up = [(number * 1_000 + step).to_bytes(32) for step in range(200)]
+        desk.receive(liar, kit.frame(ihave=[(topic, made_up)]))
+    assert 500 <= desk.router.stats().wanted <= 1_000
+
+    asked = desk.receive(honest, kit.frame(ihave=[(topic, [b"\xff" * 32] * 2)]))
+
+    assert asked.rpc(honest).iwant == [b"\xff" * 32]
+
+
+def test_all_that_is_wanted_is_bounded(kit: Kit) -> None:
+    """Fifty peers that take their shares as well fill the table and no more (20-58)."""
+    topic = kit.topic_of(1)
+    desk = kit.Desk(GossipParams(wanted_max=1_000, wanted_peer_max=400))
+    desk.router.subscribe(topic, desk.now)
+    peers = desk.peers(desk.params.peers_max, topic)
+    for number, peer in enumerate(peers):
+        ids = [(number * 1_000 + step).to_bytes(32) for step in range(500)]
+        desk.receive(peer, kit.frame(ihave=[(topic, ids)]))
+
+    assert 900 <= desk.router.stats().wanted <= 1_000
+    assert all(desk.router._peers.get(peer).wanted >= 10 for peer in peers)
+
+
+def test_coming_back_does_not_wash_offences_away(kit: Kit, siege: Siege) -> None:
+    """Who floods a little, leaves in time and returns is found like one that stayed (20-36)."""
+    router = siege.desk.router
+    for round_ in range(10):
+        for beat in range(2):
+            ids = [bytes([round_, beat]) * 16] * (siege.desk.params.iwant_ids_max + 1)
+            siege.attack(kit.frame(iwant=[ids]))
+            siege.desk.heartbeat()
+        if siege.score < 0:
+            break
+        router.peer_disconnected(siege.attacker, siege.desk.now)
+        router.peer_connected(siege.attacker, "/meshsub/1.1.0", outbound=False, now=siege.desk.now)
+        siege.attack(kit.frame(subscribe=[siege.topic]))
+
+    assert siege.score < 0
+    assert siege.serves()
+
+
+def test_credit_spent_on_forgeries_is_gone_after_coming_back(kit: Kit) -> None:
+    """Invalid messages that credit made up for are still known when the peer returns (20-26)."""
+    topic = kit.topic_of(1)
+    desk = kit.Desk()
+    desk.router.subscribe(topic, desk.now)
+    (peer,) = desk.peers(1, topic)
+    for seq in range(60):
+        desk.accept(peer, topic, kit.envelope(topic, seq))
+    (forged,) = desk.message(peer, topic, kit.envelope(topic, 1_000)).validate
+    desk.verdict(forged, VerdictKind.REJECT)
+    assert desk.router.explain(peer, desk.now).score > 0
+
+    desk.router.peer_disconnected(peer, desk.now)
+    desk.router.peer_connected(peer, "/meshsub/1.1.0", outbound=False, now=desk.now)
+
+    assert desk.router.explain(peer, desk.now).topic_penalty > 0
+
+
 def test_a_slow_lier_is_found_by_its_promises(kit: Kit, siege: Siege) -> None:
     """One announcement a heartbeat that is never kept: out of the mesh within a minute (20-36)."""
     beats = 0
