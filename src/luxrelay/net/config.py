@@ -152,6 +152,9 @@ class NetConfig:
     """Seconds a connection must hold before the next loss starts again at `redial_min_s`."""
     stream_attempts_max: int = 4
     """Tries to open the gossip stream on a connection before the peer is left alone."""
+    idle_s: float = 60.0
+    """Seconds for which a peer that takes no gossip keeps its place; a later connection may take
+    it."""
 
     def __post_init__(self) -> None:
         """Hold only bounds that make sense together."""

@@ -357,11 +357,13 @@ class GossipDriver:
 
     async def _serve_link(self, link: Link) -> None:
         try:
+            known = self._host.connections(link.peer)
             await self._talk(link)
-            while self._host.is_connected(link.peer):
-                await self._host.wait_changed()
+            await self._host.let_go(link.peer, known, self._config.idle_s)
         finally:
             del self._links[link.peer]
+        if self._host.is_connected(link.peer):
+            self._link(link.peer)  # it came back before its last link was forgotten
 
     async def _talk(self, link: Link) -> None:
         """Our stream to the peer is kept open until the peer is gone, dropped or unwilling."""

@@ -383,7 +383,7 @@ class RelayHost:
 
     def remote_host(self, peer: PeerId) -> str:
         """The IP address of a connected peer; empty when there is none."""
-        live = [conn for conn in self._swarm.get_connections(ID(peer)) if _is_live(conn)]
+        live = self.connections(peer)
         return host_of(live[-1]) if live else ""
 
     def own_record(self) -> bytes:
@@ -411,6 +411,18 @@ class RelayHost:
             ) from error
         return RelayStream(stream, str(stream.get_protocol()))
 
+    async def let_go(self, peer: PeerId, known: Sequence[INetConn], seconds: float) -> None:
+        """The peer's connections are over, by our hand after so many seconds.
+
+        Returns at once when there is one that is not among the known ones: whoever serves the peer
+        begins anew with it.
+        """
+        with trio.move_on_after(seconds) as scope:
+            while (live := self.connections(peer)) and all(conn in known for conn in live):
+                await self.wait_changed()
+        if scope.cancelled_caught:
+            await self.disconnect(peer)
+
     async def disconnect(self, peer: PeerId) -> None:
         """All connections with the peer are closed."""
         async with trio.open_nursery() as nursery:
@@ -419,7 +431,11 @@ class RelayHost:
 
     def is_connected(self, peer: PeerId) -> bool:
         """Whether a stream to the peer may be tried."""
-        return any(_is_live(conn) for conn in self._swarm.get_connections(ID(peer)))
+        return bool(self.connections(peer))
+
+    def connections(self, peer: PeerId) -> list[INetConn]:
+        """The connections over which a stream may be tried, the newest last."""
+        return [conn for conn in self._swarm.get_connections(ID(peer)) if _is_live(conn)]
 
     def connected(self) -> tuple[PeerId, ...]:
         """The peers with at least one live connection."""

@@ -81,6 +81,24 @@ async def test_peer_without_hello(world: Any, required: bool) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_takes_no_gossip_gives_its_place_back(world: Any) -> None:
+    """It is disconnected after `idle_s`, not banned: its next connection may do better (20-58)."""
+    async with trio.open_nursery() as nursery:
+        relay = await world.relay(nursery, "relay", idle_s=0.05, stream_attempts_max=1)
+        idle = await world.host(nursery, "idle")
+
+        await idle.dial(relay.address)
+        await world.until(lambda: not idle.connected())
+        await world.until(lambda: relay.host.stats().inbound == 0)
+
+        assert relay.driver.stats().bans == {}
+        for protocol in ("/meshsub/1.2.0", "/meshsub/1.1.0"):
+            idle.handle(protocol, hold)
+        await idle.dial(relay.address)
+        await world.until(lambda: idle.peer_id in relay.router.stats().peers)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("answer", [b"", b"\x05hello", b"\xff\xff\xff\x7f", b"\x02{}"])
 async def test_let_peer_with_broken_hello_go(world: Any, answer: bytes) -> None:
     """What is no hello ends the connection and nothing else."""
@@ -142,7 +160,7 @@ async def test_banned_peer_stays_out_after_a_restart(world: Any, tmp_path: Path)
         await world.meshed(relay, other)
 
         await relay.driver.ban(other.host.peer_id, 600.0, "spam")
-        await world.until(lambda: not relay.host.connected())
+        await world.until(lambda: not relay.host.connected() and not other.host.connected())
         await world.until(path.exists)
         with pytest.raises(NetError, match="banned"):
             await relay.driver.connect(other.address)
