@@ -33,7 +33,10 @@ DELTA = (
 
 
 def _submit(folder: Path, *words: str, settings: tuple[str, ...]) -> tuple[int, str, str]:
-    """Run the command by spark-submit; return how it ended and what it wrote."""
+    """Run the command by spark-submit; return how it ended, what it said, and what Spark said.
+
+    Whatever the command writes comes out of the standard output of spark-submit.
+    """
     job = folder / "job.py"
     job.write_text(JOB)
     bin_folder = Path(sys.executable).parent
@@ -72,13 +75,14 @@ def test_a_job_of_spark_submit_archives(tmp_path: Path) -> None:
     write_segments(tmp_path / "segments", [batch], prefix="1")
     words = ("archive", "ingest", "--segments", "segments", "--out", "archive", "--json")
 
-    code, _, said = _submit(tmp_path, *words, settings=())
-    assert code == 1, said
+    code, said, log = _submit(tmp_path, *words, settings=())
+    assert code == 1, log
     assert "runs without Delta" in said
     assert not out.exists()
 
-    code, answer, said = _submit(tmp_path, *words, settings=DELTA)
-    assert code == 0, said
+    code, said, log = _submit(tmp_path, *words, settings=DELTA)
+    assert code == 0, said + log
+    answer = said[said.index("\n{") : said.rindex("\n}") + 2]
     assert json.loads(answer)["messages"] == 3
     found = DeltaTable(str(out / "messages")).to_pyarrow_table(columns=["seq"])
     assert sorted(found.column("seq").to_pylist()) == [1, 2, 3]
