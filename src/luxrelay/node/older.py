@@ -28,7 +28,8 @@ from luxrelay.node.logs import log
 from luxrelay.store import NamespaceQuery, StoredMessage
 from luxrelay.sync import ClientTls, RelaySyncClient, SyncClientConfig, WireMessage
 
-_PATIENCE: Final = SyncClientConfig(call_s=5.0, page_s=10.0, connect_s=2.0)
+PATIENCE: Final = SyncClientConfig(call_s=5.0, page_s=10.0, connect_s=2.0)
+"""A caller waits meanwhile, and can be answered without the archive."""
 QUIET_S: Final = 10.0
 """Time for which an archive that failed is not asked, seconds."""
 
@@ -56,6 +57,7 @@ class OlderMessages:
         address: ``host:port`` of its sync port.
         tls: As sync peers are spoken to; None for in the clear.
         network: Name of a network whose signatures are bound (H3e); empty for LP-6411's own.
+        config: How long it may take to answer.
         clock: Monotonic seconds.
 
     """
@@ -66,9 +68,10 @@ class OlderMessages:
         *,
         tls: ClientTls | None = None,
         network: str = "",
+        config: SyncClientConfig = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = RelaySyncClient(address, config=_PATIENCE, tls=tls)
+        self._client = RelaySyncClient(address, config=config, tls=tls)
         self._network = network
         self._clock = clock
         self._quiet_until = float("-inf")

@@ -50,7 +50,7 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
-from luxrelay.sync import FairnessConfig, PublishItem, SyncServerConfig
+from luxrelay.sync import FairnessConfig, PublishItem, SyncClientConfig, SyncServerConfig
 
 TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
@@ -126,7 +126,10 @@ class Stand:
             wanted=WantedBlobs(ttl_ms=TTL_MS),
             deliver=self.feed.stored,
         )
-        older = OlderMessages(self.config.archive) if self.config.archive else None
+        # A busy machine is no archive that is away.
+        patient = SyncClientConfig(call_s=60, page_s=60, connect_s=60)
+        named = self.config.archive
+        older = OlderMessages(named, config=patient) if named else None
 
         def blob(commitment: bytes) -> bytes | None:
             held = self.store.get_blob(commitment, now_ms())

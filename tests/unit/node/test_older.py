@@ -12,11 +12,13 @@ from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sh
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.node.older import QUIET_S, OlderMessages
 from luxrelay.store import IncomingMessage, NamespaceQuery, RelayStore
-from luxrelay.sync import RelaySyncServer, SyncServerConfig
+from luxrelay.sync import RelaySyncServer, SyncClientConfig, SyncServerConfig
 
 NS = NamespaceId(b"n" * 20)
 NOW = 1_785_974_400_000
 KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
+PATIENT = SyncClientConfig(call_s=60, page_s=60, connect_s=60)
+"""A busy machine is no archive that is away."""
 
 
 class Clock:
@@ -119,7 +121,7 @@ def test_an_archive_that_lies_serves_nothing_and_is_left_alone(serve: Serve, lie
         "payload": _message(KEY.sign_header(_header(2)), b"text 3"),
     }[lie]
     clock = Clock()
-    older = OlderMessages(serve(_message(true), broken), clock=clock)
+    older = OlderMessages(serve(_message(true), broken), config=PATIENT, clock=clock)
 
     assert _seqs(older, 0) is None
     assert _seqs(older, 0, to_seq=1) is None
@@ -137,7 +139,7 @@ def test_bound_signatures_are_those_of_the_network(serve: Serve) -> None:
     address = serve(_message(bound))
 
     for network, seqs in (("main", [1]), ("test", None), ("", None)):
-        older = OlderMessages(address, network=network)
+        older = OlderMessages(address, network=network, config=PATIENT)
         assert _seqs(older, 0) == seqs
         older.close()
 
