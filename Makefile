@@ -83,8 +83,8 @@ soak: setup  ## memory over 1,000,000 messages and 10,000 connects, in the route
 	  $(BIN)/pytest tests/integration/net/test_net_soak.py -s -o faulthandler_timeout=0
 
 .PHONY: cluster
-cluster: setup  ## the archive on a standalone Spark cluster, and through Spark Connect: processes on the loopback, a few minutes
-	$(BIN)/pytest tests/integration/archive/test_archive_cluster.py -o faulthandler_timeout=0
+cluster: setup  ## the archive's page, command by command, and its pipeline on a standalone Spark cluster and through Spark Connect: processes on the loopback, ten minutes
+	$(BIN)/pytest tests/integration/archive/test_archive_cluster.py tests/integration/test_docs_commands.py::test_how_to_archive -o faulthandler_timeout=0
 
 .PHONY: archive
 archive: setup  ## the archive at length: 20,000 messages against an independent check, upkeep, finality, a cluster, Spark Connect, killed drivers and relays, the page's commands
