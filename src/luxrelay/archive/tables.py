@@ -20,6 +20,8 @@ from luxrelay.errors import ArchiveError
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_BOUNDS: Final = "delta.dataSkippingStatsColumns"
+"""Delta's name for the columns whose bounds stand in the log."""
 _NEWER: Final = "use the LuxRelay that wrote it, or a newer one"
 
 
@@ -192,6 +194,7 @@ def _create(folder: ArchiveFolder, table: Table) -> None:
         partition_by=list(table.partition_by),
         name=table.name,
         description=table.meaning,
+        configuration=_properties(table),
     )
 
 
@@ -219,7 +222,14 @@ def _evolve(folder: ArchiveFolder, table: Table) -> list[str]:
         )
     if absent:
         there.alter.add_columns(absent)
+    wanted_properties = _properties(table)
+    if wanted_properties.items() - there.metadata().configuration.items():
+        there.alter.set_table_properties(wanted_properties)
     return [field.name for field in absent]
+
+
+def _properties(table: Table) -> dict[str, str]:
+    return {_BOUNDS: ",".join(table.bounds)} if table.bounds else {}
 
 
 def _delta_schema(table: Table) -> pa.Schema:

@@ -82,6 +82,28 @@ def _gap(more: dict[str, str]) -> pa.Table:
     return pa.Table.from_pylist([row], schema=schema)
 
 
+def test_bounds_of_a_few_columns_stand_in_the_log(
+    folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of new tables, and from now on of those that a version before made; said once."""
+    old = tuple(replace(table, bounds=()) for table in TABLES)
+    key = "delta.dataSkippingStatsColumns"
+    with monkeypatch.context() as before:
+        before.setattr(tables, "TABLES", old)
+        older = ArchiveFolder(folder.path / "older", Marker())
+        tables.prepare_tables(older)
+        assert key not in open_table(older, MESSAGES).metadata().configuration
+
+    tables.prepare_tables(older)
+    tables.prepare_tables(older)
+
+    for kept in (folder, older):
+        held = open_table(kept, MESSAGES).metadata().configuration
+        assert held[key].split(",") == list(MESSAGES.bounds)
+    assert version_of(older, MESSAGES) == 1
+    assert set(MESSAGES.cluster_by) <= set(MESSAGES.bounds) <= set(MESSAGES.names)
+
+
 def test_refuse_a_table_of_another_shape(
     folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
