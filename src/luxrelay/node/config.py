@@ -16,11 +16,11 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
-from luxrelay.errors import ConfigError, KeyFormatError
+from luxrelay.errors import ConfigError, GossipArgumentError, KeyFormatError
 from luxrelay.node.document import Document
 from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.peering import Peering, peering_of
+from luxrelay.node.peering import Peering, gossip_params_of, peering_of, score_params_of
 from luxrelay.node.rates import rate_of
 from luxrelay.node.store_keys import StoreLimits, store_limits_of
 
@@ -155,8 +155,20 @@ def parse_config(
     """
     document = Document(text, source, environ)
     config = _config_of(document, base)
+    _tuned(config, document)
     document.settle()
     return config
+
+
+def _tuned(config: NodeConfig, lines: Document) -> None:
+    """Report changes of the router's numbers that do not fit together (20-13)."""
+    for name, made in (("mesh", gossip_params_of), ("scores", score_params_of)):
+        try:
+            made(config)
+        except GossipArgumentError as error:
+            where = lines.where("gossip", name)
+            hint = "docs/reference/config.md names them"
+            lines.report(ConfigError(error.what, where=where, hint=hint))
 
 
 def _text_of(path: Path) -> str:
@@ -213,7 +225,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         inline_blob_max=gossip["inline_blob_max"],
         inbox_max=gossip["inbox_max"],
         heartbeat_ms=gossip["heartbeat_ms"],
-        peering=peering_of(gossip),
+        peering=peering_of(gossip, base),
         following=following_of(gossip),
         ttl_ms=store["ttl_ms"],
         max_storage_bytes=store["max_storage_bytes"],

@@ -25,7 +25,7 @@ from luxrelay.node.config import NodeConfig, SyncLimits
 from luxrelay.node.gossip_blame import GossipBlame
 from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
-from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of
+from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of, score_params_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
@@ -33,6 +33,7 @@ from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.node.subscribers import StoreFollowing
 from luxrelay.node.tracing import Traces
+from luxrelay.node.tuning import read_places
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
 from luxrelay.sync import ClientTls, ServerTls
@@ -266,11 +267,14 @@ def declared_rates(
 
 
 def _router(config: NodeConfig, rng: random.Random, own_id: PeerId) -> GossipRouter:
+    places = config.peering.tuning.places
     return GossipRouter(
         gossip_params_of(config),
         rng=rng,
         own_id=own_id,
+        scores=score_params_of(config),
         diversity=diversity_of(config),
+        resolver=None if places is None else read_places(places),
         validators=config.peering.validators,
     )
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxrelay import __version__
-from luxrelay.gossip import DiversityParams, GossipParams, NodeRole
+from luxrelay.gossip import DiversityParams, GossipParams, NodeRole, ScoreParams
 from luxrelay.net import NetConfig
+from luxrelay.node.tuning import Tuning, tuned_mesh, tuned_scores
 
 if TYPE_CHECKING:
     from luxrelay.node.config import NodeConfig
@@ -38,10 +40,11 @@ class Peering:
     validator_proof: bytes
     validators: frozenset[bytes]
     require_hello: bool
+    tuning: Tuning
 
 
-def peering_of(gossip: Mapping[str, Any]) -> Peering:
-    """Return the values of the section ``gossip`` that are about peers."""
+def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
+    """Return the values of the section ``gossip`` about peers, with paths below ``base``."""
     plain = (
         "exchange",
         "dht",
@@ -63,6 +66,13 @@ def peering_of(gossip: Mapping[str, Any]) -> Peering:
         validator_proof=bytes.fromhex(gossip["validator_proof"].removeprefix("0x")),
         validators=frozenset(
             bytes.fromhex(text.removeprefix("0x")) for text in gossip["validators"]
+        ),
+        tuning=Tuning(
+            mesh=tuple(gossip["mesh"]),
+            scores=tuple(gossip["scores"]),
+            places=base / gossip["places"] if gossip["places"] else None,
+            system_peers_max=gossip["system_peers_max"],
+            regions_min=gossip["regions_min"],
         ),
         **{name: gossip[name] for name in plain},
     )
@@ -105,8 +115,13 @@ def net_config_of(config: NodeConfig) -> NetConfig:
 
 
 def gossip_params_of(config: NodeConfig) -> GossipParams:
-    """Return the parameters of the router."""
-    return GossipParams(
+    """Return the parameters of the router.
+
+    Raises:
+        GossipArgumentError: what the file changes does not fit.
+
+    """
+    base = GossipParams(
         heartbeat_interval_s=config.heartbeat_ms / 1000,
         peers_max=config.connections_max,
         pending_max=config.inbox_max,
@@ -114,6 +129,17 @@ def gossip_params_of(config: NodeConfig) -> GossipParams:
         exempt_loopback=config.peering.exempt_loopback,
         light=config.peering.role == NodeRole.LIGHT,
     )
+    return tuned_mesh(base, config.peering.tuning.mesh)
+
+
+def score_params_of(config: NodeConfig) -> ScoreParams:
+    """Return what behaviour is worth.
+
+    Raises:
+        GossipArgumentError: what the file changes does not fit.
+
+    """
+    return tuned_scores(config.peering.tuning.scores)
 
 
 def diversity_of(config: NodeConfig) -> DiversityParams:
@@ -121,6 +147,8 @@ def diversity_of(config: NodeConfig) -> DiversityParams:
     outbound, peering = outbound_max(config), config.peering
     return DiversityParams(
         subnet_max=peering.group_peers_max,
+        asn_max=peering.tuning.system_peers_max,
+        regions_min=peering.tuning.regions_min,
         outbound_distinct_min=min(4, outbound),
         outbound_max=outbound,
         peers_min=peering.peers_min,

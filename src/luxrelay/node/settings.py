@@ -26,6 +26,7 @@ from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
 from luxrelay.node.store_keys import STORE_KEYS
 from luxrelay.node.topic_keys import TOPIC_KEYS
+from luxrelay.node.tuning_keys import TUNING_KEYS
 
 _ANY_PORT: Final = range(65_536)
 _LISTEN_ADDRESS: Final = multiaddress(
@@ -172,6 +173,7 @@ KEYS: Final = (
     ),
     *PEER_KEYS,
     *TOPIC_KEYS,
+    *TUNING_KEYS,
     Key(
         "store",
         "ttl_ms",

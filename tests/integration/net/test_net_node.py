@@ -101,6 +101,21 @@ async def test_diversity_reaches_the_nodes_router(world: Any, tmp_path: Path) ->
             nursery.cancel_scope.cancel()
 
 
+async def test_places_reach_the_nodes_router(world: Any, tmp_path: Path) -> None:
+    """With one peer of an autonomous system the second one of it is refused (20-30, 20-31, G21)."""
+    (tmp_path / "places.csv").write_text("127.0.0.0/8,64500,EU\n")
+    with assembled(tmp_path, 'places = "places.csv"\nsystem_peers_max = 1') as parts:
+        async with trio.open_nursery() as nursery:
+            address = await start(nursery, parts)
+            for name in ("one", "two"):
+                relay = await world.relay(nursery, name)
+                await relay.driver.connect(address)
+
+            await world.until(lambda: parts.driver.stats().router.refused == 1)
+            assert "AS64500" in parts.driver._router.refuses("127.0.0.1", outbound=False)
+            nursery.cancel_scope.cancel()
+
+
 async def test_rotation_reaches_the_nodes_router(world: Any, tmp_path: Path) -> None:
     """After the interval of the file an outbound peer is let go (20-32, G22)."""
     text = "exempt_loopback = true\npeers_min = 0\nrotation_interval_ms = 1000\noutbound_target = 0"
