@@ -96,7 +96,7 @@ async def test_diversity_reaches_the_nodes_router(world: Any, tmp_path: Path) ->
                 relay = await world.relay(nursery, name)
                 await relay.driver.connect(address)
 
-            await world.until(lambda: parts.driver.stats().router.refused == 1)
+            await world.until(lambda: parts.driver.stats().router.refused >= 1)
             assert len(parts.driver.stats().router.peers) == 1
             nursery.cancel_scope.cancel()
 
@@ -111,7 +111,7 @@ async def test_places_reach_the_nodes_router(world: Any, tmp_path: Path) -> None
                 relay = await world.relay(nursery, name)
                 await relay.driver.connect(address)
 
-            await world.until(lambda: parts.driver.stats().router.refused == 1)
+            await world.until(lambda: parts.driver.stats().router.refused >= 1)
             assert "AS64500" in parts.driver._router.refuses("127.0.0.1", outbound=False)
             nursery.cancel_scope.cancel()
 
