@@ -88,14 +88,19 @@ class _Found:
 class ArchiveReader:
     """Answers questions about the archive at ``path``; one thread at a time.
 
+    Args:
+        path: The folder.
+        page_bytes_max: Payload bytes of a page, but one message at least; 0 for no bound.
+
     Raises:
         ArchiveError: ``archive.foreign``: there is no archive; ``archive.setup``: `deltalake` is
             not installed.
 
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, page_bytes_max: int = 0) -> None:
         self._folder = open_folder(path)
+        self._bytes_max = page_bytes_max
         self._table = Snapshot(self._folder)
         self._day: tuple[tuple[int, date, bytes], _Leaves, tuple[bytes, int] | None] | None = None
 
@@ -342,7 +347,7 @@ class ArchiveReader:
         _check(1 <= limit <= LIMIT_MAX, f"a page has 1 to {LIMIT_MAX} messages", "limit")
         after = Place.decode(cursor) if cursor else None
         found = self._places(scope, limit + 1, after)
-        if max_bytes:
+        if max_bytes := max_bytes or self._bytes_max:
             sizes = accumulate(size for _, size in found.places)
             limit = min(limit, max(1, sum(total <= max_bytes for total in sizes)))
         places = [place for place, _ in found.places[:limit]]

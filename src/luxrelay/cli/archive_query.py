@@ -36,7 +36,9 @@ def run_query(arguments: argparse.Namespace) -> int:
         return 0
     page = _page(reader, arguments)
     if arguments.json:
-        messages = [_as_json(reader, each, proof=arguments.proof) for each in page.messages]
+        from luxrelay.archive.store_query import message_json  # noqa: PLC0415  as above
+
+        messages = [message_json(reader, each, proof=arguments.proof) for each in page.messages]
         print_json({"messages": messages, "nextCursor": page.next_cursor.hex()})
         return 0
     head = ("time", "namespace", "seq", "sender", "copies", "payload", "proof")
@@ -93,31 +95,6 @@ def _as_row(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool) -> 
         printable((message.blob or b"").decode(errors="replace"))[:_TEXT_SHOWN],
         found[1].hex() if found else "–",
     )
-
-
-def _as_json(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool) -> dict[str, Any]:
-    value = {
-        "namespaceId": "0x" + message.place.namespace_id.hex(),
-        "seq": message.place.seq,
-        "timestamp": message.place.timestamp,
-        "contentId": "0x" + message.place.content_id.hex(),
-        "header": "0x" + message.header.hex(),
-        "blob": None if message.blob is None else "0x" + message.blob.hex(),
-        "receivedAt": message.received_at,
-        "expiresAt": message.expires_at,
-        "finality": message.finality,
-        "copies": message.copies,
-    }
-    if proof:
-        found = reader.prove(message)
-        value["proof"] = found and {
-            "day": found[0].day,
-            "count": found[0].count,
-            "index": found[0].index,
-            "path": ["0x" + node.hex() for node in found[0].path],
-            "root": "0x" + found[1].hex(),
-        }
-    return value
 
 
 def _plain(value: object) -> Any:
