@@ -67,7 +67,7 @@ bench-peers:
 	-@$(MAKE) --no-print-directory $(STAMPS)/interop-go-peer
 
 .PHONY: sim
-sim: setup  ## simulate every scenario that ships at full size; takes an hour of one core
+sim: setup  ## simulate every scenario that ships at full size; some twenty minutes of one core
 	LUXRELAY_SIM_NODES=1000 $(BIN)/pytest tests/integration/test_simulations.py
 
 .PHONY: chaos
