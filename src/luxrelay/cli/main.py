@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a clear error on standard error, 2 wrong usage, 130 int
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,9 @@ _COMMANDS: Final = {
 second to import."""
 
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 def build_parser(only: str = "") -> argparse.ArgumentParser:
     """Return the parser of the whole command, or one that knows a single command of it."""
     parser = argparse.ArgumentParser(
@@ -60,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if list(words) == ["--version"]:
         print(f"luxrelay {__version__}")
         return 0
-    arguments = build_parser(words[0] if words else "").parse_args(words)
     try:
+        arguments = build_parser(words[0] if words else "").parse_args(words)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LuxRelayError as error:
@@ -71,7 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("luxrelay: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone; a second flush at exit must not complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # its reader has gone
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise  # not of writing to standard output: every other is one of ours
+        _give_up_output()
+        print(f"luxrelay: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     return code
+
+
+def _give_up_output() -> None:
+    """Let what is buffered vanish: a second flush at exit must not complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -82,11 +82,15 @@ def _check(arguments: argparse.Namespace) -> int:
         return 1
     config = load_config(arguments.config, os.environ)
     load_registry(config)
-    print(
-        f"{arguments.config}: well-formed; profile {config.profile}, "
-        f"{len(config.namespaces)} namespaces"
-    )
+    print(f"{arguments.config}: well-formed; profile {config.profile}, {_carried(config)}")
     return 0
+
+
+def _carried(config: NodeConfig) -> str:
+    count = len(config.namespaces)
+    if not count:
+        return "no namespaces: it takes no messages until a [[namespace]] is listed"
+    return "1 namespace" if count == 1 else f"{count} namespaces"
 
 
 def _init(arguments: argparse.Namespace) -> int:

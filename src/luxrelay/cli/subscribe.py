@@ -7,6 +7,7 @@ import json
 import sys
 from base64 import b64encode
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from luxrelay.client import (
     Subscribe,
     subscribe,
 )
-from luxrelay.errors import InputError
+from luxrelay.errors import ClientRefusedError, ClientUnreachableError, InputError
 
 _U64: Final = 2**64 - 1
 _PLACE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -85,13 +86,15 @@ def _run(arguments: argparse.Namespace) -> int:
     place = _read_place(arguments.place)
     checks = Checks(bound_network=arguments.bound or "")
     count = 0
+    told: set[str] = set()
     with RelayClient(
         arguments.gateway,
         token=chosen_token(arguments),
         checks=checks,
         token_in_clear=arguments.token_in_clear,
     ) as client:
-        for event in subscribe(client, wanted, place=place):
+        for event in subscribe(client, wanted, place=place, lost=partial(_lost, told)):
+            told.clear()
             _show(event, as_json=arguments.json)
             if isinstance(event, Message | Gap | Live):
                 _keep_place(arguments.place, place)
@@ -99,6 +102,14 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.count and count == arguments.count:
                 return 0
     return 0
+
+
+def _lost(told: set[str], error: ClientUnreachableError | ClientRefusedError) -> None:
+    """Say once what keeps us waiting; the rest of the outage is silent."""
+    words = printable(str(error))
+    if words not in told:
+        told.add(words)
+        print(f"luxrelay: {words}; trying again", file=sys.stderr)
 
 
 def _show(event: Event, *, as_json: bool) -> None:

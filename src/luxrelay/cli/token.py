@@ -7,6 +7,7 @@ within a second.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +79,9 @@ def register(actions: SubParsers) -> None:
 
 def _file(arguments: argparse.Namespace) -> TokenFile:
     config = load_config(arguments.config)
+    if not config.gateway.listen:
+        words = "the gateway of this node is off, so nobody asks for tokens: give [gateway] listen"
+        print(f"luxrelay: {words}", file=sys.stderr)
     # A data folder begins with the node's identity; without it, it would be a stranger's.
     DataFolder(config.data_dir).identity()
     return TokenFile(config.data_dir, config.gateway.tokens_max)

@@ -85,12 +85,18 @@ def refused(answer: Answer) -> ClientRefusedError:
         problem = said if isinstance(said, dict) else {}
     except (ValueError, RecursionError):
         problem = {}
-    code = str(problem.get("code", f"status {answer.status}"))
-    error = ClientRefusedError(
-        f"{code}: {problem.get('detail', 'no reason given')}"[:300],
-        where=str(problem.get("where", ""))[:200],
-        hint=str(problem["hint"])[:300] if problem.get("hint") else None,
-    )
+    if problem:
+        code = str(problem.get("code", f"status {answer.status}"))
+        error = ClientRefusedError(
+            f"{code}: {problem.get('detail', 'no reason given')}"[:300],
+            where=str(problem.get("where", ""))[:200],
+            hint=str(problem["hint"])[:300] if problem.get("hint") else None,
+        )
+    else:
+        error = ClientRefusedError(
+            f"status {answer.status} without a reason, which every gateway gives",
+            hint="Check the address and the port: this is another service, or a proxy in front",
+        )
     error.status, error.problem = answer.status, problem
     return error
 

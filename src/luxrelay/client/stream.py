@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -53,6 +53,10 @@ NO_RETRY: Final = Retry(attempts_max=1)
 """Give up at the first failure."""
 
 
+Lost = Callable[[ClientUnreachableError | ClientRefusedError], None]
+"""Is told why a subscription is tried again."""
+
+
 def _may_retry(error: Exception) -> bool:
     """Return True when another try makes sense: away, busy or too fast, not forbidden."""
     if isinstance(error, ClientRefusedError):
@@ -66,6 +70,7 @@ def subscribe(
     *,
     place: Place | None = None,
     retry: Retry | None = None,
+    lost: Lost | None = None,
 ) -> Generator[Event, None, None]:
     """Yield what is stored behind the begin and what comes after it.
 
@@ -75,6 +80,7 @@ def subscribe(
         place: Where to begin and where it stands; hand in the one of an earlier subscription to go
             on from there. It moves before an event is yielded.
         retry: How to try again.
+        lost: Told of each failure that another try follows, the first one to connect included.
 
     Raises:
         ClientUnreachableError: ``attempts_max`` failures in a row.
@@ -101,6 +107,8 @@ def subscribe(
             failures, attempts = failures + 1, attempts + 1
             if not _may_retry(error) or failures == retry.attempts_max:
                 raise
+            if lost is not None:
+                lost(error)
         time.sleep(retry.pause_s(failures))
 
 
@@ -110,6 +118,7 @@ async def subscribe_async(
     *,
     place: Place | None = None,
     retry: Retry | None = None,
+    lost: Lost | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Yield what `subscribe` yields, on asyncio or trio; same arguments, same errors.
 
@@ -138,6 +147,8 @@ async def subscribe_async(
             failures, attempts = failures + 1, attempts + 1
             if not _may_retry(error) or failures == retry.attempts_max:
                 raise
+            if lost is not None:
+                lost(error)
         await anyio.sleep(retry.pause_s(failures))
 
 

@@ -20,6 +20,7 @@ from luxrelay.errors import ConfigError, GossipArgumentError, KeyFormatError
 from luxrelay.node.document import Document
 from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.listeners import sharing_a_port
 from luxrelay.node.peering import Peering, gossip_params_of, peering_of, score_params_of
 from luxrelay.node.rates import rate_of
 from luxrelay.node.store_keys import StoreLimits, store_limits_of
@@ -192,6 +193,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
     """Return the configuration; what does not fit is among the document's problems."""
     values = {section: lines.section(section) for section in SECTIONS}
     node, gossip, store, sync = (values[s] for s in ("node", "gossip", "store", "sync"))
+    _no_port_twice(values, lines)
     finality = values["finality"]
     if bool(finality["file"]) != bool(finality["signers"]):
         lines.report(
@@ -249,6 +251,23 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         gateway=_gateway(values["gateway"], lines, base),
         namespaces=_namespaces(lines, base),
     )
+
+
+def _no_port_twice(values: Mapping[str, Mapping[str, Any]], lines: Document) -> None:
+    keys = [("sync", "listen"), ("http", "listen")]
+    if values["gateway"]["listen"]:
+        names = ("listen", "admin_listen", "grpc_listen", "grpc_admin_listen")
+        keys += [("gateway", name) for name in names]
+    listeners = [("gossip", "listen", each) for each in values["gossip"]["listen"]]
+    listeners += [(section, name, values[section][name]) for section, name in keys]
+    for (section, name, address), (other_section, other_name, _) in sharing_a_port(listeners):
+        lines.report(
+            ConfigError(
+                f"{address} is where [{other_section}] {other_name} listens",
+                where=lines.where(section, name),
+                hint="give each listener a port of its own",
+            )
+        )
 
 
 def _limits(values: Mapping[str, int]) -> LimitConfig:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from luxrelay.errors import ConfigError
@@ -139,8 +140,9 @@ class Document:
         for name in table:
             if name not in keys:
                 where = self.where(section, name, occurrence)
-                known = "known are: " + ", ".join(keys)
-                self.report(ConfigError(f"unknown key {name!r}", where=where, hint=known))
+                self.report(
+                    ConfigError(f"unknown key {name!r}", where=where, hint=_nearest(name, keys))
+                )
         return {
             name: self._value(key, table, self.where(section, name, occurrence))
             for name, key in keys.items()
@@ -170,9 +172,9 @@ class Document:
         sections = {key.section for key in KEYS}
         for name in self._tables:
             if name not in sections:
-                known = "known are: " + ", ".join(sorted(sections))
                 problem = f"unknown section {name!r}"
-                self.report(ConfigError(problem, where=self.top(name), hint=known))
+                hint = _nearest(name, sorted(sections))
+                self.report(ConfigError(problem, where=self.top(name), hint=hint))
 
     def _from_environment(self, environ: Mapping[str, str]) -> dict[tuple[str, str], Any]:
         keys = {variable(key.section, key.name): key for key in KEYS if key.section != "namespace"}
@@ -203,3 +205,10 @@ def _typed(text: str, default: Any) -> Any:
     if isinstance(default, list):
         return [entry.strip() for entry in text.split(",") if entry.strip()]
     return text
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return what a mistyped name may have meant, else all that there is."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else "known are: " + ", ".join(names)

@@ -80,7 +80,7 @@ class Folder:
         try:
             text = (path / MARKER).read_bytes()[:MARKER_BYTES_MAX]
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _foreign(path) from error
+            raise (_foreign(path) if path.exists() else _missing(path)) from error
         except OSError as error:
             raise _refused(error, path) from error
         form = _FORM.fullmatch(text)
@@ -161,6 +161,15 @@ def _sync_names(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _missing(path: Path) -> StoreError:
+    return StoreError(
+        "there is no such folder",
+        where=str(path),
+        code="store.foreign",
+        hint="give a node's data folder, or the store in it",
+    )
 
 
 def _foreign(path: Path) -> StoreError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,58 @@ def test_subscribe_prints_and_goes_on_from_its_place(
     (tmp_path / "place.json").write_text("[]")
     assert main(arguments) == 1
     assert "no positions" in capsys.readouterr().err
+
+
+def test_subscribe_says_that_it_waits(
+    stand: Stand, speak: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody there: said at once and once, and the wait goes on; the node comes, and so do they."""
+    stand.store_line(1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    del monkeypatch
+    command = [sys.executable, "-m", "luxrelay", "subscribe", *speak, "--count", "1"]
+    command[command.index(stand.address)] = f"127.0.0.1:{port}"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        first = run.stderr.readline()
+        target = stand.address.rpartition(":")
+        with _passage(port, (target[0], int(target[2]))):
+            told, said = run.communicate(timeout=120)
+
+    assert "cannot be reached: Connection refused" in first
+    assert first.endswith("trying again\n")
+    assert "cannot be reached" not in said
+    assert "connected again" in said
+    assert "message 1" in told
+
+
+@contextmanager
+def _passage(port: int, target: tuple[str, int]) -> Iterator[None]:
+    """Lead one connection to the port on to a listener elsewhere."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def lead() -> None:
+        stream, _ = listener.accept()
+        with stream, socket.create_connection(target) as onward:
+            back = threading.Thread(target=copy, args=(onward, stream))
+            back.start()
+            copy(stream, onward)
+            back.join()
+
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        thread = threading.Thread(target=lead, daemon=True)
+        thread.start()
+        yield
+        thread.join(60)
 
 
 def test_subscribe_names_what_is_wrong(

@@ -156,3 +156,35 @@ def test_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "\x1b" not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["sim", "list"], ["doctor", "--json"]])
+def test_a_full_disk_under_the_output_is_one_line(words: list[str]) -> None:
+    """What cannot be written is said in a sentence and an exit code, with no trace of ours."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "luxrelay", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "luxrelay: the output cannot be written: No space left on device\n"
+
+
+def test_an_interrupt_while_modules_load_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the first second is answered as in any later one."""
+
+    def interrupted(only: str = "") -> argparse.ArgumentParser:
+        raise KeyboardInterrupt(only)
+
+    monkeypatch.setattr("luxrelay.cli.main.build_parser", interrupted)
+
+    assert main(["query"]) == 130
+    assert capsys.readouterr().err == "luxrelay: interrupted\n"

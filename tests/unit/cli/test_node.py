@@ -18,7 +18,7 @@ def test_init_writes_a_file_that_checks(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["node", "init", *arguments]) == 0
     assert main(["node", "check", "--config", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "profile messenger, 1 namespaces" in said
+    assert "profile messenger, 1 namespace\n" in said
     assert load_config(path).data_dir == tmp_path / "data"
 
 
@@ -69,3 +69,31 @@ def test_check_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(problems) >= 2
     assert any(":2" in each["where"] for each in problems)
     assert all(each["what"] for each in problems)
+
+
+def test_check_says_that_nothing_is_carried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node without namespaces is well-formed, and takes nothing."""
+    path = tmp_path / "relay.toml"
+    path.write_text('[node]\ndata_dir = "data"\n')
+
+    assert main(["node", "check", "--config", str(path)]) == 0
+    assert "takes no messages until a [[namespace]]" in capsys.readouterr().out
+
+
+def test_a_token_for_a_gateway_that_is_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is made, and its owner is told why it is of no use yet."""
+    path = tmp_path / "relay.toml"
+    path.write_text('[node]\ndata_dir = "data"\n')
+    new = ["node", "token", "new", "--config", str(path), "--scope", "read", "phone"]
+
+    assert main(new) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("lrt_")
+    assert "[gateway] listen" in said.err
+    path.write_text('[node]\ndata_dir = "data"\n[gateway]\nlisten = "127.0.0.1:0"\n')
+    assert main(new) == 0
+    assert not capsys.readouterr().err

@@ -128,6 +128,19 @@ def test_namespace_by_topic_and_by_id() -> None:
             "with the peer's id",
         ),
         (f"a = {'[' * 5000}{']' * 5000}\n", "", "nested too deeply"),
+        ('[node]\ndata_dir = "d"\n[gosip]\nlisten = []\n', ":3", "did you mean 'gossip'?"),
+        ('[node]\ndata_dri = "d"\n', ":2", "did you mean 'data_dir'?"),
+        ('[node]\ndata_dir = "d"\nx = 1\n', ":3", "known are: name, "),
+        (
+            '[node]\ndata_dir = "d"\n[gateway]\nlisten = "127.0.0.1:9641"\n',
+            ":4",
+            "127.0.0.1:9641 is where [sync] listen listens",
+        ),
+        (
+            '[node]\ndata_dir = "d"\n[http]\nlisten = "0.0.0.0:9640"\n',
+            ":4",
+            "is where [gossip] listen listens",
+        ),
     ],
 )
 def test_reject_mistake_with_its_line(text: str, line: str, word: str) -> None:
@@ -169,12 +182,12 @@ def test_accept_every_kind_of_address() -> None:
         MINIMAL
         + '[gossip]\nlisten = ["/ip4/0.0.0.0/tcp/0", "/ip6/::1/tcp/65535"]\n'
         + f'peers = ["/dns4/relay.example/tcp/1/p2p/{PEER}"]\n'
-        + '[sync]\nlisten = "[::1]:65535"\npeers = ["relay.example:1"]\n'
+        + '[sync]\nlisten = "[::1]:65534"\npeers = ["relay.example:1"]\n'
     )
 
     assert config.gossip_listen == ("/ip4/0.0.0.0/tcp/0", "/ip6/::1/tcp/65535")
     assert config.gossip_peers == (f"/dns4/relay.example/tcp/1/p2p/{PEER}",)
-    assert (config.sync_listen, config.sync_peers) == ("[::1]:65535", ("relay.example:1",))
+    assert (config.sync_listen, config.sync_peers) == ("[::1]:65534", ("relay.example:1",))
 
 
 def test_sync_peers_are_as_many_as_a_catch_up_asks() -> None:

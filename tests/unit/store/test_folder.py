@@ -55,6 +55,14 @@ def test_refuse_a_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"private"
 
 
+def test_a_folder_that_is_missing_is_not_called_foreign(tmp_path: Path) -> None:
+    """A mistyped path is named as what it is, and one of another program as that."""
+    with pytest.raises(StoreError, match="there is no such folder"):
+        Folder.look(tmp_path / "none", 1)
+    with pytest.raises(StoreError, match="not a LuxRelay store"):
+        Folder.look(tmp_path, 1)
+
+
 @pytest.mark.parametrize("text", [b"somebody else's marker", b"luxrelay store, layout x\n"])
 def test_refuse_a_marker_with_other_words(tmp_path: Path, text: bytes) -> None:
     """A marker that we did not write makes the folder foreign."""

@@ -160,7 +160,7 @@ class GatewayConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Refuse what would be open without anybody meaning it."""
+        """Refuse what would be open, or closed, without anybody meaning it."""
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ConfigError(
                 "tls_certificate and tls_key belong together",
@@ -180,6 +180,13 @@ class GatewayConfig:
                     "admin calls beyond this machine need TLS",
                     where=where,
                     hint="give a certificate or listen on 127.0.0.1",
+                )
+        for where in ("grpc_listen", "grpc_admin_listen"):
+            if getattr(self, where) and not self.listen:
+                raise ConfigError(
+                    "nothing would answer there: the gateway is off",
+                    where=where,
+                    hint="give [gateway] listen as well",
                 )
 
     def _open_air(self, name: str) -> bool:

@@ -79,3 +79,12 @@ def test_reject_what_would_be_open_by_mistake(text: str, line: int, word: str) -
 def test_who_reads_without_a_token(text: str, *, read: bool) -> None:
     """Only on loopback, and not behind a proxy, unless the operator says anybody."""
     assert gateway(text).anonymous_read is read
+
+
+@pytest.mark.parametrize("name", ["grpc_listen", "grpc_admin_listen"])
+def test_reject_grpc_while_the_gateway_is_off(name: str) -> None:
+    """A port that nothing would open is no setting."""
+    with pytest.raises(ConfigError, match="the gateway is off"):
+        gateway(f'{name} = "127.0.0.1:9645"')
+
+    assert gateway(f'listen = "127.0.0.1:9643"\n{name} = "127.0.0.1:9645"').grpc_listen is not None
