@@ -11,8 +11,8 @@ reports. With contiguous heads nothing below the end is still on its way, so a r
 and never again; a hole that was waited for long enough is given up, and shows as a gap.
 *Relays that lie*: whatever a relay says of its heads, a run must end, and an offset must not pass
 what others have yet to bring. So a message further than ``LEAP_MAX`` beyond a relay's contiguous
-head is not read to (a node takes no message that far ahead), and neither is a range that lies that
-far beyond what another relay says of the same namespace near the offset.
+head, or its first message, is not read to (a node takes no message that far ahead), and neither is
+a range that lies that far beyond what another relay says of the same namespace near the offset.
 *Bounds*: ``NAMESPACES_MAX`` namespaces in one offset; a micro-batch takes at most the sequences
 of its limit, and at least one.
 *Deviations*: none; LP-6421 names no archive (P42).
@@ -192,7 +192,8 @@ def union_reach(
                 head.latest_seq if to_latest else 0,
                 min(passed.get(name, 0), head.latest_seq),
             )
-            last = min(last, head.contiguous_seq + LEAP_MAX, MAX_I64)
+            # A store that was restored begins where it does, with nothing below.
+            last = min(last, max(head.contiguous_seq, head.earliest_seq) + LEAP_MAX, MAX_I64)
             lasts[name] = max(lasts.get(name, 0), last)
             if last:
                 said.setdefault(name, []).append(last)

@@ -78,6 +78,18 @@ def test_a_message_far_beyond_a_hole_is_not_read_to() -> None:
         assert reach[A.hex()].last == 5 + LEAP_MAX
 
 
+def test_a_store_that_begins_late_is_read() -> None:
+    """One that was restored, or joined late, has nothing below its first message."""
+    head = View(A, 3_000_000, 0, 3_000_005)
+
+    for reach in (
+        union_reach([[head]], to_latest=True),
+        union_reach([[head]], given_up={A.hex(): 3_000_005}),
+    ):
+        assert reach == {A.hex(): Reach(3_000_005, ((3_000_000, 3_000_005),))}
+        assert end_offsets(reach) == {A.hex(): 3_000_005}
+
+
 @pytest.mark.parametrize(
     "liar", [View(A, 2**62, 2**62, 2**62), View(A, 0, 2**62, 0), View(A, 9_000_000, 9_000_001, 0)]
 )
