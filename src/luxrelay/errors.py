@@ -405,7 +405,7 @@ _ENTRIES: Final = (
     ),
     ErrorEntry(
         "archive.failed",
-        "Spark ended with an error.",
+        "Spark ended with an error, or a table or the folder of the archive cannot be used.",
         "Run it again: what was written stays and is not written twice.",
     ),
     ErrorEntry(
