@@ -43,6 +43,9 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 BATCH_ROWS: Final = 2_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """An Arrow batch ends at this many rows or bytes, whichever comes first."""
+CONTENTS_MAX: Final = 64
+"""Messages of a sequence that a relay is taken, on average of what is asked for; it keeps four
+(J11), an archive that is read as a relay a few more. Else an answer might never end."""
 LANES_MAX: Final = 200
 """Namespaces asked for in one call."""
 SURVEY_THREADS: Final = 8
@@ -219,6 +222,13 @@ class _Answer:
         return holes_between(self.chunk.first, self.chunk.last, sorted(self.seen))
 
 
+def _endless(relay: str, namespace: bytes) -> SyncRemoteError:
+    return SyncRemoteError(
+        f"the relay serves more than {CONTENTS_MAX} messages for each sequence asked for",
+        where=f"{relay}, namespace {namespace.hex()}",
+    )
+
+
 class _Readers:
     """The relays of one task, with a connection to each while it holds."""
 
@@ -267,33 +277,41 @@ class _Readers:
         self, relay: str, wanted: Mapping[bytes, Sequence[SeqRange]]
     ) -> Iterator[tuple[bytes, SyncPage]]:
         """Yield a relay's pages for some ranges; a relay that fails is not asked again."""
-        client = self._clients[relay]
+        spans = (parts[-1].last - parts[0].first + 1 for parts in wanted.values())
+        room = CONTENTS_MAX * sum(spans)
         try:
-            if len(wanted) > 1:
-                lanes = [
-                    LaneRange(
-                        namespace_id=NamespaceId(namespace),
-                        from_seq=parts[0].first - 1,
-                        to_seq=parts[-1].last,
-                    )
-                    for namespace, parts in wanted.items()
-                ]
-                for page in client.iter_lanes(lanes, max_bytes=PAGE_BYTES, held=True):
-                    yield page.namespace_id, page
-                return
-            for namespace, parts in wanted.items():
-                for single in client.iter_pages(
-                    namespace,
-                    parts[0].first - 1,
-                    parts[-1].last,
-                    max_bytes=PAGE_BYTES,
-                    held=True,
-                ):
-                    yield namespace, single
+            for namespace, page in self._answers(relay, wanted):
+                room -= len(page.messages)
+                if room < 0:
+                    raise _endless(relay, namespace)
+                yield namespace, page
         except (SyncUnreachableError, SyncRemoteError) as error:
             self._fault = error
             self._clients.pop(relay).close()
             self.down.append(relay)
+
+    def _answers(
+        self, relay: str, wanted: Mapping[bytes, Sequence[SeqRange]]
+    ) -> Iterator[tuple[bytes, SyncPage]]:
+        """Yield the pages that a relay answers with; each brings a message, or is the last."""
+        client = self._clients[relay]
+        if len(wanted) > 1:
+            lanes = [
+                LaneRange(
+                    namespace_id=NamespaceId(namespace),
+                    from_seq=parts[0].first - 1,
+                    to_seq=parts[-1].last,
+                )
+                for namespace, parts in wanted.items()
+            ]
+            for page in client.iter_lanes(lanes, max_bytes=PAGE_BYTES, held=True):
+                yield page.namespace_id, page
+            return
+        for namespace, parts in wanted.items():
+            for single in client.iter_pages(
+                namespace, parts[0].first - 1, parts[-1].last, max_bytes=PAGE_BYTES, held=True
+            ):
+                yield namespace, single
 
     def judge(self, answer: _Answer) -> None:
         """Raise when a chunk is incomplete and that is nobody's choice."""

@@ -113,13 +113,15 @@ class OlderMessages:
         except (SyncUnreachableError, SyncRemoteError) as error:
             self._failed(error.what)
             return None
+        if messages and query.cursor and _place(messages[0]) <= query.cursor:
+            self._failed("a page before its cursor")  # would lead its reader round for ever
+            return None
         if not messages:
             return None
-        last = messages[-1]
         return OlderPage(
             messages=messages,
             has_more=page.status.has_more,
-            next_cursor=last.seq.to_bytes(8, "big") + last.header.content_id,
+            next_cursor=_place(messages[-1]),
             earliest_seq=page.status.earliest_seq,
             gaps=[(gap.first, gap.last) for gap in page.status.gaps],
         )
@@ -197,3 +199,8 @@ class OlderMessages:
             archive=self._client.address,
             what=what,
         )
+
+
+def _place(message: StoredMessage) -> bytes:
+    """Return the cursor of a message: stores and archives order by it."""
+    return message.seq.to_bytes(8, "big") + message.header.content_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import pytest
 from luxrelay.archive import relays as module
 from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.relays import list_heads, read_spans
+from luxrelay.archive.relays import CONTENTS_MAX, list_heads, read_spans
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
@@ -241,3 +241,41 @@ def test_a_long_range_is_proven_by_its_last_message(
     monkeypatch.setattr(module, "RelaySyncClient", Boaster(forge, 2 + LEAP_MAX, 2 + LEAP_MAX))
     heads, down = list_heads(_options("a:1"))
     assert (heads[0][0].contiguous_seq, down) == (2 + LEAP_MAX, ())
+
+
+def test_an_answer_that_never_ends_is_cut_off(
+    memory_relays: Any, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a relay counts as one that is down (CONTENTS_MAX); the others are read all the same."""
+    memory_relays.put("b:1", forge(seq=1), forge(seq=2))
+    flood, honest = forge(seq=1), memory_relays.client
+
+    class Endless:
+        def iter_pages(self, *_: object, **__: object) -> Iterator[SyncPage]:
+            status = SyncStatus(has_more=True, last_seq=1, earliest_seq=1, next_cursor=b"on")
+            while True:
+                yield SyncPage(messages=[flood] * 50, status=status)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(
+        module, "RelaySyncClient", lambda relay: Endless() if relay == "a:1" else honest(relay)
+    )
+
+    rows = _read(_options(faultRows="true"), Span(NS, 1, 2))
+
+    assert [row for row in rows if row[0] == "b:1"] == [("b:1", 1), ("b:1", 2)]
+    flooded = [row for row in rows if row[0] == "a:1"]
+    assert len(flooded) == 2 * CONTENTS_MAX // 50 * 50 + 1  # and the row that says: not read
+
+
+def test_what_fills_few_holes_of_a_long_range_is_no_flood(memory_relays: Any, forge: Forge) -> None:
+    """A range is asked for from its first hole to its last one, and comes whole."""
+    order = ["a:1", "b:1"][NS[0] % 2 :] + ["a:1", "b:1"][: NS[0] % 2]
+    memory_relays.put(order[0], *(forge(seq=seq) for seq in range(2, 300)))
+    memory_relays.put(order[1], *(forge(seq=seq) for seq in range(1, 301)))
+
+    rows = _read(_options(readMode="any"), Span(NS, 1, 300))
+
+    assert sorted(seq for _, seq in rows) == list(range(1, 301))

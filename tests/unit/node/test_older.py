@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.node.older import QUIET_S, OlderMessages
-from luxrelay.store import IncomingMessage, NamespaceQuery, RelayStore
+from luxrelay.store import IncomingMessage, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import RelaySyncServer, SyncClientConfig, SyncServerConfig
 
 NS = NamespaceId(b"n" * 20)
@@ -131,6 +132,33 @@ def test_an_archive_that_lies_serves_nothing_and_is_left_alone(serve: Serve, lie
     assert _seqs(older, 0, to_seq=1) == [1]
     assert older.blob(true.blob_commitment) == b"text 1"
     older.close()
+
+
+class Repeating:
+    """A store that answers every question from its beginning."""
+
+    def __init__(self, store: RelayStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def query(self, query: NamespaceQuery, now_ms: int) -> QueryPage:
+        """Return the first page, whatever the cursor."""
+        return self._store.query(replace(query, cursor=b""), now_ms)
+
+
+def test_an_archive_that_goes_back_leads_nobody_round(tmp_path: Path) -> None:
+    """A page before its cursor would be read for ever."""
+    with RelayStore.open(tmp_path / "store", now_ms=NOW) as store:
+        store.put_many([_message(KEY.sign_header(_header(seq))) for seq in (1, 2, 3)], NOW)
+        server = RelaySyncServer(Repeating(store), SyncServerConfig(port=0), clock_ms=lambda: NOW)
+        older = OlderMessages(f"127.0.0.1:{server.start()}", config=PATIENT)
+        page = older.before(NamespaceQuery(namespace_id=NS, limit=2), 0)
+        assert page is not None
+        assert _seqs(older, 0, limit=2, cursor=page.next_cursor) is None
+        older.close()
+        server.stop(0)
 
 
 def test_bound_signatures_are_those_of_the_network(serve: Serve) -> None:
