@@ -170,6 +170,48 @@ def test_what_needs_a_look_is_said_first(node: Any, browser: Browser) -> None:
     assert browser.errors == []
 
 
+def test_what_others_say_stays_words(node: Any, browser: Browser) -> None:
+    """Names and messages with markup, odd directions and no end do nothing and break no layout."""
+    markup = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+    topic = f"/chat/1/{markup}"
+    node.topics = [*TOPICS, topic]
+    node.sections["gateway"]["publish_items_max"] = 1000
+    runtime = node.start()
+    token = token_of(node, "publish")
+    now_ms = time.time_ns() // 1_000_000
+    said = [
+        markup.encode(),
+        b"javascript:window.hacked=1",
+        "\u202egnp.exe \u2066\u200b\u0000\x1b[31m".encode(),
+        b"\xff\xfe" * 50,
+        b"x" * 40_000,
+        "\U0001f9d1\u200d\U0001f680".encode() * 500,
+    ]
+    signer = LaneSigner(SigningKey.generate(), topic_namespace(topic))
+    crowd = [LaneSigner(SigningKey.generate(), topic_namespace(TOPICS[0])) for _ in range(1000)]
+
+    browser.open(f"http://{runtime.gateway}/", dark=False)
+    browser.until(READY)
+    with RelayClient(runtime.gateway, token=token) as client:
+        assert all(each.stored for each in client.publish([c.sign(b"hi", now_ms) for c in crowd]))
+        assert all(each.stored for each in client.publish([signer.sign(s, now_ms) for s in said]))
+        client.publish([signer.sign(b"the last one", now_ms)])
+    browser.until(shows("the last one"))
+    browser.until(f"document.body.textContent.includes({json.dumps(markup)})")
+    for width in (1440, 390):
+        browser.shape(width, 800, dark=True)
+        browser.until("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.picture(f"hostile-{width}")
+
+    assert browser.evaluate("window.hacked === undefined")
+    assert (
+        browser.evaluate("document.querySelectorAll('#messages script, #messages img').length") == 0
+    )
+    assert browser.evaluate("document.querySelectorAll('*').length") < 20_000
+    assert all(runtime.gateway in each for each in browser.requests), browser.requests
+    assert browser.errors == []
+
+
 def test_keyboard_and_filter(node: Any, browser: Browser) -> None:
     """Everything is reached with Tab; the filter and the pause button do what they say."""
     runtime = node.start()

@@ -84,3 +84,13 @@ def test_the_service_checks_its_file_before_it_starts() -> None:
     (checked,) = re.findall(r"^ExecStartPre=.*--config (\S+)$", unit, flags=re.MULTILINE)
     (run,) = re.findall(r"^ExecStart=.*--config (\S+)$", unit, flags=re.MULTILINE)
     assert checked == run
+
+
+def test_a_reload_of_the_service_checks_the_file_and_then_tells_the_node() -> None:
+    """`systemctl reload` fails on a file that does not fit, before the node is asked to read it."""
+    unit = (DEPLOY / "systemd" / "luxrelay.service").read_text()
+    (start,) = re.findall(r"^ExecStartPre=(.*)$", unit, flags=re.MULTILINE)
+
+    reload = re.findall(r"^ExecReload=(.*)$", unit, flags=re.MULTILINE)
+
+    assert reload == [start, "/bin/kill -HUP $MAINPID"]
