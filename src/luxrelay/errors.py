@@ -441,7 +441,7 @@ _ENTRIES: Final = (
     ErrorEntry(
         "cli.input",
         "An input file cannot be used.",
-        "Correct the named line.",
+        "Check the path, and the line where one is named.",
     ),
     ErrorEntry(
         "cli.demo",

@@ -50,6 +50,8 @@ def test_publish_query_head_and_restart(
     arguments[1] = node.start().sync
     assert main(["publish", *arguments, "--key", key, "--json", "x\udce9"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["seq"] == 3
+    assert main(["query", *arguments]) == 0
+    assert "--lanes shows what senders wrote" in capsys.readouterr().err
     assert main(["query", *arguments, "--lanes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["messages"]
     assert [bytes.fromhex(m["blob"][2:]) for m in found] == [b"one", b"two", b"x\xe9"]

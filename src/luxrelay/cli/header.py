@@ -90,7 +90,12 @@ def _read(given: str) -> str:
             with Path(given).open(encoding="utf-8") as file:
                 text = file.read(_INPUT_MAX + 1)
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read it: {error}", where=given[:64]) from error
+            words = getattr(error, "strerror", None) or "it is no text"
+            raise InputError(
+                f"cannot read it: {words}",
+                where=given[:64],
+                hint="give the text itself, the name of a file that holds it, or -",
+            ) from error
     if len(text) > _INPUT_MAX:
         raise InputError(f"more than {_INPUT_MAX:,} characters", where=_name(given))
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,6 +84,11 @@ def _query(arguments: argparse.Namespace) -> int:
         for h, m in shown
     ]
     print(table(("namespace", "seq", "timestamp", "bytes", "payload"), rows))
+    if not rows:
+        words = (
+            "nothing here" if arguments.lanes else "nothing here; --lanes shows what senders wrote"
+        )
+        print(f"luxrelay: {words}", file=sys.stderr)
     if more:
         print("more messages follow: raise --limit or --from-seq")
     return 0

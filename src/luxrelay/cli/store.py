@@ -129,6 +129,23 @@ def _store_folder(given: Path) -> Path:
     return inner if (inner / MARKER).exists() else given
 
 
+def _claimed_folder(given: Path) -> Path:
+    """Return the folder of a store that is there: opening one to write would make it.
+
+    Raises:
+        InputError: there is none.
+
+    """
+    folder = _store_folder(given)
+    if not (folder / MARKER).exists():
+        raise InputError(
+            "there is no store here",
+            where=str(given),
+            hint="give a node's data folder, or the store in it",
+        )
+    return folder
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -212,7 +229,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _repair(arguments: argparse.Namespace) -> int:
-    found = salvage(_store_folder(arguments.folder), arguments.out, RelayStoreConfig())
+    found = salvage(_claimed_folder(arguments.folder), arguments.out, RelayStoreConfig())
     if arguments.json:
         print_json(
             {
@@ -242,7 +259,7 @@ def _gc(arguments: argparse.Namespace) -> int:
     config = RelayStoreConfig(max_storage_bytes=_BOUNDLESS, namespace_quota_bytes=_BOUNDLESS)
     removed, again = 0, True
     progress = Progress()
-    with RelayStore.open(_store_folder(arguments.folder), config, now_ms=_now_ms()) as store:
+    with RelayStore.open(_claimed_folder(arguments.folder), config, now_ms=_now_ms()) as store:
         while again:
             cycle = store.expire(_now_ms())
             removed += cycle.removed_count

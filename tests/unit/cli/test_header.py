@@ -75,3 +75,15 @@ def test_bad_input_is_one_line(arguments: list[str], capsys: pytest.CaptureFixtu
     assert captured.out == ""
     assert captured.err.startswith("luxrelay: ")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["header", "decode"], ["policy", "decode"]])
+def test_a_file_that_is_missing_is_named_once(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is wrong, where, and what may be given, without the words of a programming language."""
+    assert main([*words, "nofile"]) == 1
+
+    said = capsys.readouterr().err
+    assert "cannot read it: No such file or directory; nofile; give the text itself" in said
+    assert "Errno" not in said

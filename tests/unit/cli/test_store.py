@@ -134,6 +134,25 @@ def test_a_program_reads_what_was_done(
     assert removed["removed"] + removed["left"] == 3
 
 
+@pytest.mark.parametrize("words", [["gc"], ["repair", "--out", "new"]])
+def test_a_mistyped_folder_is_not_made_a_store(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is opened, made or called done where no store is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+
+    for name in ("none", "empty"):
+        assert main(["store", words[0], name, *words[1:]]) == 1
+        assert f"there is no store here; {name}" in capsys.readouterr().err
+
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert not list((tmp_path / "empty").iterdir())
+
+
 def test_gc_of_a_running_store_is_refused(
     folder: Path, now: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +218,7 @@ def test_export_one_namespace(folder: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stats", "{}/nothing"], "not a LuxRelay store"),
+        (["stats", "{}/nothing"], "there is no such folder"),
         (["export", "{}", "--namespace", "12"], "--namespace"),
         (["export", "{}", "--out", "{}/no/such/folder"], "cannot write it"),
     ],
