@@ -68,7 +68,7 @@ bench-peers:
 
 .PHONY: sim
 sim: setup  ## simulate every scenario that ships at full size; some twenty minutes of one core
-	LUXRELAY_SIM_NODES=1000 $(BIN)/pytest tests/integration/test_simulations.py
+	LUXRELAY_SIM_NODES=1000 $(BIN)/pytest tests/integration/test_simulations.py -o faulthandler_timeout=0
 
 .PHONY: chaos
 chaos: setup  ## kill processes many times over

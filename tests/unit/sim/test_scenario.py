@@ -1,6 +1,7 @@
 """Scenarios: files, names, and what is wrong with them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,15 @@ def test_a_smaller_network_has_fewer_publishers() -> None:
     scenario = load_scenario("propagation").resized(10)
 
     assert (scenario.network.nodes, scenario.traffic.publishers) == (10, 2)
+
+
+@pytest.mark.parametrize("name", ["flood", "censorship"])
+def test_the_calm_half_of_an_attack_is_propagation(name: str) -> None:
+    """So that its figures may be taken from there, as the page on simulations does."""
+    calm, attack = load_scenario("propagation"), load_scenario(name)
+    assert attack.measure.calm
+    assert attack.faults
+
+    half = replace(attack, faults=(), expect=(), measure=replace(attack.measure, calm=False))
+
+    assert half == replace(calm, name=name, sentence=attack.sentence, expect=())
