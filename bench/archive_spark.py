@@ -53,8 +53,10 @@ SENDERS = 40
 BLOB_BYTES = 400
 ROUNDS = int(os.environ.get("LUXRELAY_BENCH_ROUNDS", "3"))
 WARM = 5
-ARCHIVES = 2 * (ROUNDS + WARM)
-"""Archives that one session needs: `best` is asked for two kinds of ingest at most."""
+AGAIN = 3
+"""Rounds that warm what comes next in a session that is warm."""
+ARCHIVES = 2 * ROUNDS + WARM + AGAIN
+"""Archives that one session needs."""
 STAMP = 1_785_974_400_000
 KEYS = [
     SigningKey.from_seed(SignatureScheme.ED25519, bytes([number]) * 32)
@@ -146,13 +148,13 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def best(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Return the shortest time of each; they take turns, after rounds that do not count."""
+def best(*calls: Callable[[], object], warm: int) -> list[float]:
+    """Return the shortest time of each; they take turns, ``warm`` rounds do not count."""
     found = [float("inf")] * len(calls)
-    for number in range(rounds + WARM):
+    for number in range(warm + ROUNDS):
         for place, call in enumerate(calls):
             took = seconds(call)
-            if number >= WARM:
+            if number >= warm:
                 found[place] = min(found[place], took)
     return found
 
@@ -278,7 +280,7 @@ def measure_source(spark: SparkSession) -> None:
         pulled = spark.read.format("luxrelay").options(**options).load()
         assert pulled.count() == SOURCE_ROWS
         memory = spark.read.format("memory-rows").load()
-        ours, limit = best(all_rows(pulled), all_rows(memory))
+        ours, limit = best(all_rows(pulled), all_rows(memory), warm=AGAIN)
     say(
         "source, one relay, two tasks", SOURCE_ROWS / ours,
         "a source of rows of the same width in memory", limit / ours, None,
@@ -296,15 +298,17 @@ def measure_ingest(work: Path) -> None:
     full = checker(ArchiveRules())
     with session(1) as one:
         single = Ingest(one.spark, raw, work / "one")
-        (alone,) = best(lambda: single.batch(full))
+        (alone,) = best(lambda: single.batch(full), warm=WARM)
     parts = [pairs[::2], pairs[1::2]]
     spawning = multiprocessing.get_context("spawn")
     with session(2) as two, spawning.Pool(2, hold, (parts,)) as pool:
         ingest = Ingest(two.spark, raw, work / "two")
-        cores, ours = best(lambda: pool.map(verify, (0, 1), 1), lambda: ingest.batch(full))
+        cores, ours = best(
+            lambda: pool.map(verify, (0, 1), 1), lambda: ingest.batch(full), warm=WARM
+        )
         say("ingest", ROWS / ours, "PyNaCl verification on two cores", cores / ours, 0.8)
         say("ingest, two tasks", ROWS / ours, "one task", alone / ours, 1.7)
-        copied, blind = best(ingest.copy, lambda: ingest.batch(unsigned))
+        copied, blind = best(ingest.copy, lambda: ingest.batch(unsigned), warm=AGAIN)
         say(
             "ingest, no signatures", ROWS / blind, "Spark copying Parquet to Delta",
             copied / blind, 0.5,
