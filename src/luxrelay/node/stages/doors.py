@@ -42,7 +42,7 @@ from luxrelay.node.receipts import ReceiptBook
 from luxrelay.node.stages.candidate import Candidate, VerdictCounts
 from luxrelay.node.stages.copies import SecondCopies
 from luxrelay.node.stages.firsts import FirstStays
-from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics
+from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
 from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.stages.verify import Judge
@@ -191,9 +191,12 @@ class Doors:
         return self._fault
 
     def _arrived(self, item: Validate) -> Candidate | Verdict:
-        admitted = self._judge.admit(item.peer, len(item.data))
-        if not admitted.accepted:
-            return admitted
+        size = len(item.data)
+        for _ in range(keys_of(item.message)):
+            admitted = self._judge.admit(item.peer, size)
+            if not admitted.accepted:
+                return admitted
+            size = 0
         parent_of = None
         if self._globals is not None:
             claim = self._globals.claim(item, self._clock_ms())

@@ -31,6 +31,7 @@ from luxrelay.gossip import (
     parse_topic,
     peer_id_of,
 )
+from luxrelay.gossip.announcements import PROVIDERS_MAX
 from luxrelay.gossip.envelope import CARRIED
 from luxrelay.node.block_board import BlockBoard
 from luxrelay.node.carried import Carried
@@ -39,8 +40,21 @@ from luxrelay.node.stages.candidate import Candidate
 
 CLAIMS: Final = frozenset({MessageType.BLOB_HINT, MessageType.BLOCK})
 """Types of which this module gives the verdict."""
+_PROVIDERS_AT: Final = c.HASH_BYTES + 4
+"""Where a hint says how many providers it names, as u16 (LP-6420 §3.2)."""
 HINT_LIFE_MS: Final = 300_000
 """How long a hint of ours lasts, milliseconds; within the ten minutes of G10."""
+
+
+def keys_of(message: RelayMessage) -> int:
+    """Return how many keys its signature may have to be tried with before it is judged.
+
+    Sixteen providers make a hint as dear as sixteen messages, so a peer pays for as many.
+    """
+    if message.type is not MessageType.BLOB_HINT:
+        return 1
+    count = int.from_bytes(message.payload[_PROVIDERS_AT : _PROVIDERS_AT + 2])
+    return min(max(count, 1), PROVIDERS_MAX)
 
 
 class GlobalTopics:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from luxrelay.bus import Code, SigningKey, VerdictKind
+from luxrelay.bus.limits import LimitConfig, Rate
 from luxrelay.gossip import (
     BlobAvailabilityHint,
     BlockAnnouncement,
@@ -16,6 +17,7 @@ from luxrelay.gossip import (
     judge_hint,
     peer_id_of,
 )
+from luxrelay.node.rates import NodeRates
 from luxrelay.node.stages.global_topics import HINT_LIFE_MS
 from luxrelay.sync import PublishItem
 
@@ -92,6 +94,25 @@ def test_only_listed_proposers_are_taken(bench: Any) -> None:
     assert judged(bench, block(bench, other)) is IGNORE
     assert judged(bench, block(bench, key)) is ACCEPT
     assert len(bench.globals.blocks.recent()) == 1
+
+
+def test_a_hint_costs_its_peer_as_many_messages_as_it_names_providers(bench: Any) -> None:
+    """Sixteen keys to try the signature with are paid for as sixteen messages (20-46, G20)."""
+    limits = LimitConfig(peer=Rate(20), burst_factor=1.0)
+    bench.doors._judge._rates = NodeRates(limits, lambda: 0.0)
+    key = SigningKey.generate()
+    strangers = tuple(peer_id_of(bytes([number]) * 32) for number in range(15))
+
+    def named(commitment: bytes, others: tuple[bytes, ...]) -> VerdictKind:
+        plain = hint(bench, key, commitment=commitment)
+        claim = BlobAvailabilityHint.decode(plain.payload)
+        wide = replace(claim, providers=(*others, peer(key)))
+        return judged(bench, replace(plain, payload=wide.encode()).signed_by(key))
+
+    assert named(b"\x01" * 32, strangers) is ACCEPT
+    assert named(b"\x02" * 32, strangers) is IGNORE
+    bench.doors._judge._rates = NodeRates(limits, lambda: 0.0)
+    assert [named(bytes([number]) * 32, ()) for number in range(3, 24)] == [ACCEPT] * 20 + [IGNORE]
 
 
 def test_hints_are_remembered_and_make_a_blob_due(bench: Any) -> None:
