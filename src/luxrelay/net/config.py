@@ -98,6 +98,12 @@ class NetConfig:
     """Connections with one peer: one in each direction when both dial at once."""
     connection_streams_max: int = 16
     """Streams one connection may have open at one time, opened by either side."""
+    streams_per_s: int = 100
+    """Streams a peer may open on one connection in a second; further ones are refused."""
+    refusals_per_s: int = 100
+    """Streams refused on one connection in a second; one more ends it."""
+    pings_per_s: int = 10
+    """Pings of one connection that are answered in a second; others are passed over."""
     receive_window_max: int = 512 * 1024
     """Bytes a peer may push into one stream before somebody reads them."""
 

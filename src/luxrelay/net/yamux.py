@@ -11,8 +11,9 @@ Theory of operation
     header first. A frame past its window is drained, its stream reset on both sides: the peer gets
     a reset frame, the multiplexer reads one as if the peer had sent it. The multiplexer's own
     accounting stays in charge of windows, so guard and window updates cannot disagree.
-  Bounds: `receive_window_max` a stream, `connection_streams_max` streams, `write_timeout_s` a
-    frame, `keepalive_interval_s` times `keepalive_misses_max` without a sign of life.
+  Bounds: `receive_window_max` a stream, `connection_streams_max` streams, `streams_per_s` new ones,
+    `refusals_per_s` and `pings_per_s`, which cost a write each, `write_timeout_s` a frame,
+    `keepalive_interval_s` times `keepalive_misses_max` without a sign of life.
   What else to change: the guard relies on the library reading a header of 12 bytes and then the
     body, and on `streams`, `stream_buffers` and `recv_window`; the version is pinned for that.
 """
@@ -66,11 +67,31 @@ class MuxCounters:
     streams_refused: int = 0
     """Streams refused because the connection had too many, or the id was not the peer's to give."""
     protocol_errors: int = 0
-    """Connections closed for a frame that is not Yamux."""
+    """Connections closed for a frame that is not Yamux, or for streams refused without end."""
+    pings_ignored: int = 0
+    """Pings above `pings_per_s`, passed over."""
     write_timeouts: int = 0
     """Connections closed because a frame could not be written in time."""
     keepalive_timeouts: int = 0
     """Connections closed because the peer stopped answering."""
+
+
+class _Pace:
+    """Counts what happens within a second."""
+
+    __slots__ = ("_count", "_until")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._until = float("-inf")
+
+    def over(self, most: int) -> bool:
+        """Count once more; True above so many in the second that has begun."""
+        now = trio.current_time()
+        if now >= self._until:
+            self._count, self._until = 0, now + 1.0
+        self._count += 1
+        return self._count > most
 
 
 class FrameGuard:
@@ -84,6 +105,7 @@ class FrameGuard:
         self._counters = counters
         self._peer_parity = peer_parity
         self._body_left = 0
+        self._pings, self._opened, self._refused = _Pace(), _Pace(), _Pace()
         self.mux: GuardedYamux | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -108,36 +130,53 @@ class FrameGuard:
                 return header
             version, kind, flags, stream_id, length = _HEADER.unpack(header)
             if version != 0 or kind > TYPE_GO_AWAY or flags & ~_KNOWN_FLAGS:
-                self._counters.protocol_errors += 1
-                await self._secured.close()
-                return b""
+                return await self._hang_up()
             mux.heard()
+            if kind == TYPE_PING and self._pings.over(self._config.pings_per_s):
+                self._counters.pings_ignored += 1  # each would be answered with a write of its own
+                continue
             if kind in (TYPE_PING, TYPE_GO_AWAY):
                 return header
             body = length if kind == TYPE_DATA else 0
             if flags & FLAG_SYN and not self._may_open(mux, stream_id):
                 self._counters.streams_refused += 1
+                if self._refused.over(self._config.refusals_per_s):
+                    return await self._hang_up()
                 await self._refuse(mux, stream_id, body)
                 continue
             if kind == TYPE_WINDOW_UPDATE:
                 return header
-            window = self._window(mux, stream_id, opening=bool(flags & FLAG_SYN))
-            if window is None:
-                await self._drain(body)
-                continue
-            if body > window:
-                self._counters.window_exceeded += 1
-                await self._refuse(mux, stream_id, body)
-                if stream_id not in mux.streams:
-                    continue
-                mux.stream_buffers[stream_id].clear()
-                return _frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id)
-            self._body_left = body
-            return header
+            passed = await self._data(mux, header, stream_id, body, opening=bool(flags & FLAG_SYN))
+            if passed:
+                return passed
+
+    async def _data(
+        self, mux: GuardedYamux, header: bytes, stream_id: int, body: int, *, opening: bool
+    ) -> bytes:
+        """The header that the multiplexer is to read for a frame with data; empty for none."""
+        window = self._window(mux, stream_id, opening=opening)
+        if window is None:
+            await self._drain(body)
+            return b""
+        if body > window:
+            self._counters.window_exceeded += 1
+            await self._refuse(mux, stream_id, body)
+            if stream_id not in mux.streams:
+                return b""
+            mux.stream_buffers[stream_id].clear()
+            return _frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id)
+        self._body_left = body
+        return header
+
+    async def _hang_up(self) -> bytes:
+        self._counters.protocol_errors += 1
+        await self._secured.close()
+        return b""
 
     def _may_open(self, mux: GuardedYamux, stream_id: int) -> bool:
         theirs = stream_id > 0 and stream_id % 2 == self._peer_parity
-        return theirs and len(mux.streams) < self._config.connection_streams_max
+        room = len(mux.streams) < self._config.connection_streams_max
+        return theirs and room and not self._opened.over(self._config.streams_per_s)
 
     def _window(self, mux: GuardedYamux, stream_id: int, *, opening: bool) -> int | None:
         """Bytes the peer may still send on the stream; None when there is no such stream."""

@@ -244,6 +244,39 @@ async def test_hang_up_on_foreign_frames(header: str) -> None:
         assert b.counters.protocol_errors == 1
 
 
+async def test_answer_so_many_pings_a_second() -> None:
+    """A flood of pings costs a few writes, and the next second is answered again (20-37, 20-58)."""
+    async with bench(replace(CONFIG, pings_per_s=3)) as b:
+        for number in range(1_000):
+            await b.send(PING, SYN, 0, number)
+        assert [await b.heard() for _ in range(3)] == [(PING, ACK, 0, n) for n in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert b.counters.pings_ignored == 997
+
+        await trio.sleep(1.0)
+        await b.send(PING, SYN, 0, 7)
+        assert await b.heard() == (PING, ACK, 0, 7)
+
+
+async def test_refuse_streams_opened_too_fast() -> None:
+    """Opening and ending streams without pause is refused, and in the end hung up on (20-58)."""
+    async with bench(replace(CONFIG, streams_per_s=2, refusals_per_s=3)) as b:
+        for number in (1, 3):
+            await b.open(number)
+            await b.send(UPDATE, RST, number, 0)
+        for number in (5, 7, 9):
+            await b.send(UPDATE, SYN, number, 0)
+            assert await b.heard() == (UPDATE, RST, number, 0)
+        assert b.mux.streams == {}
+
+        await trio.sleep(1.0)
+        await b.open(11)
+        for number in range(13, 30, 2):
+            await b.send(UPDATE, SYN, number, 0)
+        assert await b.closed()
+        assert b.counters.protocol_errors == 1
+
+
 async def test_drop_peer_that_answers_no_ping() -> None:
     """After `keepalive_misses_max` pings without a word the connection is closed (20-37)."""
     async with bench() as b:
