@@ -161,7 +161,7 @@ async def test_bytes_of_one_peer_are_limited(world: Any) -> None:
 
 async def test_half_open_and_slow_readers_hold_nobody_up(world: Any) -> None:
     """Streams without a question and answers that nobody takes end; others are served (20-58)."""
-    config = BlobConfig(request_timeout_s=0.5, stall_s=0.5, streams_max=3, peer_streams_max=2)
+    config = BlobConfig(request_timeout_s=3.0, stall_s=3.0, streams_max=3, peer_streams_max=2)
     async with trio.open_nursery() as nursery:
         host, served = await server(nursery, world, b"a", LARGEST, config=config)
         rogue = await world.host(nursery, "rogue")
@@ -175,7 +175,8 @@ async def test_half_open_and_slow_readers_hold_nobody_up(world: Any) -> None:
         await third.send_all(encode_frame(request(b"a").encode()))
         assert await read_frame(third, 10) == bytes([BlobStatus.BUSY])
         ours = await asker(nursery, world, host)
-        assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FOUND
+        status, _ = await ours.ask(host.peer_id, request(b"a"), timeout_s=30.0)
+        assert status is BlobStatus.FOUND
 
         await world.until(lambda: served.counters.unfinished == 2)
         assert served._serving.total() == 0

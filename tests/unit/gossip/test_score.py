@@ -114,6 +114,18 @@ def test_a_deficit_outlives_the_mesh() -> None:
     assert scores.explain(ledger, 61.0).topic_penalty == pytest.approx(0.5 * 25 * 0.98**2)
 
 
+def test_mesh_deliveries_count_up_to_a_cap() -> None:
+    """P3: nobody saves up deliveries for a long silence (20-26)."""
+    scores = made(ScoreParams.watching_headers())
+    ledger = joined(scores)
+    scores.grafted(ledger, HEADERS, 0.0)
+
+    for number in range(150):
+        scores.accepted([ledger], HEADERS, EnvelopeDigest(number.to_bytes(4)), 0.0)
+
+    assert ledger.topics[HEADERS].mesh == 100
+
+
 def test_late_copies_are_watched_up_to_a_bound() -> None:
     """Beyond window_messages_max the oldest message's copies count no more."""
     scores = made(replace(ScoreParams.watching_headers(), window_messages_max=2))
