@@ -6,11 +6,13 @@ Source: decisions G32; requirements 20-03, 20-55.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import trio
+from libp2p.abc import INetConn
 
 from luxrelay.errors import FrameError, HelloError, NetError
 from luxrelay.gossip import PeerId
@@ -79,21 +81,22 @@ class Greeter:
 
     async def greet(self, peer: PeerId) -> tuple[Greeted, Hello | None]:
         """What the peer is, and what it said; one that may not stay is disconnected."""
+        known = self._host.connections(peer)
         try:
             stream = await self._host.open_stream(peer, HELLO)
         except NetError:
-            return await self._silent(peer)
+            return await self._silent(peer, known)
         try:
             with trio.fail_after(self._config.hello_timeout_s):
                 await stream.send_all(encode_frame(self.own().encode()))
                 theirs = Hello.decode(await read_frame(stream, HELLO_MAX))
         except (trio.TooSlowError, trio.BrokenResourceError):
-            if self._host.is_connected(peer):
+            if self._same(peer, known):
                 self.counters.errors += 1
                 await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
             return Greeted.GONE, None
         except (FrameError, HelloError) as error:
-            if not self._host.is_connected(peer):
+            if not self._same(peer, known):
                 return Greeted.GONE, None
             self.counters.errors += 1
             return await self._let_go(peer, f"its hello cannot be read: {error}")
@@ -118,8 +121,18 @@ class Greeter:
         except (trio.TooSlowError, trio.BrokenResourceError, FrameError, HelloError):
             return
 
-    async def _silent(self, peer: PeerId) -> tuple[Greeted, Hello | None]:
-        if not self._host.is_connected(peer):
+    def _same(self, peer: PeerId, known: Sequence[INetConn]) -> bool:
+        """Whether the peer is here over no other connection than those it was greeted on.
+
+        What went wrong with a connection that is over is not held against the next one.
+        """
+        live = self._host.connections(peer)
+        return bool(live) and all(conn in known for conn in live)
+
+    async def _silent(
+        self, peer: PeerId, known: Sequence[INetConn]
+    ) -> tuple[Greeted, Hello | None]:
+        if not self._same(peer, known):
             return Greeted.GONE, None
         self.counters.silent += 1
         if self._config.require_hello:

@@ -73,3 +73,8 @@ def test_a_layer_may_be_off() -> None:
     params = GossipParams(d_score=0, d_out=0, d_lazy=0, opportunistic_graft_peers=0)
 
     assert {field.name for field in fields(params)} >= {"d_score", "d_out", "d_lazy"}
+
+
+def test_hints_are_known_for_half_a_minute_at_most() -> None:
+    """A refreshed hint is let through within 30 s, whatever came before (G3; 20-24)."""
+    assert GossipParams().hint_ttl_s <= 30.0 < GossipParams().seen_ttl_s
