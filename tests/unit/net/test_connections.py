@@ -13,8 +13,8 @@ CONFIG = NetConfig(address_connections_max=2, subnet_connections_max=3)
 @pytest.mark.parametrize(
     ("host", "same", "near", "far"),
     [
-        ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.77", "192.0.3.1"),
-        ("2001:db8:1:11::1", "2001:db8:1:11::2%eth0", "2001:db8:1:22::1", "2001:db8:1:111::1"),
+        ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.255", "192.0.3.1"),
+        ("2001:db8:1:11::1", "2001:db8:1:11::2%eth0", "2001:db8:1:ff::1", "2001:db8:1:100::1"),
     ],
 )
 def test_limit_by_address_and_subnet(host: str, same: str, near: str, far: str) -> None:
