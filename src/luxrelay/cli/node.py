@@ -11,8 +11,9 @@ from typing import Final
 from luxrelay.cli import token
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json, printable
-from luxrelay.errors import ConfigError, UsageError
+from luxrelay.errors import ConfigError, NodeError, UsageError
 from luxrelay.node.config import NodeConfig, load_config, problems_of
+from luxrelay.node.folder import IDENTITY_FILE, DataFolder
 from luxrelay.node.policies import load_registry
 from luxrelay.node.settings import PROFILES
 from luxrelay.node.template import commented_file
@@ -36,7 +37,7 @@ def register(commands: SubParsers) -> None:
     init = add_command(
         actions,
         "init",
-        "write a commented configuration file with every key and its default",
+        "write a commented configuration file with every key and its default, and the node's key",
         f"luxrelay node init --profile relay --topic /chat/1/room --out {_FILE}",
         _init,
     )
@@ -106,5 +107,13 @@ def _init(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"cannot write the file: {error.strerror}", where=str(arguments.out)
         ) from error
-    print(f"wrote {arguments.out}; next: luxrelay node run --config {arguments.out}")
+    try:
+        folder = DataFolder(load_config(arguments.out).data_dir)
+        folder.identity()
+    except NodeError:
+        arguments.out.unlink()  # so that the command may be given again
+        raise
+    identity = folder.path / IDENTITY_FILE
+    print(f"wrote {arguments.out} and {identity}, the node's own key")
+    print(f"next: luxrelay node run --config {arguments.out}")
     return 0

@@ -9,6 +9,7 @@ import pytest
 
 from luxrelay.cli.main import main
 from luxrelay.node.config import load_config
+from luxrelay.node.folder import IDENTITY_FILE
 
 
 def test_init_writes_a_file_that_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,6 +21,24 @@ def test_init_writes_a_file_that_checks(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "profile messenger, 1 namespace\n" in said
     assert load_config(path).data_dir == tmp_path / "data"
+    identity = tmp_path / "data" / IDENTITY_FILE
+    assert str(identity) in said
+    assert identity.stat().st_mode & 0o777 == 0o600
+
+
+def test_init_beside_a_folder_that_is_not_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither file nor folder is touched, and the command may be given again."""
+    path, thesis = tmp_path / "relay.toml", tmp_path / "data" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("precious")
+
+    assert main(["node", "init", "--out", str(path)]) == 1
+    assert "thesis.tex" in capsys.readouterr().err
+    assert not path.exists()
+    thesis.unlink()
+    assert main(["node", "init", "--out", str(path)]) == 0
 
 
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
