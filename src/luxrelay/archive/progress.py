@@ -11,15 +11,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 from luxrelay.archive.batches import BatchReport
+from luxrelay.archive.loopback import Answer, LoopbackServer
 from luxrelay.archive.options import RELAYS_MAX
 from luxrelay.archive.pipeline import IngestReport
-from luxrelay.errors import ArchiveError
 
+READERS_MAX: Final = 16
+"""Readers of the page at once."""
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HELP: Final = {
     "rows_total": ("counter", "Raw rows read, all relays together."),
     "messages_total": ("counter", "Messages written, each counted once."),
@@ -103,7 +104,7 @@ class ArchiveProgress:
                 yield f"{full} {self._values[name]}"
 
 
-class MetricsServer:
+class MetricsServer(LoopbackServer):
     """Serves ``/metrics`` on the loopback; a context manager.
 
     Args:
@@ -116,48 +117,10 @@ class MetricsServer:
     """
 
     def __init__(self, progress: ArchiveProgress, port: int) -> None:
-        class Page(BaseHTTPRequestHandler):
-            timeout = 5
+        def answer(path: str) -> Answer:
+            if path != "/metrics":
+                return 404, _TEXT, b"see /metrics\n"
+            return 200, _TEXT, progress.page().encode()
 
-            def do_GET(self) -> None:  # http.server's name
-                known = self.path == "/metrics"
-                body = progress.page().encode() if known else b"see /metrics\n"
-                self.send_response(200 if known else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Page)
-        except OSError as error:
-            raise ArchiveError(
-                f"the port cannot be had: {error.strerror}",
-                where=f"127.0.0.1:{port}",
-                hint="name another one, or 0",
-                code="archive.argument",
-            ) from None
-        self.port: int = self._server.server_address[1]
-        """Where it listens."""
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        busy = 503, _TEXT, b"too many readers at once\n"
+        super().__init__(answer, port, busy=busy, calls_max=READERS_MAX, timeout_s=5)

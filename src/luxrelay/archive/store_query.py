@@ -18,16 +18,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from luxrelay.archive.answers import ArchivedMessage, ArchivePage
+from luxrelay.archive.loopback import Answer, LoopbackServer
 from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
-from luxrelay.errors import ArchiveArgumentError, ArchiveError, LuxRelayError
+from luxrelay.errors import ArchiveArgumentError, LuxRelayError
 
 PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Payload bytes of one answer, unless one message alone has more."""
@@ -150,7 +149,7 @@ def message_json(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool
     return value
 
 
-class StoreQueryServer:
+class StoreQueryServer(LoopbackServer):
     """Serves ``GET /v1/messages?…``; a context manager.
 
     Args:
@@ -163,62 +162,15 @@ class StoreQueryServer:
     """
 
     def __init__(self, service: StoreQueryService, port: int) -> None:
-        free = threading.BoundedSemaphore(CALLS_MAX)
+        def answer(target: str) -> Answer:
+            return _json(*_answered(service, target))
 
-        class Questions(BaseHTTPRequestHandler):
-            timeout = TIMEOUT_S
+        busy = _json(503, {"detail": "too many questions at once, ask again"})
+        super().__init__(answer, port, busy=busy, calls_max=CALLS_MAX, timeout_s=TIMEOUT_S)
 
-            def do_GET(self) -> None:  # http.server's name
-                if not free.acquire(blocking=False):
-                    self._say(503, {"detail": "too many questions at once, ask again"})
-                    return
-                try:
-                    self._say(*_answered(service, self.path))
-                finally:
-                    free.release()
 
-            def _say(self, status: int, value: dict[str, Any]) -> None:
-                body = json.dumps(value).encode() + b"\n"
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("X-Content-Type-Options", "nosniff")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Questions)
-        except OSError as error:
-            raise ArchiveError(
-                f"the port cannot be had: {error.strerror}",
-                where=f"127.0.0.1:{port}",
-                hint="name another one, or 0",
-                code="archive.argument",
-            ) from None
-        self.port: int = self._server.server_address[1]
-        """Where it listens."""
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+def _json(status: int, value: dict[str, Any]) -> Answer:
+    return status, "application/json", json.dumps(value).encode() + b"\n"
 
 
 def _answered(service: StoreQueryService, target: str) -> tuple[int, dict[str, Any]]:

@@ -73,6 +73,13 @@ def test_the_page_is_served_on_the_loopback() -> None:
             MetricsServer(progress, server.port)
 
 
+def test_readers_beyond_the_bound_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no place left the page is not made."""
+    monkeypatch.setattr("luxrelay.archive.progress.READERS_MAX", 0)
+    with MetricsServer(ArchiveProgress(), 0) as server:
+        assert _get(server.port, "/metrics") == (503, "too many readers at once\n")
+
+
 def test_names_of_relays_are_text_and_bounded() -> None:
     """Segment files name relays as they like: no name makes a line of its own (RELAYS_MAX)."""
     progress = ArchiveProgress()
