@@ -47,6 +47,8 @@ export async function startHost ({ seed, protocols, heartbeatMs, mesh, floodPubl
     connectionGater: { denyDialMultiaddr: () => false },
     // It cuts connections whose ping is not answered within seconds, as on a busy machine.
     connectionMonitor: { enabled: false },
+    // It refuses the sixth connection a second of one host, and here all peers are one host.
+    connectionManager: { inboundConnectionThreshold: 1000 },
     services: {
       identify: identify(),
       ping: ping(),
