@@ -6,9 +6,9 @@ Theory of operation
 *Does not know* how relays are read (`source`), bytes are checked (`decode`), rows are written
 (`batches`), other tables are made (`derived`).
 One streaming query with ``Trigger.AvailableNow`` reads up to the heads of its start and ends. Each
-micro-batch goes once through Python on the executors (parse, hash, verify), is persisted, and is
-then counted, grouped by content id and written (`batches`). After the last one the tables that are
-made from others are brought up to date (`derived`).
+micro-batch goes once through Python on the executors, which parse, hash, verify and write, and is
+then committed (`batches`). After the last one the tables that are made from others are brought up
+to date (`derived`).
 *Exactly once*: a stream's batch has a number, and its range of sequences is on disk before it is
 read; the tables remember the numbers they have (`batches`).
 *Bounds*: ``rows_per_batch`` raw rows in one micro-batch.
@@ -28,13 +28,11 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.batch_reports import BatchReports, ReportingTables
 from luxrelay.archive.batches import BatchReport, BatchWriter
-from luxrelay.archive.decode import checker
 from luxrelay.archive.derived import RefreshReport, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
 from luxrelay.archive.handoff import HandoffReport, announce, committed_offsets, hand_off
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import CHECKED
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.statements import Statements, settle_finality
 from luxrelay.archive.tables import erased, prepare_tables
@@ -160,11 +158,18 @@ def ingest(
     with writing(out) as folder:
         prepare_tables(folder)
         barred = erased(folder)
-        writer = BatchWriter(folder, progress, barred=barred, again=folder.mixed, stop=stop)
+        writer = BatchWriter(
+            folder,
+            progress,
+            barred=barred,
+            again=folder.mixed,
+            stop=stop,
+            rules=rules or ArchiveRules(),
+        )
         if handoff:
             announce(checked)  # before the first read, so that nothing goes meanwhile
         stream = session.spark.readStream.format("luxrelay").options(**options)
-        _run(stream, folder.checkpoint, writer, rules or ArchiveRules())
+        _run(stream, folder.checkpoint, writer)
         if handoff:
             told = hand_off(checked, committed_offsets(folder.checkpoint))
         made = _derive(session.spark, folder, statements) if derived else None
@@ -204,10 +209,17 @@ def ingest_segments(
     began = time.monotonic()
     with writing(out) as folder:
         prepare_tables(folder)
-        writer = BatchWriter(folder, progress, barred=erased(folder), again=True, stop=stop)
+        writer = BatchWriter(
+            folder,
+            progress,
+            barred=erased(folder),
+            again=True,
+            stop=stop,
+            rules=rules or ArchiveRules(),
+        )
         stream = session.spark.readStream.format("luxrelay-segments")
         stream = stream.option("path", str(segments))
-        _run(stream, folder.segments_checkpoint, writer, rules or ArchiveRules())
+        _run(stream, folder.segments_checkpoint, writer)
         made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, None)
 
@@ -257,14 +269,12 @@ def _derive(
         raise failure(error, "ingest") from None
 
 
-def _run(
-    reader: DataStreamReader, checkpoint: Path, writer: BatchWriter, rules: ArchiveRules
-) -> None:
+def _run(reader: DataStreamReader, checkpoint: Path, writer: BatchWriter) -> None:
     from pyspark.sql.utils import is_remote  # noqa: PLC0415  # heavy; a session is here
 
     if not is_remote():
         run_when_started(
-            lambda: _stream(reader, checkpoint, rules, writer.write, writer.stopped.is_set),
+            lambda: _stream(reader, checkpoint, writer.write, writer.stopped.is_set),
             lambda: bool(writer.batches),
         )
         return
@@ -279,7 +289,7 @@ def _run(
             return bool(writer.batches)
 
         write = ReportingTables(writer.tables)
-        run_when_started(lambda: _stream(reader, checkpoint, rules, write, stopped), begun)
+        run_when_started(lambda: _stream(reader, checkpoint, write, stopped), begun)
         reports.take()
 
 
@@ -306,7 +316,6 @@ def run_when_started(run: Callable[[], None], begun: Callable[[], bool]) -> None
 def _stream(
     reader: DataStreamReader,
     checkpoint: Path,
-    rules: ArchiveRules,
     write: Callable[[DataFrame, int], None],
     stopped: Callable[[], bool],
 ) -> None:
@@ -314,9 +323,9 @@ def _stream(
 
     query = None
     try:
-        checked = reader.load().mapInArrow(checker(rules), CHECKED.plain_ddl())
         query = (
-            checked.writeStream.foreachBatch(write)
+            reader.load()
+            .writeStream.foreachBatch(write)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from luxrelay.archive.batches import BatchWriter
-from luxrelay.archive.decode import check_batch
 from luxrelay.archive.derived import gap_rows, refresh
 from luxrelay.archive.folder import open_folder, writing
 from luxrelay.archive.offsets import Span, lost_spans, union_reach
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads, read_spans
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import CHECKED
+from luxrelay.archive.schema import RAW
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import erased, prepare_tables
 from luxrelay.archive.transit import failure
@@ -89,9 +88,11 @@ def refetch(
             for row in gap_rows(folder)
             if row.filled_at is None
         ]
-        writer = BatchWriter(folder, None, barred=erased(folder), again=True)
+        writer = BatchWriter(
+            folder, None, barred=erased(folder), again=True, rules=rules or ArchiveRules()
+        )
         try:
-            _read(session.spark, options, missing, writer, rules or ArchiveRules())
+            _read(session.spark, options, missing, writer)
             made = refresh(session.spark, folder, int(time.time() * 1000))
         except PySparkException as error:
             raise failure(error, "refetch") from None
@@ -109,14 +110,13 @@ def _read(
     options: SourceOptions,
     missing: Sequence[Span],
     writer: BatchWriter,
-    rules: ArchiveRules,
 ) -> None:
     heads, down = list_heads(options)
     reach = union_reach(heads, to_latest=True)
     held: list[Span] = []
     for span in missing:
         held += _without(span, lost_spans([span], reach))
-    for number, rows in enumerate(_checked(options, held, down, rules)):
+    for number, rows in enumerate(_raw(options, held, down)):
         writer.write(spark.createDataFrame(rows), number)
 
 
@@ -131,15 +131,13 @@ def _without(span: Span, gone: Sequence[Span]) -> Iterator[Span]:
         yield Span(span.namespace, first, span.last)
 
 
-def _checked(
-    options: SourceOptions, spans: Sequence[Span], down: Sequence[str], rules: ArchiveRules
-) -> Iterator[pa.Table]:
-    """Yield checked rows in tables of bounded size."""
+def _raw(options: SourceOptions, spans: Sequence[Span], down: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield raw rows in tables of bounded size."""
     waiting: list[pa.RecordBatch] = []
     for batch in read_spans(options, spans, down) if spans else ():
-        waiting.append(check_batch(batch, rules))
+        waiting.append(batch)
         if sum(each.num_rows for each in waiting) >= ROWS_MAX:
-            yield pa.Table.from_batches(waiting, CHECKED.arrow())
+            yield pa.Table.from_batches(waiting, RAW.arrow())
             waiting = []
     if waiting:
-        yield pa.Table.from_batches(waiting, CHECKED.arrow())
+        yield pa.Table.from_batches(waiting, RAW.arrow())

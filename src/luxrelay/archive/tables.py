@@ -8,12 +8,15 @@ removing files that no version needs. Rows are written by Spark alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.parts import PartFile
 from luxrelay.archive.schema import ERASED, RETIRED, TABLES, Table
 from luxrelay.errors import ArchiveError
 
@@ -101,6 +104,77 @@ def target_name(folder: ArchiveFolder, table: Table) -> str:
 def version_of(folder: ArchiveFolder, table: Table) -> int:
     """Return the version of a table, which rises with each change."""
     return open_table(folder, table).version()
+
+
+def has_batch(folder: ArchiveFolder, table: Table, checkpoint: str, batch: int) -> bool:
+    """Return True when a table's log holds a micro-batch, or a later one, of a checkpoint."""
+    last = open_table(folder, table).transaction_version(checkpoint)
+    return last is not None and last >= batch
+
+
+def append_files(
+    folder: ArchiveFolder, table: Table, files: Sequence[PartFile], checkpoint: str, batch: int
+) -> None:
+    """Make files part of a table, and note whose micro-batch they are, in one commit.
+
+    Whoever calls holds the archive's lock and has asked `has_batch`.
+
+    Args:
+        folder: The archive.
+        table: One of its tables.
+        files: What executors have written below the table's folder.
+        checkpoint: Name of the checkpoint.
+        batch: Number of the micro-batch in it.
+
+    Raises:
+        ArchiveError: ``archive.failed``: a file is not there, or the log cannot be written.
+
+    """
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415  # with the extra only
+    from deltalake.transaction import (  # noqa: PLC0415  # as above
+        AddAction,
+        CommitProperties,
+        RemoveAction,
+        Transaction,
+    )
+
+    there = open_table(folder, table)
+    added: list[AddAction | RemoveAction] = []
+    for file in files:
+        path = folder.table(table) / file.path
+        try:
+            found = path.stat()
+        except OSError:
+            raise _unseen(path) from None
+        if found.st_size != file.size:
+            raise _unseen(path)
+        days = {"date": file.day} if table.partition_by else {}
+        changed = int(found.st_mtime * 1000)
+        added.append(AddAction(file.path, file.size, days, changed, True, file.stats))
+    try:
+        there.create_write_transaction(
+            added,
+            "append",
+            there.schema(),
+            list(table.partition_by),
+            commit_properties=CommitProperties(app_transactions=[Transaction(checkpoint, batch)]),
+        )
+    except (DeltaError, OSError) as error:
+        raise ArchiveError(
+            f"the table's log cannot be written: {str(error)[:200]}",
+            where=str(folder.table(table)),
+            hint="run it again when the disk has room and the folder is yours",
+            code="archive.failed",
+        ) from None
+
+
+def _unseen(path: Path) -> ArchiveError:
+    return ArchiveError(
+        "a file that an executor has written is not here",
+        where=str(path),
+        hint="the archive's folder must be one that the driver and every executor share",
+        code="archive.failed",
+    )
 
 
 def days_since(folder: ArchiveFolder, table: Table, version: int | None) -> list[date] | None:

@@ -1,0 +1,196 @@
+"""A micro-batch of rows that may have been read before, merged into the tables by their keys.
+
+Theory of operation
+-------------------
+*Decides* what becomes of a message that the archive knows already.
+*Does not know* when that is to be expected (`batches`).
+A checkpoint that was lost, segment files beside relays, and gaps that are read again bring rows
+that the tables may hold. Spark joins them with what is there: checked rows are persisted, counted,
+grouped by content id, and each table takes up what its key does not find.
+*Bounds*: none of its own; a batch is as large as the source's limit.
+*What else to change when you change this*: `parts`, which makes the same rows of batches that
+cannot have been read before.
+
+Source: decisions J8, J11, P42; 21-52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Final
+
+from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.parts import AHEAD_MAX_MS, Check
+from luxrelay.archive.schema import CHECKED, MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
+from luxrelay.archive.tables import target_name
+from luxrelay.bus import constants as c
+from luxrelay.bus.finality import FinalityState
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_RELAYS: Final = "array_sort(array_union(t.relays, s.relays))"
+_KNOWN: Final = ", ".join(
+    f"{name} = {value}"
+    for name, value in {
+        "relays": _RELAYS,
+        "copies": f"size({_RELAYS})",
+        "blob": "coalesce(t.blob, s.blob)",
+        "received_at": "least(t.received_at, s.received_at)",
+        "latency_ms": "least(t.latency_ms, s.latency_ms)",
+        "expires_at": "greatest(t.expires_at, s.expires_at)",
+    }.items()
+)
+"""What becomes of a message that is known when another relay serves it.
+
+Its finality stays: statements alone move it (`statements`), whatever a relay claims.
+"""
+
+
+def merge_batch(
+    folder: ArchiveFolder, raw: DataFrame, *, check: Check, barred: Sequence[bytes], now_ms: int
+) -> tuple[list[tuple[str, int, int]], int]:
+    """Merge a micro-batch of raw rows; return rows by relay and code, and how many messages it has.
+
+    Args:
+        folder: The archive.
+        raw: Rows of ``schema.RAW``.
+        check: Raw rows into checked ones, on executors.
+        barred: Namespaces that were erased: nothing of them is taken up.
+        now_ms: When the batch is written.
+
+    """
+    checked = raw.mapInArrow(check, CHECKED.plain_ddl())
+    if barred:
+        checked = checked.where(~_names(barred))
+    # Several actions follow, and each would read the relays again.
+    checked = _timed(checked, now_ms).persist()
+    try:
+        groups = [tuple(row) for row in checked.groupBy("relay", "code").count().collect()]
+        codes = {code for _, code, _ in groups}
+        messages = 0
+        if any(code >= 0 for code in codes):
+            _add_absent(folder, _served_of(checked), SERVED)
+        if 0 in codes:
+            messages = checked.where("code = 0").select("content_id").distinct().count()
+            _merge(folder, _messages_of(checked))
+        if any(code > 0 for code in codes):
+            _add_absent(folder, _rejects_of(checked), REJECTS)
+    finally:
+        checked.unpersist()
+    return groups, messages
+
+
+def _merge(folder: ArchiveFolder, messages: DataFrame) -> None:
+    """Add what is new, and to what is known the relays that were not counted yet."""
+    messages = messages.persist()  # a merge reads them twice
+    days = [str(day) for (day,) in messages.select("date").distinct().collect()]
+    within = ", ".join(f"DATE'{day}'" for day in days)
+    messages.sparkSession.sql(
+        f"MERGE INTO {target_name(folder, MESSAGES)} AS t USING {{source}} AS s"
+        f" ON t.date IN ({within}) AND t.date = s.date AND t.content_id = s.content_id"
+        f" WHEN MATCHED AND size(array_except(s.relays, t.relays)) > 0 THEN UPDATE SET {_KNOWN}"
+        " WHEN NOT MATCHED THEN INSERT *",
+        source=messages,
+    )
+    messages.unpersist()
+
+
+def _add_absent(folder: ArchiveFolder, frame: DataFrame, table: Table) -> None:
+    same = " AND ".join(f"t.{name} <=> s.{name}" for name in table.key)
+    frame.sparkSession.sql(
+        f"MERGE INTO {target_name(folder, table)} AS t USING {{source}} AS s ON {same}"
+        " WHEN NOT MATCHED THEN INSERT *",
+        source=frame.dropDuplicates(list(table.key)),
+    )
+
+
+def _names(namespaces: Sequence[bytes]) -> Column:
+    """Return the condition that a row was asked for under, or names, one of ``namespaces``."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    wanted = [f.lit(bytearray(name)) for name in namespaces]
+    named = f.substring("header", c.OFFSET_NAMESPACE + 1, c.NAMESPACE_BYTES)
+    held = f.coalesce(f.col("namespace_id").isin(wanted), f.lit(False))
+    return held | f.coalesce(named.isin(wanted), f.lit(False))
+
+
+def _timed(checked: DataFrame, now_ms: int) -> DataFrame:
+    """Note when rows are written; no relay has received them long after, whatever it says.
+
+    A time at the end of its type would have no day, and keep a message for ever.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    timed = checked.withColumn("ingested_at", _now(now_ms))
+    latest = f.col("ingested_at") + f.lit(AHEAD_MAX_MS)
+    return timed.withColumn("received_at", f.least("received_at", latest))
+
+
+def _now(now_ms: int) -> Column:
+    """Return the time of a batch as a column.
+
+    A plain number would stand in the code that Spark compiles for a plan, so every batch would be
+    compiled, and run cold, anew.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    nothing = f.substring("relay", 1, 0)  # of a column: else it is worked out to a number again
+    return f.concat(f.lit(str(now_ms)), nothing).cast("bigint")
+
+
+def _messages_of(checked: DataFrame) -> DataFrame:
+    """Return one row a content id: the copy that came first, and who had one.
+
+    Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is
+    preferred, because a relay may hold the header alone.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    own = {"content_id", "received_at", "expires_at", "finality", "latency_ms", "copies", "relays"}
+    carried = [name for name in MESSAGES.names if name not in own and name != "ingested_at"]
+    order = f.struct(f.col("blob").isNull(), f.col("received_at"), f.col("digest"))
+    grouped = (
+        checked.where(f.col("code") == 0)
+        .groupBy("content_id")
+        .agg(
+            f.min_by(f.struct(*carried), order).alias("first"),
+            f.min("received_at").alias("received_at"),
+            f.max("expires_at").alias("expires_at"),
+            f.array_sort(f.collect_set("relay")).alias("relays"),
+            f.min("ingested_at").alias("ingested_at"),
+        )
+    )
+    made: dict[str, Column] = {name: f.col(f"first.{name}") for name in carried}
+    kept = ("content_id", "received_at", "expires_at", "relays", "ingested_at")
+    made |= {name: f.col(name) for name in kept}
+    made["finality"] = f.lit(int(FinalityState.PENDING))  # what relays claim stands in raw
+    made["latency_ms"] = f.col("received_at") - f.col("first.timestamp")
+    made["copies"] = f.size("relays")
+    columns = [made[name].alias(name) for name in MESSAGES.names]
+    return grouped.select(*columns).sortWithinPartitions("namespace_id", "seq")
+
+
+def _served_of(checked: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    served = checked.where(f.col("code").isNotNull() & (f.col("code") >= 0))
+    made = {
+        # Not by a timestamp: its day is that of the session's time zone, which may be another's.
+        "date": f.date_add(
+            f.lit(date(1970, 1, 1)), f.floor(f.col("ingested_at") / MS_PER_DAY).cast("int")
+        ),
+        "namespace": f.col("namespace_id"),
+        "seq": f.col("served_seq"),
+        "blob_bytes": f.length("blob").cast("bigint"),
+    }
+    return served.select(*(made.get(name, f.col(name)).alias(name) for name in SERVED.names))
+
+
+def _rejects_of(checked: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    rejected = checked.where(f.col("code") > 0)
+    named = rejected.withColumnRenamed("namespace_id", "namespace")
+    return named.select(*REJECTS.names)
