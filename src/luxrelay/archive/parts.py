@@ -9,8 +9,6 @@ as if it had never been written.
 Rows are checked, kept until the task's last one, and then written by columns, from Arrow straight
 to Parquet. They would otherwise travel back into the JVM, be kept there, be shuffled, and be made
 from rows to columns once more: that was three quarters of what ingest cost.
-A copy of a message has its slot, and a slot is read by one task of one batch (`source`), so copies
-meet here and nowhere else.
 *Bounds*: ``HELD_BYTES`` of rows in memory; what comes after lies in a temporary file that is mapped
 and has no name. One file of a table and a day is made of ``FILE_BYTES`` of rows. A task remembers
 one content id for each of its messages.
@@ -24,21 +22,20 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from luxrelay.archive.schema import CHECKED, MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
+from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
+from luxrelay.archive.task_rows import Copies, TaskRows
 from luxrelay.archive.transit import carry
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
@@ -152,7 +149,7 @@ class PartWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take the raw rows of a task and yield what was written, when there were any."""
-        rows = _TaskRows(self.held_bytes)
+        rows = TaskRows(self.held_bytes)
         try:
             for checked in self.check(batches):
                 rows.add(self._timed(self._admitted(checked)))
@@ -192,7 +189,7 @@ class PartWriter:
             place, checked.schema.field(place), pc.min_element_wise(checked.column(place), latest)
         )
 
-    def _write(self, rows: _TaskRows) -> PartReport:
+    def _write(self, rows: TaskRows) -> PartReport:
         files: list[PartFile] = []
         copies = rows.copies()
         first = 0
@@ -208,127 +205,6 @@ class PartWriter:
                     files += _files(self.folder, table, frame)
         counts = tuple((relay, code, number) for (relay, code), number in rows.counts.items())
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
-
-
-@dataclass(slots=True)
-class _Copy:
-    """What is known of one message that several rows carry."""
-
-    row: int
-    """The row that is kept, counted over the task."""
-    order: tuple[bool, int, bytes]
-    """The lowest is kept: one with its payload, then the first received."""
-    received_at: int
-    expires_at: int
-    relays: set[str]
-
-    def join(self, other: _Copy) -> None:
-        """Note what another row says of the message."""
-        self.received_at = min(self.received_at, other.received_at)
-        self.expires_at = max(self.expires_at, other.expires_at)
-        self.relays |= other.relays
-
-
-class _Copies(NamedTuple):
-    """What is known of all messages that several rows carry."""
-
-    left_out: frozenset[int]
-    """Rows that repeat a message of another row."""
-    kept: Mapping[int, _Copy]
-    """By the row that is kept."""
-
-
-_NO_COPIES: Final = _Copies(frozenset(), {})
-
-
-@dataclass(slots=True)
-class _TaskRows:
-    """The checked rows of a task, and what is known of them all."""
-
-    held_bytes: int
-    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _mapped: list[pa.RecordBatch] = field(default_factory=list)
-    _held: list[pa.RecordBatch] = field(default_factory=list)
-    _bytes: int = 0
-    _seen: set[bytes] = field(default_factory=set)
-    _good: int = 0
-
-    @property
-    def messages(self) -> int:
-        """Messages, each counted once."""
-        return len(self._seen)
-
-    def add(self, checked: pa.RecordBatch) -> None:
-        """Take in checked rows."""
-        if not checked.num_rows:
-            return
-        pairs = pa.table([checked.column("relay"), checked.column("code")], ["relay", "code"])
-        for found in pairs.group_by(["relay", "code"]).aggregate([([], "count_all")]).to_pylist():
-            self.counts[found["relay"], found["code"]] += found["count_all"]
-        good = checked.column("content_id").filter(pc.equal(checked.column("code"), 0))
-        self._good += len(good)
-        self._seen.update(good.to_pylist())
-        self._held.append(checked)
-        self._bytes += checked.nbytes
-        if self._bytes >= self.held_bytes:
-            self._spill()
-
-    def chunks(self, file_bytes: int) -> Iterator[pa.Table]:
-        """Yield the rows in order, in tables of bounded size."""
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in (*self._mapped, *self._held):
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= file_bytes:
-                yield pa.Table.from_batches(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield pa.Table.from_batches(waiting)
-
-    def copies(self) -> _Copies:
-        """Return what is known of messages that stand in several rows."""
-        if self._good == len(self._seen):
-            return _NO_COPIES
-        kept: dict[bytes, _Copy] = {}
-        left_out = set()
-        first = 0
-        for batch in (*self._mapped, *self._held):
-            for content_id, found in _copies_in(batch, first):
-                known = kept.setdefault(content_id, found)
-                if known is found:
-                    continue
-                first_copy, other = sorted((known, found), key=lambda copy: copy.order)
-                kept[content_id] = first_copy
-                first_copy.join(other)
-                left_out.add(other.row)
-            first += batch.num_rows
-        return _Copies(frozenset(left_out), {each.row: each for each in kept.values()})
-
-    def _spill(self) -> None:
-        """Move the rows in memory to a file that is mapped and goes with this process."""
-        folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="luxrelay-rows-") as file:
-            with pa.ipc.new_file(file, CHECKED.arrow()) as sink:
-                for batch in self._held:
-                    sink.write_batch(batch)
-            file.flush()
-            mapped = pa.ipc.open_file(pa.memory_map(file.name))
-            self._mapped += [mapped.get_batch(n) for n in range(mapped.num_record_batches)]
-        self._held, self._bytes = [], 0
-
-
-def _copies_in(batch: pa.RecordBatch, first: int) -> Iterator[tuple[bytes, _Copy]]:
-    """Yield content id and what is known of each good row; ``first`` is the batch's first row."""
-    names = ("code", "content_id", "digest", "received_at", "expires_at", "relay")
-    columns = [batch.column(name).to_pylist() for name in names]
-    bare = batch.column("blob").is_null().to_pylist()
-    for row, (absent, code, content_id, digest, received_at, expires_at, relay) in enumerate(
-        zip(bare, *columns, strict=True), start=first
-    ):
-        if code == 0:
-            order = (absent, received_at, digest)
-            yield content_id, _Copy(row, order, received_at, expires_at, {relay})
 
 
 def _served_of(chunk: pa.Table, now_ms: int) -> pa.Table:
@@ -353,7 +229,7 @@ def _rejects_of(chunk: pa.Table, now_ms: int) -> pa.Table:
     return _shaped(REJECTS, rejected, made)
 
 
-def _messages_of(chunk: pa.Table, now_ms: int, copies: _Copies, first: int) -> pa.Table:
+def _messages_of(chunk: pa.Table, now_ms: int, copies: Copies, first: int) -> pa.Table:
     """Return one row a content id: the copy that came first, and who had one.
 
     Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is

@@ -10,16 +10,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql.functions import lit
 
 from luxrelay.archive import ArchiveSession, audit
 from luxrelay.archive import ingest as ingest_and_derive
-from luxrelay.archive.batches import _messages_of, _single_messages_of
+from luxrelay.archive.batches import BatchTables
 from luxrelay.archive.completeness import Gap
-from luxrelay.archive.decode import checker
-from luxrelay.archive.folder import open_folder
-from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import CHECKED, MESSAGES
+from luxrelay.archive.folder import open_folder, writing
+from luxrelay.archive.schema import WRITTEN
+from luxrelay.archive.tables import open_table, prepare_tables
 from luxrelay.bus import Code, MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.store import IncomingMessage, RelayStore
@@ -343,23 +341,27 @@ def test_the_format_serves_plain_spark_reads(
     assert either.load().count() == 6
 
 
-def test_messages_that_stand_once_are_the_same_without_grouping(
-    spark: ArchiveSession, new_relay: Callable[[], Relay]
+def test_a_batch_that_is_appended_makes_the_rows_of_one_that_is_merged(
+    spark: ArchiveSession, pair: tuple[Relay, Relay], tmp_path: Path
 ) -> None:
-    """The short way of a batch without copies makes the rows that the long one makes."""
-    relay = new_relay()
-    relay.put(*(_message(relay.now, A, seq) for seq in (1, 2, 3)), _message(relay.now, B, 1))
-    relay.put(_message(relay.now, B, 2, blob=b"jello"))  # no message: its payload is another
-    raw = spark.spark.read.format("luxrelay").option("relays", relay.address).load()
-    checked = raw.mapInArrow(checker(ArchiveRules()), CHECKED.plain_ddl())
-    checked = checked.withColumn("ingested_at", lit(7)).persist()
+    """Executors that write files and Spark that joins by key come to the same tables."""
+    first, second = pair
+    first.put(_message(first.now - 9, B, 3, forged=True), _message(first.now, B, 4, blob=b"jello"))
+    second.put(_message(first.now - 7, B, 5))
+    relays = ",".join(relay.address for relay in pair)
+    raw = spark.spark.read.format("luxrelay").options(relays=relays, heads="latest").load()
+    found = []
 
-    short, long = (
-        sorted(map(tuple, made.collect()), key=lambda row: row[1:3])
-        for made in (_single_messages_of(checked), _messages_of(checked))
-    )
-    checked.unpersist()
+    for name, again in (("appended", False), ("merged", True)):
+        with writing(tmp_path / name) as folder:
+            prepare_tables(folder)
+            counts = BatchTables(folder=folder, again=again).write(raw, 0)
+            tables = [
+                open_table(folder, table).to_pyarrow_table().drop_columns("ingested_at").to_pylist()
+                for table in WRITTEN
+            ]
+        told = (counts.report.rows, counts.report.messages, counts.rejected_by_code)
+        found.append((told, [sorted(map(str, rows)) for rows in tables]))
 
-    assert len(short) == 4
-    assert short == long
-    assert _single_messages_of(checked).columns == list(MESSAGES.names)
+    assert found[0] == found[1]
+    assert found[0][0] == (15, 7, BAD)

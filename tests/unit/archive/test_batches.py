@@ -82,5 +82,5 @@ def test_where_rows_go_is_a_value(tmp_path: Path) -> None:
 
     copy = pickle.loads(pickle.dumps(writer.tables))  # noqa: S301  our own bytes
 
-    assert copy == writer.tables
-    assert writer.tables.barred == (b"n" * 20,)
+    assert (copy.folder, copy.barred, copy.again) == (writer.folder, (b"n" * 20,), False)
+    assert copy.check
