@@ -9,8 +9,8 @@ the tables: one Delta commit for raw rows, one for messages, one for rejects whe
 *Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a table
 that has a batch is left out when it runs again after a crash. Within one checkpoint a sequence is
 read once, so appending is enough. When a checkpoint was lost and the archive reads again from the
-relays, reads a gap again, or has also read segment files, the batches are merged by each table's
-key instead (`merging`).
+relays, reads a gap again, or has also read segment files, a batch that has a slot of which the
+tables know is merged by each table's key instead (`merging`).
 *Bounds*: none of its own; a batch is as large as the source's limit.
 *What else to change when you change this*: `parts`, `merging`, `completeness`.
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.merging import merge_batch
+from luxrelay.archive.merging import by_slot, holds_any, merge_batch
 from luxrelay.archive.parts import PARTS_DDL, Check, PartReport, PartWriter
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CODE_UNREAD, WRITTEN
@@ -152,12 +152,9 @@ class BatchTables:
         began = time.monotonic()
         now_ms = int(time.time() * 1000)
         if self.again or self.folder.marker.checkpoints > 1:
-            groups, messages = merge_batch(
-                self.folder, raw, check=self.check, barred=self.barred, now_ms=now_ms
-            )
+            groups, messages = self._take_again(raw, now_ms)
         else:
-            made = self._append(raw, batch, now_ms)
-            groups, messages = list(made.counts), made.messages
+            groups, messages = self._append(raw, now_ms, batch)
         served, rejected, unread, ephemeral = count_rows(groups)
         report = BatchReport(
             batch=batch,
@@ -174,15 +171,32 @@ class BatchTables:
             ephemeral=ephemeral,
         )
 
-    def _append(self, raw: DataFrame, batch: int, now_ms: int) -> PartReport:
-        checkpoint = self.folder.marker.checkpoint
+    def _take_again(self, raw: DataFrame, now_ms: int) -> _Counted:
+        """Append rows of slots that the archive has not seen; merge a batch that has any other.
+
+        Needs no number in a log: a batch that runs again is one that has been seen.
+        """
+        raw = raw.persist()  # it is looked through before it is written
+        try:
+            if not holds_any(self.folder, raw):
+                return self._append(by_slot(raw), now_ms, None)
+            return merge_batch(
+                self.folder, raw, check=self.check, barred=self.barred, now_ms=now_ms
+            )
+        finally:
+            raw.unpersist()
+
+    def _append(self, raw: DataFrame, now_ms: int, batch: int | None) -> _Counted:
+        """Let executors write files, and commit them where the batch is not in the log."""
+        mark = None if batch is None else (self.folder.marker.checkpoint, batch)
         write = PartWriter(
             folder=self.folder.path.resolve(),
             check=self.check,
             now_ms=now_ms,
             barred=self.barred,
+            distinct=mark is None,
             written=frozenset(
-                table.name for table in WRITTEN if has_batch(self.folder, table, checkpoint, batch)
+                table.name for table in WRITTEN if mark and has_batch(self.folder, table, *mark)
             ),
         )
         parts = raw.mapInArrow(write, PARTS_DDL).collect()
@@ -190,8 +204,12 @@ class BatchTables:
         for table in WRITTEN:
             files = [file for file in made.files if file.table == table.name]
             if files:
-                append_files(self.folder, table, files, checkpoint, batch)
-        return made
+                append_files(self.folder, table, files, mark)
+        return list(made.counts), made.messages
+
+
+_Counted = tuple[list[tuple[str, int, int]], int]
+"""Rows by relay and code, and how many messages there are."""
 
 
 def count_rows(

@@ -30,6 +30,9 @@ from luxrelay.bus.finality import FinalityState
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_SEQ_BYTES: Final = 8
+_SLOT_BYTES: Final = c.NAMESPACE_BYTES + _SEQ_BYTES
+"""Namespace and sequence stand side by side in a header."""
 _RELAYS: Final = "array_sort(array_union(t.relays, s.relays))"
 _KNOWN: Final = ", ".join(
     f"{name} = {value}"
@@ -46,6 +49,48 @@ _KNOWN: Final = ", ".join(
 
 Its finality stays: statements alone move it (`statements`), whatever a relay claims.
 """
+
+
+def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
+    """Return True when the archive has read a row of one of the slots before, good or bad.
+
+    A slot is that of the header's bytes, and also the one that a row says it was served for.
+
+    Args:
+        folder: The archive.
+        raw: Rows of ``schema.RAW``.
+
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    header_seq = f.conv(f.hex(f.substring("header", c.OFFSET_SEQ + 1, _SEQ_BYTES)), 16, 10)
+    wanted = (
+        raw.select("namespace", "seq")
+        .union(raw.select(_named(), header_seq.try_cast("bigint")))
+        .distinct()
+    )
+    (low, high), *_ = wanted.agg(f.min("seq"), f.max("seq")).collect()
+    within = f.col("seq").isNull()
+    if low is not None:
+        within |= f.col("seq").between(low, high)
+    spark = raw.sparkSession
+    served, messages = (
+        spark.read.format("delta").load(str(folder.table(table))) for table in (SERVED, MESSAGES)
+    )
+    held = (
+        served.select("namespace", "seq")
+        .union(messages.select("namespace_id", "seq"))
+        .where(within)
+    )
+    same = [held[name].eqNullSafe(wanted[name]) for name in ("namespace", "seq")]
+    return bool(held.join(wanted, same, "left_semi").limit(1).collect())
+
+
+def by_slot(raw: DataFrame) -> DataFrame:
+    """Return the rows so that one task has all that carry the same slot."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    return raw.repartition(f.substring("header", c.OFFSET_NAMESPACE + 1, _SLOT_BYTES))
 
 
 def merge_batch(
@@ -111,9 +156,16 @@ def _names(namespaces: Sequence[bytes]) -> Column:
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
     wanted = [f.lit(bytearray(name)) for name in namespaces]
-    named = f.substring("header", c.OFFSET_NAMESPACE + 1, c.NAMESPACE_BYTES)
+    named = _named()
     held = f.coalesce(f.col("namespace_id").isin(wanted), f.lit(False))
     return held | f.coalesce(named.isin(wanted), f.lit(False))
+
+
+def _named() -> Column:
+    """Return the namespace in a row's header."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    return f.substring("header", c.OFFSET_NAMESPACE + 1, c.NAMESPACE_BYTES)
 
 
 def _timed(checked: DataFrame, now_ms: int) -> DataFrame:

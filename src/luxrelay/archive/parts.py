@@ -142,6 +142,8 @@ class PartWriter:
     """Namespaces that were erased: nothing of them is taken up."""
     written: frozenset[str] = frozenset()
     """Tables that have the batch already, from a run that was cut off."""
+    distinct: bool = False
+    """A row that a relay's file repeats is written once to ``raw`` and ``rejects``."""
     held_bytes: int = HELD_BYTES
     """As ``HELD_BYTES``."""
     file_bytes: int = FILE_BYTES
@@ -192,12 +194,14 @@ class PartWriter:
     def _write(self, rows: TaskRows) -> PartReport:
         files: list[PartFile] = []
         copies = rows.copies()
+        repeats = rows.repeats() if self.distinct else frozenset()
         first = 0
         for chunk in rows.chunks(self.file_bytes):
+            once = _without(chunk, repeats, first)
             made = {
-                SERVED: _served_of(chunk, self.now_ms),
+                SERVED: _served_of(once, self.now_ms),
                 MESSAGES: _messages_of(chunk, self.now_ms, copies, first),
-                REJECTS: _rejects_of(chunk, self.now_ms),
+                REJECTS: _rejects_of(once, self.now_ms),
             }
             first += chunk.num_rows
             for table, frame in made.items():
@@ -205,6 +209,14 @@ class PartWriter:
                     files += _files(self.folder, table, frame)
         counts = tuple((relay, code, number) for (relay, code), number in rows.counts.items())
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
+
+
+def _without(chunk: pa.Table, rows: frozenset[int], first: int) -> pa.Table:
+    """Return a chunk without some rows, which are counted from ``first``."""
+    if not rows:
+        return chunk
+    kept = [row for row in range(chunk.num_rows) if row + first not in rows]
+    return chunk.take(pa.array(kept, pa.int64()))
 
 
 def _served_of(chunk: pa.Table, now_ms: int) -> pa.Table:

@@ -113,7 +113,10 @@ def has_batch(folder: ArchiveFolder, table: Table, checkpoint: str, batch: int) 
 
 
 def append_files(
-    folder: ArchiveFolder, table: Table, files: Sequence[PartFile], checkpoint: str, batch: int
+    folder: ArchiveFolder,
+    table: Table,
+    files: Sequence[PartFile],
+    mark: tuple[str, int] | None = None,
 ) -> None:
     """Make files part of a table, and note whose micro-batch they are, in one commit.
 
@@ -123,8 +126,7 @@ def append_files(
         folder: The archive.
         table: One of its tables.
         files: What executors have written below the table's folder.
-        checkpoint: Name of the checkpoint.
-        batch: Number of the micro-batch in it.
+        mark: Name of a checkpoint and number of the micro-batch in it; None notes nothing.
 
     Raises:
         ArchiveError: ``archive.failed``: a file is not there, or the log cannot be written.
@@ -157,7 +159,9 @@ def append_files(
             "append",
             there.schema(),
             list(table.partition_by),
-            commit_properties=CommitProperties(app_transactions=[Transaction(checkpoint, batch)]),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(*mark)] if mark else None
+            ),
         )
     except (DeltaError, OSError) as error:
         raise ArchiveError(

@@ -20,6 +20,9 @@ import pyarrow.ipc
 
 from luxrelay.archive.schema import CHECKED
 
+_SERVED_KEY: Final = ("relay", "namespace_id", "served_seq", "digest", "code")
+"""``SERVED.key`` by the names that checked rows have for it."""
+
 
 @dataclass(slots=True)
 class Copy:
@@ -115,6 +118,20 @@ class TaskRows:
                 left_out.add(other.row)
             first += batch.num_rows
         return Copies(frozenset(left_out), {each.row: each for each in kept.values()})
+
+    def repeats(self) -> frozenset[int]:
+        """Return the rows, counted over the task, that repeat one of the same relay."""
+        seen: set[tuple[object, ...]] = set()
+        found = set()
+        row = 0
+        for batch in (*self._mapped, *self._held):
+            columns = (batch.column(name).to_pylist() for name in _SERVED_KEY)
+            for key in zip(*columns, strict=True):
+                if key in seen:
+                    found.add(row)
+                seen.add(key)
+                row += 1
+        return frozenset(found)
 
     def _spill(self) -> None:
         """Move the rows in memory to a file that is mapped and goes with this process."""

@@ -52,11 +52,14 @@ def test_relays_after_segments_double_nothing_and_no_clock_is_believed_blindly(
     ]  # fmt: skip
     batch = pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())
     write_segments(tmp_path / "segments", [batch], prefix="1")
+    write_segments(tmp_path / "segments", [batch], prefix="11")
     out, zone = tmp_path / "archive", "spark.sql.session.timeZone"
     before = spark.spark.conf.get(zone)
     spark.spark.conf.set(zone, "Pacific/Kiritimati")
     try:
         ingest_segments(spark, segments=tmp_path / "segments", out=out)
+        write_segments(tmp_path / "segments", [batch], prefix="2")
+        assert ingest_segments(spark, segments=tmp_path / "segments", out=out).rows == 2
         with RelayStore.open(tmp_path / "store", now_ms=now) as store:
             messages = [
                 IncomingMessage(header=_header(now, seq), blob=b"hello", parent=NS, received_at=now)

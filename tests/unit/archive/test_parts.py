@@ -73,7 +73,7 @@ def _written(
     for table in WRITTEN:
         files = [file for file in made.files if file.table == table.name]
         if files:
-            append_files(folder, table, files, "check", batch)
+            append_files(folder, table, files, ("check", batch))
     return made
 
 
@@ -133,6 +133,20 @@ def test_a_message_whose_payload_nobody_had_is_kept(forge: Forge, folder: Archiv
     _written(folder, [_row(forge(), blob=None), _row(forge(seq=2, blob=b""), blob=None)])
 
     assert {row["seq"]: row["blob"] for row in _rows(folder, MESSAGES)} == {1: None, 2: b""}
+
+
+def test_a_row_that_a_file_repeats_is_written_once(forge: Forge, folder: ArchiveFolder) -> None:
+    """Two exports may overlap: what is counted is what was read, raw and rejects hold each once."""
+    bad = _row(forge(seq=2), blob=b"jello")
+    rows = [_row(forge()), bad, _row(forge(), "b:1"), _row(forge(), received_at=7), bad]
+
+    made = _written(folder, rows, distinct=True, file_bytes=1)
+
+    assert set(made.counts) == {("a:1", 0, 2), ("b:1", 0, 1), ("a:1", int(Code.BLOB_MISMATCH), 2)}
+    assert sorted(row["relay"] for row in _rows(folder, SERVED)) == ["a:1", "a:1", "b:1"]
+    assert len(_rows(folder, REJECTS)) == 1
+    (message,) = _rows(folder, MESSAGES)
+    assert (message["relays"], message["received_at"]) == (["a:1", "b:1"], 7)
 
 
 @pytest.mark.parametrize("bounds", [{"held_bytes": 1}, {"file_bytes": 1}, {"held_bytes": 4_000}])
@@ -255,7 +269,7 @@ def test_a_file_that_the_driver_does_not_see_is_no_part_of_a_table(
         path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(ArchiveError, match="is not here") as caught:
-        append_files(folder, MESSAGES, [file], "check", 0)
+        append_files(folder, MESSAGES, [file])
 
     assert "share" in caught.value.hint
     assert open_table(folder, MESSAGES).version() == 0
