@@ -67,6 +67,22 @@ def above(spans: Iterable[Span], floors: Mapping[bytes, int]) -> list[Span]:
     return kept
 
 
+def beside(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return what of ``spans`` lies in none of ``others``, each sequence once."""
+    taken: dict[bytes, list[Span]] = {}
+    for other in others:
+        taken.setdefault(other.namespace, []).append(other)
+    left: list[Span] = []
+    for span in spans:
+        parts = [span]
+        mine = taken.setdefault(span.namespace, [])
+        for other in mine:
+            parts = [rest for part in parts for rest in _without(part, other.first, other.last)]
+        left += parts
+        mine += parts
+    return left
+
+
 def _settled(before: Sequence[GapRow], holes: Sequence[Span], now_ms: int) -> list[GapRow]:
     """Settle one namespace: both lists ascend, open gaps do not overlap one another."""
     # Most gaps stay as they are; only what has changed is compared pair by pair.

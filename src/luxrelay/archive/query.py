@@ -18,7 +18,6 @@ Source: LP-6440 (queries by namespace, time and sender); decisions P20, P21, S16
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -41,10 +40,10 @@ from luxrelay.archive.schema import (
 )
 from luxrelay.archive.snapshot import Snapshot, table_rows
 from luxrelay.archive.sql import answer
+from luxrelay.archive.tables import retired
 from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.store.slots import Candidate, settle
-from luxrelay.sync.held import BLOCK_SEQS
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Expression
@@ -288,28 +287,6 @@ class ArchiveReader:
         ids: list[bytes] = rows.column(0).to_pylist()
         return ids
 
-    def block_digests(self, namespace_id: bytes, first_block: int, blocks: int) -> list[bytes]:
-        """Return what a relay with the same messages says to GetDigests; empty for an empty block.
-
-        Source: P26; what a relay drops of contested slots is left out (J11).
-        """
-        low, high = first_block * BLOCK_SEQS + 1, (first_block + blocks) * BLOCK_SEQS
-        seq = pc.field("seq")
-        condition = _of(namespace_id) & (seq >= pa.scalar(low)) & (seq <= pa.scalar(high))
-        columns = ["seq", "content_id", "header_hash"]
-        rows = self._table.rows(columns, condition).to_pylist()
-        dropped = self.contended_losers(namespace_id)
-        hashes = [hashlib.sha3_256() for _ in range(blocks)]
-        begun = [False] * blocks
-        for row in sorted(rows, key=lambda row: (row["seq"], row["content_id"])):
-            if row["content_id"] not in dropped:
-                block = (row["seq"] - 1) // BLOCK_SEQS - first_block
-                hashes[block].update(row["header_hash"])
-                begun[block] = True
-        return [
-            each.digest() if any_row else b"" for each, any_row in zip(hashes, begun, strict=True)
-        ]
-
     def contended_losers(self, namespace_id: bytes) -> set[bytes]:
         """Return the content ids of contested slots that a relay does not keep (J11).
 
@@ -329,6 +306,19 @@ class ArchiveReader:
             slots.setdefault(row["seq"], []).append(rival)
         dropped = (set(rivals) - set(settle(rivals)) for rivals in slots.values())
         return {rival.content_id for rivals in dropped for rival in rivals}
+
+    def rows(self, columns: Sequence[str], condition: Expression | None = None) -> pa.Table:
+        """Return columns of the messages that fit, as the reader sees them now.
+
+        Raises:
+            ArchiveError: ``archive.failed``: a file of the newest version is gone or broken.
+
+        """
+        return self._table.rows(columns, condition)
+
+    def retired(self) -> dict[bytes, int]:
+        """Return up to which sequence each namespace was deleted on purpose."""
+        return retired(self._folder)
 
     def sql(self, statement: str) -> pa.Table:
         """Return what a SELECT over the tables yields; tables are named as in the folder.

@@ -20,6 +20,7 @@ import pyarrow as pa
 from luxrelay.archive.batches import BatchWriter
 from luxrelay.archive.derived import gap_rows, refresh
 from luxrelay.archive.folder import open_folder, writing
+from luxrelay.archive.gaps import beside
 from luxrelay.archive.offsets import Span, lost_spans, union_reach
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads, read_spans
@@ -59,6 +60,7 @@ def refetch(
     relays: Sequence[str],
     rules: ArchiveRules | None = None,
     tls: Mapping[str, str] | None = None,
+    also: Sequence[Span] = (),
 ) -> RefetchReport:
     """Read the open gaps of the archive at ``out`` again and return what came of it.
 
@@ -68,6 +70,8 @@ def refetch(
         relays: Addresses of relays to ask, 1 to 64.
         rules: As in `ingest`.
         tls: As in `ingest`.
+        also: Further sequences to read, of which something is missing
+            (`verification.VerifyReport.missing_here`).
 
     Raises:
         ArchiveArgumentError: an address is none.
@@ -88,6 +92,7 @@ def refetch(
             for row in gap_rows(folder)
             if row.filled_at is None
         ]
+        missing += beside(also, missing)
         writer = BatchWriter(
             folder, None, barred=erased(folder), again=True, rules=rules or ArchiveRules()
         )

@@ -1,33 +1,31 @@
 """`verify`: does the archive hold what it says, and what the relays say? A sample; no JVM.
 
-Three questions to a random sample: does each message pass every check again, its payload and its
-signature included; does the root of its day stand in ``roots`` and prove it; and do the digests of
-whole blocks of 256 sequences equal those of each relay that still holds them (P26).
+Three questions: does each message of a random sample pass every check again, its payload and its
+signature included; does the root of its day stand in ``roots`` and prove it; and is each relay's
+Merkle root that of what the archive has of the relay's intervals, or what differs (`comparison`).
 
-Source: LP-6440, LP-6411 §2.4; decisions J11, P26.
+Source: LP-6440, LP-6411 §2.4; decisions J4, J11, P26.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from luxrelay.archive.answers import ArchivedMessage, NamespaceReach
+from luxrelay.archive.comparison import Archived, RelayComparison, compare
+from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.recovery import checked_messages
 from luxrelay.archive.relays import connect
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.errors import ArchiveError, SyncRemoteError, SyncUnreachableError
-from luxrelay.sync.heads import Head
-from luxrelay.sync.held import BLOCK_SEQS
-from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.errors import ArchiveError
 
 SAMPLE_MAX: Final = 100_000
-BLOCKS_ASKED: Final = 32
-"""Blocks of one namespace that are compared with one relay."""
 FINDINGS_MAX: Final = 100
 """Findings listed; further ones are counted."""
 
@@ -40,16 +38,25 @@ class VerifyReport:
     """Messages that were checked again."""
     proofs: int = 0
     """Of these, how many a root proves; the others' day has no root yet."""
-    blocks: int = 0
-    """Blocks compared with relays."""
+    relays: list[RelayComparison] = field(default_factory=list)
+    """What came of each relay."""
     wrong: int = 0
     """Findings, the listed ones and the others."""
     findings: list[str] = field(default_factory=list)
     """What was wrong and where, 100 at most."""
 
+    def missing_here(self) -> list[Span]:
+        """Return the sequences that some relay serves and the archive lacks."""
+        spans = {span for relay in self.relays for span in relay.missing_here()}
+        return sorted(spans, key=lambda span: (span.namespace, span.first, span.last))
+
     def note(self, finding: str) -> None:
         """Count a finding and list it while there is room."""
         self.wrong += 1
+        self.say(finding)
+
+    def say(self, finding: str) -> None:
+        """List a finding that is counted elsewhere, while there is room."""
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
 
@@ -62,6 +69,7 @@ def verify(
     sample: int = 200,
     rules: ArchiveRules | None = None,
     tls: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
 ) -> VerifyReport:
     """Check a sample of the archive against itself and against relays.
 
@@ -69,9 +77,11 @@ def verify(
         reader: The archive.
         rng: Where the sample comes from.
         relays: Relays to compare with, 64 at most; none to look at the archive alone.
-        sample: Messages to look at, 1 to 100,000, and namespaces to compare.
+        sample: Messages to look at, 1 to 100,000, and namespaces whose blocks are compared with a
+            relay when its Merkle root cannot tell.
         rules: Signing mode and policies, as in `ingest`.
         tls: As in `ingest`.
+        now_ms: The time, Unix milliseconds; the clock's when not given.
 
     Raises:
         ArchiveError: a table cannot be read.
@@ -82,12 +92,37 @@ def verify(
     reaches = reader.reaches()
     for message in _sampled(reader, reaches, min(sample, SAMPLE_MAX), rng):
         _check(reader, message, rules or ArchiveRules(), report)
-    if relays:
-        options = SourceOptions.parse({"relays": ",".join(relays)} | dict(tls or {}))
-        chosen = rng.sample(reaches, min(sample, len(reaches)))
-        for relay in options.relays:
-            _compare(reader, relay, options, chosen, report)
+    if not relays:
+        return report
+    options = SourceOptions.parse({"relays": ",".join(relays)} | dict(tls or {}))
+    archived = Archived(
+        reader=reader,
+        reaches={reach.namespace_id: reach for reach in reaches},
+        retired=reader.retired(),
+        rules=rules or ArchiveRules(),
+        now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+    )
+    chosen = [reach.namespace_id for reach in rng.sample(reaches, min(sample, len(reaches)))]
+    for relay in options.relays:
+        with connect(relay, options) as client:
+            _judge(compare(archived, client, chosen), report)
     return report
+
+
+def _judge(found: RelayComparison, report: VerifyReport) -> None:
+    """Add what came of a relay to the report."""
+    report.relays.append(found)
+    report.wrong += found.wrong
+    if found.failed:
+        report.say(f"relay {found.relay} could not be compared: {found.failed}")
+    for difference in found.differences:
+        report.say(f"relay {found.relay}: {difference}")
+    for count, what in (
+        (found.further, "differences"),
+        (found.further_blocks, "blocks differ and were not read"),
+    ):
+        if count:
+            report.say(f"relay {found.relay}: {count:,} further {what}")
 
 
 def _sampled(
@@ -118,45 +153,3 @@ def _check(
         report.proofs += reader.prove(message) is not None
     except ArchiveError as error:
         report.note(f"{error.what}: {where}")
-
-
-def _compare(
-    reader: ArchiveReader,
-    relay: str,
-    options: SourceOptions,
-    reaches: Sequence[NamespaceReach],
-    report: VerifyReport,
-) -> None:
-    with connect(relay, options) as client:
-        try:
-            for reach in reaches:
-                head = client.get_head(reach.namespace_id)
-                _compare_blocks(reader, client, reach, head, report)
-        except (SyncUnreachableError, SyncRemoteError) as error:
-            report.note(f"relay {relay} could not be compared: {error.what}")
-
-
-def _compare_blocks(
-    reader: ArchiveReader,
-    client: RelaySyncClient,
-    reach: NamespaceReach,
-    head: Head,
-    report: VerifyReport,
-) -> None:
-    """Compare the newest whole blocks that both hold without a hole."""
-    first = max(head.earliest_seq, reach.first_seq)
-    last = min(head.contiguous_seq, reach.contiguous_seq)
-    begin, end = -(-(first - 1) // BLOCK_SEQS), last // BLOCK_SEQS  # blocks wholly inside
-    begin = max(begin, end - BLOCKS_ASKED)
-    if not head.earliest_seq or begin >= end:
-        return
-    theirs = client.get_digests(reach.namespace_id, begin, end - begin)
-    ours = reader.block_digests(reach.namespace_id, begin, end - begin)
-    for block, (their, our) in enumerate(zip(theirs, ours, strict=True), start=begin):
-        report.blocks += 1
-        if their != our:
-            seqs = f"{block * BLOCK_SEQS + 1} to {(block + 1) * BLOCK_SEQS}"
-            report.note(
-                f"relay {client.address} holds other messages:"
-                f" namespace {reach.namespace_id.hex()} seq {seqs}"
-            )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import random
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from luxrelay.bus.policy import RetentionClass
+from luxrelay.cli.archive_audit import register_audit
 from luxrelay.cli.archive_common import (
     add_action,
     add_finality,
     add_out,
     add_relays,
-    add_rules,
     add_tls,
     open_session,
-    rules_of,
     show,
     statements_of,
     tls_of,
@@ -31,14 +28,7 @@ from luxrelay.cli.arguments import (
     hex_bytes,
     whole_number,
 )
-from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import UsageError
-
-if TYPE_CHECKING:
-    from luxrelay.archive.completeness import AuditReport
-    from luxrelay.archive.rules import ArchiveRules
-
-_GAPS_SHOWN: Final = 20
 
 
 def register(commands: SubParsers) -> None:
@@ -46,20 +36,7 @@ def register(commands: SubParsers) -> None:
     archive = commands.add_parser("archive", help="keep what leaves the relays; ask it, audit it")
     actions = archive.add_subparsers(dest="action", metavar="ACTION", required=True)
     register_ingest(actions)
-    audit = add_action(
-        actions, "audit", "say what the archive holds and lacks; 1 when incomplete", "", _audit
-    )
-    add_relays(audit, required=False)
-    add_rules(audit)
-    add_tls(audit)
-    audit.add_argument("--refetch", action="store_true", help="read what is missing again")
-    audit.add_argument(
-        "--verify",
-        type=whole_number(1, 100_000),
-        metavar="N",
-        help="check N messages again at random, and compare N namespaces with the relays",
-    )
-    audit.add_argument("--json", action="store_true", help="print JSON")
+    register_audit(actions)
     report = add_action(
         actions, "report", "write an HTML page about the archive", " --to a.html", _report
     )
@@ -125,85 +102,6 @@ def _register_query(actions: SubParsers) -> None:
     query.add_argument("--cursor", default="", metavar="HEX", help="nextCursor of the page before")
     query.add_argument("--proof", action="store_true", help="with a proof for each message")
     query.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _audit(arguments: argparse.Namespace) -> int:
-    from luxrelay.archive import audit  # noqa: PLC0415  with the extra only
-
-    rules, tls = rules_of(arguments), tls_of(arguments)
-    with open_session(arguments) as session:
-        if arguments.refetch:
-            from luxrelay.archive.refetching import refetch  # noqa: PLC0415  as above
-
-            again = refetch(
-                session, out=arguments.out, relays=arguments.relay, rules=rules, tls=tls
-            )
-            print(f"{again.messages:,} messages of the gaps were read again", file=sys.stderr)
-        found = audit(session, out=arguments.out, relays=arguments.relay, tls=tls, rules=rules)
-    wrong = _verify(arguments, rules, tls) if arguments.verify is not None else 0
-    if arguments.json:
-        print_json(_audit_json(found) | ({"wrong": wrong} if arguments.verify else {}))
-    else:
-        from luxrelay.archive.reporting import audit_tables  # noqa: PLC0415  as above
-
-        for part in audit_tables(found):
-            rows = part.rows[:_GAPS_SHOWN]
-            print(f"{part.title}\n{table(part.head, rows)}\n")
-            if len(part.rows) > len(rows):
-                print(f"… and {len(part.rows) - len(rows):,} more\n")
-    return 0 if found.complete and not wrong else 1
-
-
-def _verify(arguments: argparse.Namespace, rules: ArchiveRules, tls: dict[str, str]) -> int:
-    from luxrelay.archive.query import ArchiveReader  # noqa: PLC0415  with the extra only
-    from luxrelay.archive.verification import verify  # noqa: PLC0415  as above
-
-    done = verify(
-        ArchiveReader(arguments.out),
-        rng=random.SystemRandom(),
-        relays=arguments.relay,
-        sample=arguments.verify,
-        rules=rules,
-        tls=tls,
-    )
-    for finding in done.findings:
-        print(printable(finding), file=sys.stderr)
-    print(
-        f"{done.messages:,} messages and {done.blocks:,} blocks looked at, {done.proofs:,} proven,"
-        f" {done.wrong:,} findings",
-        file=sys.stderr,
-    )
-    return done.wrong
-
-
-def _audit_json(found: AuditReport) -> dict[str, Any]:
-    return {
-        "complete": found.complete,
-        "messages": found.rows,
-        "namespaces": len(found.namespaces),
-        "duplicates": found.duplicates,
-        "contested": found.contested,
-        "missing": found.missing,
-        "rejectedByCode": found.rejected_by_code,
-        "gaps": [
-            {
-                "namespaceId": "0x" + gap.namespace.hex(),
-                "first": gap.first,
-                "last": gap.last,
-                "heldBy": list(gap.held_by),
-            }
-            for gap in found.gaps
-        ],
-        "behind": [
-            {
-                "namespaceId": "0x" + each.namespace.hex(),
-                "archived": each.archived,
-                "head": each.head,
-            }
-            for each in found.behind
-        ],
-        "unreachable": list(found.unreachable),
-    }
 
 
 def _report(arguments: argparse.Namespace) -> int:

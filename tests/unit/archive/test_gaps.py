@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.archive.gaps import GapRow, settle
+from luxrelay.archive.gaps import GapRow, beside, settle
 from luxrelay.archive.offsets import Span
 
 A, B = b"a" * 20, b"b" * 20
@@ -71,3 +71,23 @@ def test_open_gaps_are_what_is_missing(looks: list[set[int]]) -> None:
             assert {since[seq] for seq in range(row.first, row.last + 1)} == {row.seen_at}
         else:
             assert row.seen_at <= row.filled_at
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), max_size=6),
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), max_size=6),
+)
+def test_what_lies_beside_other_ranges_is_the_difference_of_two_sets(
+    spans: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    """Each sequence once, of its own namespace alone."""
+    wanted = {seq for first, more in spans for seq in range(first, first + more + 1)}
+    taken = {seq for first, more in others for seq in range(first, first + more + 1)}
+
+    left = beside(
+        [Span(A, first, first + more) for first, more in spans],
+        [Span(A, first, first + more) for first, more in others] + [Span(B, 1, 99)],
+    )
+
+    seqs = [seq for span in left for seq in range(span.first, span.last + 1)]
+    assert sorted(seqs) == sorted(wanted - taken)
