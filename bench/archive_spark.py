@@ -5,7 +5,8 @@ take turns in one warm session; the best round of each counts.
 
 LUXRELAY_BENCH_ROUNDS rounds are timed, 3 unless it is given, after five that warm Spark: a JVM that
 has just begun compiles for longer than it works. One and two tasks are measured in JVMs of the same
-age. LUXRELAY_BENCH_INGEST rows, of as many messages that stand once each, lie in Parquet files.
+age. LUXRELAY_BENCH_INGEST rows, 100,000 as a micro-batch has by itself, of as many messages that
+stand once each, lie in Parquet files.
 Ingest is what a micro-batch costs: checks by columns, a look for copies, files of ``raw`` and
 ``messages``, two commits. Rows that may have been read, of segment files, are first looked for in
 the tables, and brought together by their slots. Ingest appends to tables that are there, as every
@@ -50,7 +51,7 @@ from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sh
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import FairnessConfig, RelaySyncServer, SyncServerConfig
 
-ROWS = int(os.environ.get("LUXRELAY_BENCH_INGEST", "60000"))
+ROWS = int(os.environ.get("LUXRELAY_BENCH_INGEST", "100000"))
 SOURCE_ROWS = int(os.environ.get("LUXRELAY_BENCH_SOURCE", "40000"))
 FILES = 8
 NAMESPACES = 200

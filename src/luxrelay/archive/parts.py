@@ -46,7 +46,7 @@ Check = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 HELD_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task keeps in memory; more go to a temporary file."""
-FILE_BYTES: Final = 128 * 1024 * 1024
+FILE_BYTES: Final = 64 * 1024 * 1024
 """Rows of one file, as they lie in memory."""
 ROW_GROUP_ROWS: Final = 32_768
 AHEAD_MAX_MS: Final = 366 * MS_PER_DAY

@@ -17,7 +17,7 @@ from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, RAW, REJECTS, SERVED, WRITTEN, Table
 from luxrelay.archive.tables import append_files, has_batch, open_table, prepare_tables
 from luxrelay.archive.transit import recover
-from luxrelay.bus import Code
+from luxrelay.bus import Code, TFHESidecarRef
 from luxrelay.errors import ArchiveError
 from luxrelay.sync import WireMessage
 
@@ -126,6 +126,25 @@ def test_copies_become_one_row(forge: Forge, folder: ArchiveFolder) -> None:
     assert first["latency_ms"] == 40 - first["timestamp"]
     assert (second["relays"], second["copies"]) == (["a:1"], 1)
     assert len(_rows(folder, SERVED)) == 5
+
+
+def test_every_column_is_what_was_checked(forge: Forge, folder: ArchiveFolder) -> None:
+    """Types of every kind come back from the files: an epoch of all of u64, dates, nulls."""
+    reference = TFHESidecarRef(commitment=b"s" * 32, epoch=2**64 - 1)
+    rows = [_row(forge(flags=1, tfhe_sidecar=reference)), _row(forge(seq=2))]
+    (checked,) = _check(_batches(rows))
+    wanted = {row["seq"]: row for row in checked.to_pylist()}
+
+    _written(folder, rows)
+
+    found = {row["seq"]: row for row in _rows(folder, MESSAGES)}
+    assert found[1]["sidecar_epoch"] == 2**64 - 1
+    carried = [name for name in MESSAGES.names if name in checked.schema.names]
+    assert len(carried) == len(MESSAGES.names) - 4
+    for seq, row in found.items():
+        assert {name: row[name] for name in carried} == {
+            name: wanted[seq][name] for name in carried
+        } | {"finality": 0}
 
 
 def test_a_message_whose_payload_nobody_had_is_kept(forge: Forge, folder: ArchiveFolder) -> None:
