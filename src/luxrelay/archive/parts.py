@@ -25,6 +25,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -152,20 +153,13 @@ class PartWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take the raw rows of a task and yield what was written, when there were any."""
         rows = TaskRows(self.held_bytes)
-        try:
-            for checked in self.check(batches):
+        for checked in self.check(batches):
+            with _told(self.folder):
                 rows.add(self._timed(self._admitted(checked)))
-            if rows.counts:
-                yield self._write(rows).encode()
-        except OSError as error:
-            raise carry(
-                ArchiveError(
-                    f"rows cannot be written: {error.strerror or error}",
-                    where=str(error.filename or self.folder),
-                    hint="make room, and see that every executor may write to the archive's folder",
-                    code="archive.failed",
-                )
-            ) from None
+        if rows.counts:
+            with _told(self.folder):
+                made = self._write(rows)
+            yield made.encode()
 
     def _admitted(self, checked: pa.RecordBatch) -> pa.RecordBatch:
         """Leave out what was asked for under, or names, a namespace that was erased."""
@@ -209,6 +203,22 @@ class PartWriter:
                     files += _files(self.folder, table, frame)
         counts = tuple((relay, code, number) for (relay, code), number in rows.counts.items())
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk into ours, with what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise carry(
+            ArchiveError(
+                f"rows cannot be written: {error.strerror or error}",
+                where=str(error.filename or folder),
+                hint="make room, and see that every executor may write to the archive's folder",
+                code="archive.failed",
+            )
+        ) from None
 
 
 def _without(chunk: pa.Table, rows: frozenset[int], first: int) -> pa.Table:
