@@ -8,8 +8,8 @@ A header names its policy by hash. When the namespace's history is known, or tha
 whose lane it is (J6), the policy in force at its sequence and time decides, as a relay would have
 decided then. When the hash is that of the open policy which every node derives, that one does.
 Otherwise the message stands, with the verdict UNCHECKABLE: it is valid by itself.
-*Bounds*: as many policies as the registry holds; one remembered answer for each of
-``REMEMBERED_MAX`` pairs of namespace and hash.
+*Bounds*: as many policies as the registry holds; the hash of the open policy of
+``REMEMBERED_MAX`` namespaces; ``LANES_MAX`` lanes.
 *Deviations*: fees, quotas, rates and the ±30 s of live messages are the relays' business and are
 not checked again.
 
@@ -20,19 +20,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from luxrelay.bus import Code, MsgHeader, NamespaceId, lane
 from luxrelay.bus.authorization import Access, allowed_scheme, authorize_write, sidecar_fits
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.bus.constants import NAMESPACE_BYTES
-from luxrelay.bus.policy import NamespacePolicy, RetentionClass, default_policy
+from luxrelay.bus.policy import NamespacePolicy, RetentionClass, default_policy_hash
 from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
 from luxrelay.bus.signed_policy import SignedPolicy
 
 CODE_EPHEMERAL: Final = -2
 """``CHECKED.code`` of a valid message that is never archived because its class is Ephemeral."""
 REMEMBERED_MAX: Final = 65_536
+"""Namespaces whose open policy's hash is kept, 0.2 KiB each."""
+LANES_MAX: Final = 4096
+"""Lanes kept; the key that one is derived from has 2,593 bytes at most."""
 
 
 class Outcome(NamedTuple):
@@ -59,6 +63,12 @@ UNKNOWN: Final = Judgement(GOOD, int(Code.UNCHECKABLE))
 _OPEN: Final = Judgement(GOOD, 0, 1, int(RetentionClass.STANDARD))
 
 
+@lru_cache(maxsize=LANES_MAX)
+def lane_of(parent: bytes, key: bytes) -> NamespaceId | None:
+    """Return the lane of a key under a parent (J6); None when the parent is no namespace."""
+    return lane(NamespaceId(parent), key) if len(parent) == NAMESPACE_BYTES else None
+
+
 @dataclass(slots=True)
 class ArchiveRules:
     """What a run checks by; travels to executors by value."""
@@ -69,7 +79,7 @@ class ArchiveRules:
     """Histories of policies."""
     parents: tuple[NamespaceId, ...] = ()
     """Namespaces whose history the registry holds."""
-    _remembered: dict[tuple[bytes, bytes], bool] = field(default_factory=dict)
+    _remembered: dict[bytes, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -96,6 +106,11 @@ class ArchiveRules:
                 registry.register(document, reserved=True)
             parents[namespace] = None
         return cls(network if bound else None, registry, tuple(parents))
+
+    @property
+    def has_no_history(self) -> bool:
+        """True when namespace, key, policy hash and parent are all that `judge` looks at."""
+        return not self.parents
 
     def signature_holds(self, header: bytes) -> bool:
         """Return True when a bound signature holds; asked only when ``network`` is given."""
@@ -152,22 +167,22 @@ class ArchiveRules:
             return None
         if self.registry.history(namespace):
             return namespace
-        return next((parent for parent in self.parents if lane(parent, key) == namespace), None)
+        return next((parent for parent in self.parents if lane_of(parent, key) == namespace), None)
 
     def _is_open_lane(
         self, namespace: bytes, key: bytes, policy: bytes, said: bytes | None
     ) -> bool:
         if said is None or said == namespace or len(said) != NAMESPACE_BYTES:
             return False
-        return self._is_open(said, policy) and lane(NamespaceId(said), key) == namespace
+        return self._is_open(said, policy) and lane_of(said, key) == namespace
 
     def _is_open(self, namespace: bytes, policy: bytes) -> bool:
-        pair = (namespace, policy)
-        if pair not in self._remembered:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[pair] = default_policy(namespace).policy_hash == policy
-        return self._remembered[pair]
+        remembered = self._remembered
+        if namespace not in remembered:
+            if len(remembered) >= REMEMBERED_MAX:
+                remembered.clear()
+            remembered[namespace] = default_policy_hash(namespace)
+        return remembered[namespace] == policy
 
 
 def _judged(policy: NamespacePolicy, header: bytes, key: bytes) -> Judgement:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from luxrelay.archive.decode import check_batch, checker
+from luxrelay.archive import decode
+from luxrelay.archive.decode import KEPT_MAX, check_batch, checker
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CHECKED, CODE_UNREAD, RAW
 from luxrelay.bus import (
@@ -28,6 +29,7 @@ from luxrelay.bus.policy import (
     NamespacePolicy,
     RetentionClass,
     WritersMode,
+    default_policy,
 )
 from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.sync import WireMessage
@@ -229,6 +231,32 @@ def test_no_bytes_stop_a_batch(forge: Forge) -> None:
 
     assert len(checked) == 301
     assert checked[-1]["code"] == 0
+
+
+def test_rows_that_share_nothing_keep_their_own(forge: Forge) -> None:
+    """As many different keys, or namespaces and policies, as rows: each row has its own."""
+    others = [SigningKey.from_seed(SignatureScheme.ED25519, bytes([n]) * 32) for n in (1, 2)]
+    keyed = [key.sign_header(MsgHeader.decode(forge().header)) for key in others]
+    rows = _checked(_row(forge(), header=b""), *(_row(forge(), header=h.encode()) for h in keyed))
+    assert [row["sender_address"] for row in rows] == [None, *(h.sender_address for h in keyed)]
+
+    opened = default_policy(NS).policy_hash
+    messages = [
+        forge(policy_hash=b"p" * 32), forge(b"m" * 20, policy_hash=b"p" * 32),
+        forge(policy_hash=opened),
+    ]  # fmt: skip
+    rows = _checked(*(_row(message) for message in messages))
+    assert [row["verdict"] for row in rows] == [Code.UNCHECKABLE, Code.UNCHECKABLE, 0]
+
+
+def test_what_is_kept_of_keys_is_bounded() -> None:
+    """KEPT_MAX keys and addresses, however many senders a relay makes up."""
+    for number in range(KEPT_MAX + 10):
+        decode._address(b"\x01" + number.to_bytes(32))
+        decode._verify_key(b"\x01" + number.to_bytes(32))
+
+    for kept in (decode._address, decode._verify_key):
+        assert kept.cache_info().currsize == KEPT_MAX
 
 
 def test_batches_are_checked_one_by_one(forge: Forge) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules, Judgement
+from luxrelay.archive.rules import CODE_EPHEMERAL, LANES_MAX, ArchiveRules, Judgement, lane_of
 from luxrelay.bus import Code, MsgHeader, NamespaceId, SignatureScheme, SigningKey, lane
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.policy import (
@@ -156,14 +156,26 @@ def test_rules_travel_to_executors() -> None:
     assert _judge(rules, _header(policy.policy_hash), OTHER).outcome.code
 
 
-def test_answers_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REMEMBERED_MAX pairs are kept; a stranger's hashes do not fill the memory."""
+def test_hashes_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of REMEMBERED_MAX namespaces; a stranger's names and hashes do not fill the memory."""
     monkeypatch.setattr("luxrelay.archive.rules.REMEMBERED_MAX", 3)
     rules = ArchiveRules()
-    for number in range(20):
-        _judge(rules, _header(bytes([number]) * 32))
+    for number in range(1, 21):
+        namespace = NamespaceId(bytes([number]) * 20)
+        for policy in (b"p" * 32, default_policy(namespace).policy_hash):
+            found = _judge(rules, _header(policy, namespace_id=namespace))
+            assert (found.verdict == 0) == (policy != b"p" * 32)
 
-    assert len(rules._remembered) <= 3
+    assert 0 < len(rules._remembered) <= 3
+
+
+def test_lanes_are_remembered_within_a_bound() -> None:
+    """LANES_MAX of them; what is no namespace has none."""
+    for number in range(LANES_MAX + 10):
+        assert lane_of(NS, number.to_bytes(33)) == lane(NS, number.to_bytes(33))
+
+    assert lane_of.cache_info().currsize == LANES_MAX
+    assert lane_of(b"short", OWNER.public_field) is None
 
 
 def test_documents_are_checked() -> None:

@@ -11,6 +11,7 @@ from luxrelay.bus.policy import (
     EncryptionMode,
     TokenKind,
     default_policy,
+    default_policy_hash,
     encode_custom,
 )
 from luxrelay.errors import BusArgumentError, PolicyError
@@ -216,3 +217,11 @@ def test_custom_params_come_back() -> None:
     assert NamespacePolicy(owner=OWNER).custom_params == {}
     with pytest.raises(BusArgumentError):
         encode_custom({"x": bytes(4096)})
+
+
+def test_the_open_policys_hash_needs_no_policy() -> None:
+    """It is the hash of the policy that every node derives; no other length has one (H20)."""
+    for parent in (bytes(20), bytes(range(1, 21)), b"\xff" * 20):
+        assert default_policy_hash(parent) == default_policy(parent).policy_hash
+    with pytest.raises(BusArgumentError):
+        default_policy_hash(b"short")
