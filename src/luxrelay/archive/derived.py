@@ -29,6 +29,7 @@ import pyarrow as pa
 from luxrelay.archive.folder import ArchiveFolder, write_whole
 from luxrelay.archive.gaps import GapRow, above, settle
 from luxrelay.archive.offsets import Span
+from luxrelay.archive.parts import PARTS_DDL, PartReport, TableWriter
 from luxrelay.archive.proofs import day_root
 from luxrelay.archive.schema import (
     CONTENTION,
@@ -42,7 +43,13 @@ from luxrelay.archive.schema import (
     SENDERS,
     Table,
 )
-from luxrelay.archive.tables import days_since, open_table, retired, version_of
+from luxrelay.archive.tables import (
+    days_since,
+    open_table,
+    replace_files,
+    retired,
+    version_of,
+)
 from luxrelay.bus.finality import FinalityState
 from luxrelay.store.slots import CANDIDATES_MAX
 
@@ -109,10 +116,10 @@ def read_table(spark: SparkSession, folder: ArchiveFolder, table: Table) -> Data
 def _replace(
     frame: DataFrame, folder: ArchiveFolder, table: Table, days: list[date] | None
 ) -> None:
-    writer = frame.select(*table.names).write.format("delta").mode("overwrite")
-    if days is not None:
-        writer = writer.option("replaceWhere", _within(days))
-    writer.save(str(folder.table(table)))
+    write = TableWriter(folder=folder.path.resolve(), table=table)
+    parts = frame.select(*table.names).mapInArrow(write, PARTS_DDL).collect()
+    made = PartReport.total(PartReport.decode(part) for (part,) in parts)
+    replace_files(folder, table, made.files, days)
 
 
 def _within(days: Iterable[date]) -> str:
@@ -217,7 +224,7 @@ def _by_slot(spark: SparkSession, folder: ArchiveFolder, now_ms: int) -> tuple[b
         return True, known
     rows = settle(known, above(missing, retired(folder)), now_ms)
     if rows != known:
-        _replace(_gap_frame(spark, rows), folder, GAPS, None)
+        _replace_gaps(folder, rows)
     return False, rows
 
 
@@ -266,9 +273,11 @@ def gap_rows(folder: ArchiveFolder) -> list[GapRow]:
     )
 
 
-def _gap_frame(spark: SparkSession, rows: list[GapRow]) -> DataFrame:
+def _replace_gaps(folder: ArchiveFolder, rows: list[GapRow]) -> None:
     values = [{name: getattr(row, name) for name in GAPS.names} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(values, schema=GAPS.arrow()))
+    write = TableWriter(folder=folder.path.resolve(), table=GAPS)
+    table = pa.Table.from_pylist(values, schema=GAPS.arrow())
+    replace_files(folder, GAPS, write.write(table).files if rows else (), None)
 
 
 def _report(days: int | None, rows: list[GapRow], *, cut: bool = False) -> RefreshReport:

@@ -205,6 +205,42 @@ class PartWriter:
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWriter:
+    """Writes rows that have a table's columns already; a value that travels to executors.
+
+    Raises:
+        ArchiveError: ``archive.failed``: a file cannot be written.
+
+    """
+
+    folder: Path
+    """The archive's folder, which every executor must see under this path."""
+    table: Table
+    """Whose rows these are."""
+    file_bytes: int = FILE_BYTES
+    """As ``FILE_BYTES``."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a task and yield what was written, a report for each file's rows."""
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= self.file_bytes:
+                yield self.write(pa.Table.from_batches(waiting)).encode()
+                waiting, size = [], 0
+        if size:
+            yield self.write(pa.Table.from_batches(waiting)).encode()
+
+    def write(self, rows: pa.Table) -> PartReport:
+        """Write rows as one file of each day."""
+        with _told(self.folder):
+            files = tuple(_files(self.folder, self.table, _shaped(self.table, rows, {})))
+        return PartReport(files=files, counts=(), messages=0)
+
+
 @contextmanager
 def _told(folder: Path) -> Iterator[None]:
     """Turn an error of the disk into ours, with what to do."""
@@ -303,13 +339,13 @@ def _shaped(table: Table, rows: pa.Table, made: Mapping[str, pa.Array]) -> pa.Ta
                     code="archive.failed",
                 )
             )
-    return pa.table(columns, schema=table.arrow())
+    return pa.table(columns, names=list(table.names)).cast(table.arrow())
 
 
 def _files(folder: Path, table: Table, rows: pa.Table) -> Iterator[PartFile]:
     """Write rows as one file a day; yield what the log has to know of each."""
     by = [*table.partition_by, *table.cluster_by]
-    if table.cluster_by:
+    if table.cluster_by or (by and len(rows.column("date").unique()) > 1):
         rows = rows.sort_by([(name, "ascending") for name in by])
     for day, some in _days(table, rows):
         below = "" if day is None else f"date={day.isoformat()}/"

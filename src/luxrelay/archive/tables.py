@@ -1,12 +1,13 @@
 """The Delta tables on disk: made, brought up to date, and looked into without a JVM.
 
 delta-rs (`deltalake`) reads and writes the same log as Spark in milliseconds, so what concerns the
-log alone is done by it: creating tables, adding columns, versions, which days have changed, and
-removing files that no version needs. Rows are written by Spark alone.
+log alone is done by it: creating tables, adding columns, versions, which days have changed,
+removing files that no version needs, and commits of files that executors have written (`parts`).
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date
@@ -132,6 +133,43 @@ def append_files(
         ArchiveError: ``archive.failed``: a file is not there, or the log cannot be written.
 
     """
+    _commit(folder, table, files, mark=mark)
+
+
+def replace_files(
+    folder: ArchiveFolder, table: Table, files: Sequence[PartFile], days: Sequence[date] | None
+) -> None:
+    """Let files take the place of those of some days, or of all rows, in one commit.
+
+    Whoever calls holds the archive's lock.
+
+    Args:
+        folder: The archive.
+        table: One of its tables.
+        files: What executors have written below the table's folder; of these days alone.
+        days: Days of a table that is partitioned by date; None for all there is.
+
+    Raises:
+        ArchiveError: as `append_files`.
+
+    """
+    there = open_table(folder, table)
+    actions = pa.table(there.get_add_actions(flatten=True)).to_pylist()
+    gone = [
+        each for each in actions if days is None or str(each["partition.date"]) in map(str, days)
+    ]
+    if gone or files:
+        _commit(folder, table, files, gone=gone)
+
+
+def _commit(
+    folder: ArchiveFolder,
+    table: Table,
+    files: Sequence[PartFile],
+    *,
+    mark: tuple[str, int] | None = None,
+    gone: Sequence[dict[str, Any]] = (),
+) -> None:
     from deltalake.exceptions import DeltaError  # noqa: PLC0415  # with the extra only
     from deltalake.transaction import (  # noqa: PLC0415  # as above
         AddAction,
@@ -141,7 +179,7 @@ def append_files(
     )
 
     there = open_table(folder, table)
-    added: list[AddAction | RemoveAction] = []
+    changes: list[AddAction | RemoveAction] = []
     for file in files:
         path = folder.table(table) / file.path
         try:
@@ -152,10 +190,16 @@ def append_files(
             raise _unseen(path)
         days = {"date": file.day} if table.partition_by else {}
         changed = int(found.st_mtime * 1000)
-        added.append(AddAction(file.path, file.size, days, changed, True, file.stats))
+        changes.append(AddAction(file.path, file.size, days, changed, True, file.stats))
+    now_ms = int(time.time() * 1000)
+    for each in gone:
+        day: dict[str, str | None] = {}
+        if table.partition_by:
+            day["date"] = str(each["partition.date"])
+        changes.append(RemoveAction(each["path"], True, now_ms, each["size_bytes"], day))
     try:
         there.create_write_transaction(
-            added,
+            changes,
             "append",
             there.schema(),
             list(table.partition_by),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,25 @@ import pytest
 
 from luxrelay.archive.decode import check_batch, checker
 from luxrelay.archive.folder import ArchiveFolder, writing
-from luxrelay.archive.parts import AHEAD_MAX_MS, PartReport, PartWriter
+from luxrelay.archive.parts import AHEAD_MAX_MS, PartReport, PartWriter, TableWriter
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, RAW, REJECTS, SERVED, WRITTEN, Table
-from luxrelay.archive.tables import append_files, has_batch, open_table, prepare_tables
+from luxrelay.archive.schema import (
+    MESSAGES,
+    MS_PER_DAY,
+    RAW,
+    REJECTS,
+    ROOTS,
+    SERVED,
+    WRITTEN,
+    Table,
+)
+from luxrelay.archive.tables import (
+    append_files,
+    has_batch,
+    open_table,
+    prepare_tables,
+    replace_files,
+)
 from luxrelay.archive.transit import recover
 from luxrelay.bus import Code, TFHESidecarRef
 from luxrelay.errors import ArchiveError
@@ -292,6 +308,42 @@ def test_a_file_that_the_driver_does_not_see_is_no_part_of_a_table(
 
     assert "share" in caught.value.hint
     assert open_table(folder, MESSAGES).version() == 0
+
+
+def _day_rows(*days: int, messages: int = 1) -> pa.RecordBatch:
+    rows = [
+        {"date": date(2024, 1, day), "namespace_id": N, "messages": messages, "root": b"r" * 32}
+        for day in days
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROOTS.arrow())
+
+
+def _replaced(
+    folder: ArchiveFolder, rows: Iterable[pa.RecordBatch], days: list[date] | None, **bounds: int
+) -> list[tuple[int, int]]:
+    """Put rows in the place of others; return day and messages of each row there is then."""
+    write = TableWriter(folder=folder.path, table=ROOTS, **bounds)
+    made = PartReport.total(
+        PartReport.decode(text) for part in write(rows) for text in part.column(0).to_pylist()
+    )
+    replace_files(folder, ROOTS, made.files, days)
+    return sorted((row["date"].day, row["messages"]) for row in _rows(folder, ROOTS))
+
+
+def test_days_are_replaced_whole_and_others_stay(folder: ArchiveFolder) -> None:
+    """What is made from other tables is made anew by days; a day may have lost its rows."""
+    first = [_day_rows(3, 1, 2), _day_rows(1)]
+
+    assert _replaced(folder, first, None) == [(1, 1), (1, 1), (2, 1), (3, 1)]
+    days = [date(2024, 1, 1), date(2024, 1, 2)]
+    assert _replaced(folder, [_day_rows(1, messages=7)], days) == [(1, 7), (3, 1)]
+    assert _replaced(folder, [_day_rows(9, 8, 9)], None, file_bytes=1) == [(8, 1), (9, 1), (9, 1)]
+    files = open_table(folder, ROOTS).file_uris()
+    assert len(files) == 2
+    assert _replaced(folder, [], None) == []
+    version = open_table(folder, ROOTS).version()
+    assert _replaced(folder, [], None) == []
+    assert open_table(folder, ROOTS).version() == version  # nothing to do is no commit
 
 
 def test_a_writer_travels_by_value(folder: ArchiveFolder) -> None:
