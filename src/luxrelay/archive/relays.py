@@ -11,18 +11,23 @@ Source: LP-6421 §2.2; decisions P23, P24, P26.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate, compress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.schema import MAX_I64, RAW
+from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import (
@@ -32,12 +37,14 @@ from luxrelay.errors import (
     SyncUnreachableError,
 )
 from luxrelay.sync.heads import Head, SeqRange, holes_between
-from luxrelay.sync.messages import LaneRange, SyncPage, WireMessage
+from luxrelay.sync.messages import SLOT, LaneRange, SyncPage, WireMessage
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.tls import ClientTls
 
 CHUNK_SEQUENCES: Final = 500
 """Sequences asked of each relay in turn, so that the copies of a message stand close together."""
+CHUNK_ALONE: Final = 1_000
+"""Sequences asked of a relay that is the only one: as many as a page has."""
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one page: what a task holds of a relay's answer."""
 BATCH_ROWS: Final = 2_000
@@ -53,6 +60,9 @@ SURVEY_THREADS: Final = 8
 
 _SCHEMA: Final = RAW.arrow()
 _STATES: Final = frozenset(map(int, FinalityState))
+
+Served = tuple[list[WireMessage], list[int]]
+"""Messages of one namespace, and their sequences."""
 
 
 def connect(relay: str, options: SourceOptions) -> RelaySyncClient:
@@ -161,10 +171,10 @@ def read_spans(
     """
     rows = _Rows(parents or {})
     with _Readers(options, down) as readers:
-        for group in _groups(spans):
+        for group in _groups(spans, CHUNK_ALONE if len(options.relays) == 1 else CHUNK_SEQUENCES):
             answers = {span.namespace: _Answer(span) for span in group}
-            for relay, namespace, messages in readers.fetch(answers):
-                yield from rows.add(relay, namespace, messages)
+            for relay, namespace, served in readers.fetch(answers):
+                yield from rows.add(relay, namespace, served)
             for answer in answers.values():
                 readers.judge(answer)
         if options.fault_rows:
@@ -173,25 +183,25 @@ def read_spans(
     yield from rows.rest()
 
 
-def _groups(spans: Iterable[Span]) -> Iterator[list[Span]]:
+def _groups(spans: Iterable[Span], most: int) -> Iterator[list[Span]]:
     """Yield what is asked for together: few sequences, each namespace once."""
     group: list[Span] = []
-    room = CHUNK_SEQUENCES
+    room = most
     for span in spans:
-        for chunk in _chunks(span):
+        for chunk in _chunks(span, most):
             known = any(each.namespace == chunk.namespace for each in group[-1:])
             if group and (chunk.size > room or known or len(group) == LANES_MAX):
                 yield group
-                group, room = [], CHUNK_SEQUENCES
+                group, room = [], most
             group.append(chunk)
             room -= chunk.size
     if group:
         yield group
 
 
-def _chunks(span: Span) -> Iterator[Span]:
-    for first in range(span.first, span.last + 1, CHUNK_SEQUENCES):
-        yield Span(span.namespace, first, min(span.last, first + CHUNK_SEQUENCES - 1))
+def _chunks(span: Span, most: int) -> Iterator[Span]:
+    for first in range(span.first, span.last + 1, most):
+        yield Span(span.namespace, first, min(span.last, first + most - 1))
 
 
 @dataclass(slots=True)
@@ -205,20 +215,23 @@ class _Answer:
     """Lowest sequence that any answering relay holds."""
     answered: bool = False
 
-    def note(self, page: SyncPage, parts: Sequence[SeqRange]) -> list[WireMessage]:
+    def note(self, page: SyncPage, parts: Sequence[SeqRange]) -> Served:
         """Take in a page and return its messages of the ranges that were wanted."""
         self.answered = True
         self.earliest = min(self.earliest, page.status.earliest_seq or MAX_I64)
-        wanted = [
-            message
-            for message in page.messages
-            if any(part.first <= message.seq <= part.last for part in parts)
-        ]
-        self.seen.update(message.seq for message in wanted)
-        return wanted
+        messages, unpack = page.messages, SLOT.unpack_from
+        seqs = [unpack(message.header, c.OFFSET_NAMESPACE)[1] for message in messages]
+        low, high = min(seqs, default=0), max(seqs, default=0)
+        if messages and not any(part.first <= low and high <= part.last for part in parts):
+            wanted = [any(part.first <= seq <= part.last for part in parts) for seq in seqs]
+            messages, seqs = list(compress(messages, wanted)), list(compress(seqs, wanted))
+        self.seen.update(seqs)
+        return messages, seqs
 
     def holes(self) -> list[SeqRange]:
         """Return the sequences that nobody served so far."""
+        if len(self.seen) == self.chunk.size:  # nothing else is ever noted
+            return []
         return holes_between(self.chunk.first, self.chunk.last, sorted(self.seen))
 
 
@@ -252,9 +265,7 @@ class _Readers:
         for client in self._clients.values():
             client.close()
 
-    def fetch(
-        self, answers: Mapping[bytes, _Answer]
-    ) -> Iterator[tuple[str, bytes, list[WireMessage]]]:
+    def fetch(self, answers: Mapping[bytes, _Answer]) -> Iterator[tuple[str, bytes, Served]]:
         """Yield messages of a group: of every relay, or of one and of others for what it lacks."""
         wanted = {
             namespace: [SeqRange(answer.chunk.first, answer.chunk.last)]
@@ -332,44 +343,94 @@ class _Readers:
 
 
 class _Rows:
-    """Collects raw rows into Arrow batches of bounded size."""
+    """Collects raw rows into Arrow batches of bounded size, column by column."""
 
     def __init__(self, parents: Mapping[bytes, bytes]) -> None:
         self._parents = parents
-        self._rows: list[dict[str, object]] = []
-        self._bytes = 0
+        self._clear()
 
-    def add(
-        self, relay: str, namespace: bytes, messages: Sequence[WireMessage]
-    ) -> Iterator[pa.RecordBatch]:
+    def _clear(self) -> None:
+        self._rows = self._bytes = 0
+        # what many rows share: relay, namespace, parent, and how many they are
+        self._runs: list[tuple[str, bytes, bytes | None, int]] = []
+        self._messages: list[WireMessage | None] = []
+        self._seqs: list[int] = []
+
+    def add(self, relay: str, namespace: bytes, served: Served) -> Iterator[pa.RecordBatch]:
         """Take in messages; yield each batch that is full."""
         parent = self._parents.get(namespace, namespace)
-        for message in messages:
-            self._rows.append(
-                {
-                    "relay": relay,
-                    "namespace": namespace,
-                    "parent": parent,
-                    "seq": message.seq,
-                    "header": message.header,
-                    "blob": message.blob or None,
-                    "received_at": min(message.received_at, MAX_I64),
-                    "expires_at": min(message.expires_at, MAX_I64),
-                    "finality": message.finality if message.finality in _STATES else 0,
-                }
-            )
-            self._bytes += len(message.header) + len(message.blob)
-            if len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
+        messages, seqs = served
+        sizes = [len(message.header) + len(message.blob) for message in messages]
+        first = 0
+        while first < len(messages):
+            last = self._room(first, sizes)
+            self._runs.append((relay, namespace, parent, last - first))
+            self._messages += messages[first:last]
+            self._seqs += seqs[first:last]
+            self._rows += last - first
+            self._bytes += sum(sizes[first:last])
+            first = last
+            if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
                 yield from self.rest()
+
+    def _room(self, first: int, sizes: Sequence[int]) -> int:
+        """Return up to where this batch takes messages: the one that fills it is its last."""
+        last = min(len(sizes), first + BATCH_ROWS - self._rows)
+        if self._bytes + sum(sizes[first:last]) < BATCH_BYTES:
+            return last
+        ends = list(accumulate(sizes[first:last], initial=self._bytes))
+        return first + bisect_left(ends, BATCH_BYTES)
 
     def add_unread(self, relay: str, span: Span) -> Iterator[pa.RecordBatch]:
         """Take in the row that stands for a relay that was not read."""
-        self._rows.append({"relay": relay, "namespace": span.namespace, "seq": span.first})
-        if len(self._rows) >= BATCH_ROWS:
+        self._runs.append((relay, span.namespace, None, 1))
+        self._messages.append(None)
+        self._seqs.append(span.first)
+        self._rows += 1
+        if self._rows >= BATCH_ROWS:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left, if anything."""
         if self._rows:
-            yield pa.RecordBatch.from_pylist(self._rows, schema=_SCHEMA)
-        self._rows, self._bytes = [], 0
+            yield self._batch()
+        self._clear()
+
+    def _batch(self) -> pa.RecordBatch:
+        relays, namespaces, parents, counts = zip(*self._runs, strict=True)
+        runs = pa.array(np.repeat(np.arange(len(counts)), counts))
+        messages = self._messages
+        numbers = [
+            (None, None, None)
+            if each is None
+            else (each.received_at, each.expires_at, each.finality)
+            for each in messages
+        ]
+        received, expires, finality = zip(*numbers, strict=True)
+        columns: dict[str, pa.Array] = {
+            "relay": pa.array(relays, pa.string()).take(runs),
+            "namespace": pa.array(namespaces, pa.binary()).take(runs),
+            "parent": pa.array(parents, pa.binary()).take(runs),
+            "seq": pa.array(self._seqs, pa.int64()),
+            "header": pa.array([each and each.header for each in messages], pa.binary()),
+            "blob": pa.array([each and (each.blob or None) for each in messages], pa.binary()),
+            "received_at": _times(received),
+            "expires_at": _times(expires),
+            "finality": _states(finality),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in RAW.names], schema=_SCHEMA)
+
+
+def _times(values: Sequence[int | None]) -> pa.Array:
+    """Return times of the wire, u64, as a table holds them."""
+    array = pa.array(values, pa.uint64())
+    return pc.min_element_wise(array, pa.scalar(MAX_I64, pa.uint64()), skip_nulls=False).cast(
+        pa.int64()
+    )
+
+
+def _states(values: Sequence[int | None]) -> pa.Array:
+    """Return finality states; what is none says nothing."""
+    if not _STATES.issuperset(values):
+        values = [value if value is None or value in _STATES else 0 for value in values]
+    return pa.array(values, pa.int32())

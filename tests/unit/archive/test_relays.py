@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,8 +12,10 @@ import pytest
 from luxrelay.archive import relays as module
 from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.relays import CONTENTS_MAX, list_heads, read_spans
+from luxrelay.archive.relays import CHUNK_ALONE, CONTENTS_MAX, list_heads, read_spans
+from luxrelay.archive.schema import RAW
 from luxrelay.bus import NamespaceId
+from luxrelay.bus.finality import FinalityState
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
 
@@ -195,6 +198,72 @@ def test_long_ranges_are_read_in_chunks(
     rows = _read(_options(), Span(NS, 1, 3))
 
     assert rows == [("a:1", 1), ("a:1", 2), ("b:1", 1), ("b:1", 2), ("a:1", 3), ("b:1", 3)]
+
+
+def test_a_relay_alone_is_asked_for_whole_pages(memory_relays: Any, forge: Forge) -> None:
+    """There are no copies to keep together, so it is asked half as often."""
+    memory_relays.page_messages = 10_000
+    memory_relays.put("a:1", *(forge(seq=seq) for seq in range(1, CHUNK_ALONE + 2)))
+
+    rows = _read(_options("a:1"), Span(NS, 1, CHUNK_ALONE + 1))
+
+    assert [seq for _, seq in rows] == list(range(1, CHUNK_ALONE + 2))
+    assert memory_relays.pages == {"a:1": 2}
+
+
+def _plain_batches(served: Sequence[tuple[str, bytes, bytes, WireMessage]]) -> list[list[Any]]:
+    """Return rows message by message, cut as BATCH_ROWS and BATCH_BYTES say."""
+    batches: list[list[Any]] = [[]]
+    size = 0
+    for relay, namespace, parent, message in served:
+        if len(batches[-1]) >= module.BATCH_ROWS or size >= module.BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(
+            {
+                "relay": relay, "namespace": namespace, "seq": message.seq,
+                "header": message.header, "blob": message.blob or None,
+                "received_at": min(message.received_at, 2**63 - 1),
+                "expires_at": min(message.expires_at, 2**63 - 1),
+                "finality": message.finality if message.finality in set(FinalityState) else 0,
+                "parent": parent,
+            }
+        )  # fmt: skip
+        size += len(message.header) + len(message.blob)
+    return batches
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_batches_hold_what_was_served_row_by_row(
+    memory_relays: Any, forge: Forge, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whatever the sizes of pages and batches, whatever a relay claims of times and states."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(module, "BATCH_ROWS", rng.choice([1, 3, 7, 1_000]))
+    monkeypatch.setattr(module, "BATCH_BYTES", rng.choice([1, 900, 4_000, 10**6]))
+    memory_relays.page_messages = rng.choice([1, 2, 5, 1_000])
+    held, parents = [], {OTHER: NS}
+    for namespace in (NS, OTHER):
+        messages = [
+            replace(
+                forge(namespace, seq, blob=b"x" * rng.choice([0, 1, 700])),
+                received_at=rng.choice([0, 5, 2**63, 2**64 - 1]),
+                expires_at=rng.choice([0, 2**63 - 1, 2**64 - 1]),
+                finality=rng.choice([0, 2, 3, 255, 2**32 - 1]),
+            )
+            for seq in range(1, 10)
+        ]
+        memory_relays.put("a:1", *messages)
+        held += [("a:1", namespace, NS, each) for each in messages if each.seq <= 8]
+
+    batches = list(
+        read_spans(_options("a:1"), [Span(NS, 1, 8), Span(OTHER, 1, 8)], parents=parents)
+    )
+
+    assert all(batch.schema.equals(RAW.arrow()) for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    assert [batch.to_pylist() for batch in batches] == _plain_batches(held)
 
 
 class Boaster:
