@@ -30,6 +30,7 @@ VERSION: Final = 1
 _LOCK: Final = ".luxrelay-archive.lock"
 _DRAFT: Final = f"{MARKER}.new"
 _SEGMENTS: Final = "-segments"
+_TAKEN_OTHERWISE: Final = frozenset("%\\")
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]{0,64}")
 """A checkpoint's name; it becomes a folder."""
 
@@ -125,6 +126,8 @@ def open_folder(path: Path) -> ArchiveFolder:
 def writing(path: Path) -> Iterator[ArchiveFolder]:
     """Hold the archive at ``path`` for writing; an absent or empty folder becomes one.
 
+    What is yielded has an absolute path, without links.
+
     Raises:
         ArchiveArgumentError: no table can lie in a folder of this name.
         ArchiveError: ``archive.foreign``: the folder holds something else, nothing was changed;
@@ -132,6 +135,7 @@ def writing(path: Path) -> Iterator[ArchiveFolder]:
             be written to.
 
     """
+    path = path.resolve()  # executors and a Spark Connect server work in folders of their own
     try:
         lock = _opened(path)
     except OSError as error:
@@ -155,9 +159,9 @@ def writing(path: Path) -> Iterator[ArchiveFolder]:
 
 def _opened(path: Path) -> TextIO:
     """Return the lock file of a folder that is an archive or may become one."""
-    if "%" in str(path.resolve()):
+    for odd in sorted(_TAKEN_OTHERWISE & set(str(path))):
         raise ArchiveArgumentError(
-            "a folder with % in its path holds no tables: delta-rs takes it for an escape",
+            f"a folder with {odd} in its path holds no tables: delta-rs reads another name",
             where=str(path),
             hint="name a folder without it",
         )

@@ -54,7 +54,8 @@ Its finality stays: statements alone move it (`statements`), whatever a relay cl
 def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
     """Return True when the archive has read a row of one of the slots before, good or bad.
 
-    A slot is that of the header's bytes, and also the one that a row says it was served for.
+    A slot is that of the header's bytes, and also the one that a row says it was served for, or
+    its sequence in the header's namespace: as ``raw`` and ``messages`` name them.
 
     Args:
         folder: The archive.
@@ -67,6 +68,7 @@ def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
     wanted = (
         raw.select("namespace", "seq")
         .union(raw.select(_named(), header_seq.try_cast("bigint")))
+        .union(raw.select(_named(), "seq"))  # of a good row that was asked for under no namespace
         .distinct()
     )
     (low, high), *_ = wanted.agg(f.min("seq"), f.max("seq")).collect()

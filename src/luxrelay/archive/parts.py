@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -181,28 +181,34 @@ class PartWriter:
         """
         place = checked.schema.get_field_index("received_at")
         latest = pa.scalar(self.now_ms + AHEAD_MAX_MS, pa.int64())
-        return checked.set_column(
-            place, checked.schema.field(place), pc.min_element_wise(checked.column(place), latest)
-        )
+        times = pc.min_element_wise(checked.column(place), latest, skip_nulls=False)
+        return checked.set_column(place, checked.schema.field(place), times)
 
     def _write(self, rows: TaskRows) -> PartReport:
         files: list[PartFile] = []
-        copies = rows.copies()
-        repeats = rows.repeats() if self.distinct else frozenset()
-        first = 0
-        for chunk in rows.chunks(self.file_bytes):
-            once = _without(chunk, repeats, first)
-            made = {
-                SERVED: _served_of(once, self.now_ms),
-                MESSAGES: _messages_of(chunk, self.now_ms, copies, first),
-                REJECTS: _rejects_of(once, self.now_ms),
-            }
-            first += chunk.num_rows
-            for table, frame in made.items():
+        try:
+            for table, frame in self._frames(rows):
                 if frame.num_rows and table.name not in self.written:
-                    files += _files(self.folder, table, frame)
+                    files.extend(_files(self.folder, table, frame))
+        except BaseException:
+            for file in files:  # the task may run again, and the disk be full
+                (self.folder / file.table / file.path).unlink(missing_ok=True)
+            raise
         counts = tuple((relay, code, number) for (relay, code), number in rows.counts.items())
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
+
+    def _frames(self, rows: TaskRows) -> Iterator[tuple[Table, pa.Table]]:
+        """Yield what each table gets, chunk by chunk."""
+        copies = rows.copies()
+        served, rejected = (
+            rows.repeats(table) if self.distinct else frozenset() for table in (SERVED, REJECTS)
+        )
+        first = 0
+        for chunk in rows.chunks(self.file_bytes):
+            yield SERVED, _served_of(_without(chunk, served, first), self.now_ms)
+            yield MESSAGES, _messages_of(chunk, self.now_ms, copies, first)
+            yield REJECTS, _rejects_of(_without(chunk, rejected, first), self.now_ms)
+            first += chunk.num_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +384,7 @@ def _days(table: Table, rows: pa.Table) -> Iterator[tuple[date | None, pa.Table]
 
 def _write_file(target: Path, table: Table, rows: pa.Table) -> None:
     bounded = [name for name in _bounded(table) if name in rows.column_names]
-    with target.open("xb") as file:
+    with _whole(target) as file:
         pq.write_table(
             rows, file, row_group_size=ROW_GROUP_ROWS, compression="snappy", store_schema=False,
             use_dictionary=[name for name in rows.column_names if name not in _LONG],
@@ -386,6 +392,17 @@ def _write_file(target: Path, table: Table, rows: pa.Table) -> None:
         )  # fmt: skip
         file.flush()
         os.fsync(file.fileno())  # before a log names it
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[BinaryIO]:
+    """Open a new file, which is gone again when it cannot be written to its end."""
+    with target.open("xb") as file:
+        try:
+            yield file
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
 
 
 def _bounded(table: Table) -> Sequence[str]:

@@ -218,7 +218,7 @@ def ingest_segments(
             rules=rules or ArchiveRules(),
         )
         stream = session.spark.readStream.format("luxrelay-segments")
-        stream = stream.option("path", str(segments))
+        stream = stream.option("path", str(segments.resolve()))
         _run(stream, folder.segments_checkpoint, writer)
         made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, None)

@@ -10,7 +10,7 @@ Source: decisions P25, J8.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ import pyarrow as pa
 from luxrelay.archive.batches import BatchWriter
 from luxrelay.archive.derived import gap_rows, refresh
 from luxrelay.archive.folder import open_folder, writing
-from luxrelay.archive.gaps import beside
+from luxrelay.archive.gaps import GapRow, beside
 from luxrelay.archive.offsets import Span, lost_spans, union_reach
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads, read_spans
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 20_000
 """Rows that are held before they are written."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""And their bytes: payloads reach 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +89,7 @@ def refetch(
     open_folder(out)
     with writing(out) as folder:
         prepare_tables(folder)
-        missing = [
-            Span(row.namespace_id, row.first, row.last)
-            for row in gap_rows(folder)
-            if row.filled_at is None
-        ]
-        missing += beside(also, missing)
+        missing = _missing(gap_rows(folder), also)
         writer = BatchWriter(
             folder, None, barred=erased(folder), again=True, rules=rules or ArchiveRules()
         )
@@ -108,6 +105,17 @@ def refetch(
         open_gaps=made.open_gaps,
         missing=made.missing,
     )
+
+
+def _missing(gaps: Iterable[GapRow], also: Iterable[Span]) -> list[Span]:
+    """Return what is to be read, each sequence once, in order.
+
+    Ranges of a namespace follow one another: only so are they asked for one by one (`relays`).
+    """
+    open_gaps = [
+        Span(gap.namespace_id, gap.first, gap.last) for gap in gaps if gap.filled_at is None
+    ]
+    return sorted([*open_gaps, *beside(also, open_gaps)])
 
 
 def _read(
@@ -139,10 +147,12 @@ def _without(span: Span, gone: Sequence[Span]) -> Iterator[Span]:
 def _raw(options: SourceOptions, spans: Sequence[Span], down: Sequence[str]) -> Iterator[pa.Table]:
     """Yield raw rows in tables of bounded size."""
     waiting: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
     for batch in read_spans(options, spans, down) if spans else ():
         waiting.append(batch)
-        if sum(each.num_rows for each in waiting) >= ROWS_MAX:
+        held_rows, held_bytes = held_rows + batch.num_rows, held_bytes + batch.nbytes
+        if held_rows >= ROWS_MAX or held_bytes >= BYTES_MAX:
             yield pa.Table.from_batches(waiting, RAW.arrow())
-            waiting = []
+            waiting, held_rows, held_bytes = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting, RAW.arrow())

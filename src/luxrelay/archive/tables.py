@@ -109,7 +109,11 @@ def version_of(folder: ArchiveFolder, table: Table) -> int:
 
 def has_batch(folder: ArchiveFolder, table: Table, checkpoint: str, batch: int) -> bool:
     """Return True when a table's log holds a micro-batch, or a later one, of a checkpoint."""
-    last = open_table(folder, table).transaction_version(checkpoint)
+    return _holds(open_table(folder, table), checkpoint, batch)
+
+
+def _holds(there: DeltaTable, checkpoint: str, batch: int) -> bool:
+    last = there.transaction_version(checkpoint)
     return last is not None and last >= batch
 
 
@@ -121,7 +125,8 @@ def append_files(
 ) -> None:
     """Make files part of a table, and note whose micro-batch they are, in one commit.
 
-    Whoever calls holds the archive's lock and has asked `has_batch`.
+    Does nothing when the table has the micro-batch: a Spark Connect server may still write what
+    its client, killed meanwhile, had begun. Of two commits at the same time one fails.
 
     Args:
         folder: The archive.
@@ -179,6 +184,8 @@ def _commit(
     )
 
     there = open_table(folder, table)
+    if mark and _holds(there, *mark):
+        return
     changes: list[AddAction | RemoveAction] = []
     for file in files:
         path = folder.table(table) / file.path

@@ -1,12 +1,13 @@
 """The checked rows of one task until they are written, and which of them carry the same message.
 
-Rows beyond a bound of memory lie in a temporary file, mapped and without a name: it goes with the
-process, however that ends. A copy of a message has its slot, and a slot is read by one task of one
-batch (`source`), so copies meet here and nowhere else.
+Rows beyond a bound of memory lie in a temporary file, mapped and without a name from its first
+byte: it goes with the process, however that ends. A copy of a message has its slot, and a slot is
+read by one task of one batch (`source`), so copies meet here and nowhere else.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections import Counter
@@ -18,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from luxrelay.archive.schema import CHECKED
+from luxrelay.archive.schema import CHECKED, Table
 
-_SERVED_KEY: Final = ("relay", "namespace_id", "served_seq", "digest", "code")
-"""``SERVED.key`` by the names that checked rows have for it."""
+_CHECKED_NAMES: Final = {"namespace": "namespace_id", "seq": "served_seq"}
+"""Columns of ``raw`` and ``rejects`` that checked rows have under another name."""
 
 
 @dataclass(slots=True)
@@ -119,13 +120,14 @@ class TaskRows:
             first += batch.num_rows
         return Copies(frozenset(left_out), {each.row: each for each in kept.values()})
 
-    def repeats(self) -> frozenset[int]:
-        """Return the rows, counted over the task, that repeat one of the same relay."""
+    def repeats(self, table: Table) -> frozenset[int]:
+        """Return the rows, counted over the task, whose key in ``raw`` or ``rejects`` repeats."""
+        names = [_CHECKED_NAMES.get(name, name) for name in table.key]
         seen: set[tuple[object, ...]] = set()
         found = set()
         row = 0
         for batch in (*self._mapped, *self._held):
-            columns = (batch.column(name).to_pylist() for name in _SERVED_KEY)
+            columns = (batch.column(name).to_pylist() for name in names)
             for key in zip(*columns, strict=True):
                 if key in seen:
                     found.add(row)
@@ -135,13 +137,14 @@ class TaskRows:
 
     def _spill(self) -> None:
         """Move the rows in memory to a file that is mapped and goes with this process."""
-        folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="luxrelay-rows-") as file:
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder, prefix="luxrelay-rows-") as file:
             with pa.ipc.new_file(file, CHECKED.arrow()) as sink:
                 for batch in self._held:
                     sink.write_batch(batch)
             file.flush()
-            mapped = pa.ipc.open_file(pa.memory_map(file.name))
+            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = pa.ipc.open_file(pa.py_buffer(whole))
             self._mapped += [mapped.get_batch(n) for n in range(mapped.num_record_batches)]
         self._held, self._bytes = [], 0
 

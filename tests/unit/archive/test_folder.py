@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -148,8 +149,12 @@ def test_a_folder_that_cannot_be_written_to_is_our_error(tmp_path: Path) -> None
 
 def test_refuse_a_path_that_delta_rs_reads_as_another(tmp_path: Path) -> None:
     """Tables would come to lie in a folder of another name; spaces and letters are welcome."""
-    with pytest.raises(ArchiveArgumentError, match="%"), writing(tmp_path / "a%20b"):
-        pass
+    for odd in ("%", "\\"):
+        with (
+            pytest.raises(ArchiveArgumentError, match=f"folder with {re.escape(odd)}"),
+            writing(tmp_path / f"a{odd}20b"),
+        ):
+            pass
     assert _content(tmp_path) == []
 
     with writing(tmp_path / "über all's #1 {x}") as folder:
@@ -166,3 +171,17 @@ def test_segments_have_been_read_once_their_checkpoint_is_there(tmp_path: Path) 
         shutil.rmtree(folder.checkpoint)
     with writing(tmp_path / "a") as folder:
         assert folder.mixed
+
+
+def test_a_folder_is_known_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors and a Spark Connect server work in other folders than whoever began."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    with writing(Path("link/archive")) as folder:
+        monkeypatch.chdir("/")
+        assert folder.path == tmp_path / "there" / "archive"
+        assert prepare_tables(folder)
+    assert (tmp_path / "there" / "archive" / "messages").is_dir()

@@ -352,3 +352,72 @@ def test_a_writer_travels_by_value(folder: ArchiveFolder) -> None:
 
     assert pickle.loads(pickle.dumps(writer)) == writer  # noqa: S301  our own bytes
     assert checker(ArchiveRules())
+
+
+def test_a_row_that_names_another_sequence_is_rejected_once(
+    forge: Forge, folder: ArchiveFolder
+) -> None:
+    """Two files may name a broken row differently: ``rejects`` knows it by its bytes."""
+    bad = _row(forge(), blob=b"jello")
+
+    _written(folder, [bad, bad | {"seq": 2}], distinct=True)
+
+    assert sorted(row["seq"] for row in _rows(folder, SERVED)) == [1, 2]
+    assert len(_rows(folder, REJECTS)) == 1
+
+
+@pytest.mark.parametrize("bounds", [{}, {"file_bytes": 1}])
+def test_a_task_that_fails_leaves_no_file(
+    forge: Forge, folder: ArchiveFolder, bounds: dict[str, int]
+) -> None:
+    """It runs again, and a disk that is full must not fill further."""
+    later = forge(seq=2, timestamp=1_704_067_200_000 + MS_PER_DAY)
+    (folder.table(MESSAGES) / "date=2024-01-02").write_text("in the way")
+
+    with pytest.raises(ArchiveError, match="rows cannot be written"):
+        _written(folder, [_row(forge()), _row(forge(seq=2), blob=b"-"), _row(later)], **bounds)
+
+    assert list(folder.path.rglob("*.parquet")) == []
+
+
+def test_a_file_that_breaks_off_is_gone(
+    forge: Forge, folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when its last bytes are to be kept."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("luxrelay.archive.parts.os.fsync", full)
+
+    with pytest.raises(ArchiveError, match="No space left"):
+        _written(folder, [_row(forge())])
+
+    assert list(folder.path.rglob("*.parquet")) == []
+
+
+def test_a_time_that_nobody_said_is_not_made_up(forge: Forge, folder: ArchiveFolder) -> None:
+    """A rejected row may lack it; the latest one allowed is no time of receipt."""
+    _written(folder, [_row(forge(), received_at=None, blob=b"jello")])
+
+    (reject,) = _rows(folder, REJECTS)
+    assert reject["received_at"] is None
+
+
+def test_headers_of_every_length_are_kept(forge: Forge, folder: ArchiveFolder) -> None:
+    """Bytes that name no slot, sequences beyond a column, days at both ends of time."""
+    ends = {1: 0, 2: 253_402_300_799_999}
+    odd = [b"", b"\x01", forge(seq=3).header[:21], forge(seq=2**63, timestamp=1).header]
+    times = {"received_at": 9, "expires_at": 9}
+    rows = [_row(forge(seq=seq, timestamp=at)) for seq, at in ends.items()]
+    rows += [_row(forge(seq=7), header=header, **times) for header in odd]
+    rows.append(_row(forge(seq=4), namespace=None, seq=None))
+
+    _written(folder, rows, barred=(M,))
+
+    assert {row["seq"]: str(row["date"]) for row in _rows(folder, MESSAGES)} == {
+        1: "1970-01-01", 2: "9999-12-31", 4: "2024-01-01",
+    }  # fmt: skip
+    assert {row["header"] for row in _rows(folder, REJECTS)} == set(odd)
+    held = {(row["namespace"], row["seq"]) for row in _rows(folder, SERVED)}
+    assert held == {(N, 1), (N, 2), (N, 7), (N, None)}

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from luxrelay.archive import tables
 from luxrelay.archive.folder import ArchiveFolder, Marker
+from luxrelay.archive.parts import PartFile
 from luxrelay.archive.schema import GAPS, MESSAGES, NAMESPACES, TABLES, Column, Kind
 from luxrelay.archive.tables import (
+    append_files,
     days_since,
+    has_batch,
     open_table,
     prepare_tables,
     table_name,
@@ -150,6 +155,64 @@ def test_removing_files_keeps_what_recent_versions_need(folder: ArchiveFolder) -
     assert len(list(path.rglob("[!.]*.parquet"))) == 1
     held = DeltaTable(str(path)).to_pyarrow_table()
     assert held.column("namespace_id").to_pylist() == [b"b" * 20]
+
+
+def _part(folder: ArchiveFolder, name: str) -> PartFile:
+    """Write a file of the table ``gaps``, of one row, that no log names yet."""
+    path = folder.table(GAPS) / name
+    pq.write_table(_gap({}), path)
+    stats = json.dumps({"numRecords": 1})
+    size = path.stat().st_size
+    return PartFile(table=GAPS.name, path=name, day=None, rows=1, size=size, stats=stats)
+
+
+def _count(folder: ArchiveFolder) -> int:
+    return open_table(folder, GAPS).to_pyarrow_table().num_rows
+
+
+def test_a_batch_is_committed_once(folder: ArchiveFolder) -> None:
+    """Also when two ask at the same time: the second finds it, and of two commits one fails."""
+    before = open_table(folder, GAPS)
+    append_files(folder, GAPS, [_part(folder, "a.parquet")], ("check", 4))
+    append_files(folder, GAPS, [_part(folder, "b.parquet")], ("check", 4))
+    append_files(folder, GAPS, [_part(folder, "c.parquet")], ("check", 3))
+    assert (_count(folder), version_of(folder, GAPS)) == (1, 1)
+
+    with pytest.MonkeyPatch.context() as at_once:
+        at_once.setattr(tables, "open_table", lambda *_: before)
+        with pytest.raises(ArchiveError, match="log cannot be written"):
+            append_files(folder, GAPS, [_part(folder, "d.parquet")], ("check", 5))
+
+    assert (_count(folder), has_batch(folder, GAPS, "check", 5)) == (1, False)
+    append_files(folder, GAPS, [_part(folder, "e.parquet")], ("check", 5))
+    append_files(folder, GAPS, [_part(folder, "f.parquet")], ("other", 0))
+    append_files(folder, GAPS, [_part(folder, "g.parquet")])
+    assert _count(folder) == 4
+
+
+def test_batches_are_known_when_their_log_is_gone(folder: ArchiveFolder) -> None:
+    """A checkpoint of the table's log carries them, and the files, on."""
+    append_files(folder, GAPS, [_part(folder, "a.parquet")], ("check", 4))
+    open_table(folder, GAPS).create_checkpoint()
+    for path in (folder.table(GAPS) / "_delta_log").glob("*.json"):
+        path.unlink()
+
+    assert [has_batch(folder, GAPS, "check", batch) for batch in (4, 5)] == [True, False]
+    assert _count(folder) == 1
+
+
+def test_files_that_no_log_names_go_from_every_day(folder: ArchiveFolder) -> None:
+    """A task that was killed may leave rows of a namespace that is erased later."""
+    left = [
+        folder.table(MESSAGES) / f"date={day}" / "part-killed.snappy.parquet"
+        for day in ("1970-01-01", "2026-01-01", "9999-12-31")
+    ]
+    for path in left:
+        path.parent.mkdir()
+        path.write_bytes(b"of a task that was killed")
+
+    assert tables.vacuum(folder, MESSAGES, 0) == 3
+    assert not any(path.exists() for path in left)
 
 
 def test_say_what_is_missing(tmp_path: Path) -> None:
