@@ -185,15 +185,10 @@ class PartWriter:
         return checked.set_column(place, checked.schema.field(place), times)
 
     def _write(self, rows: TaskRows) -> PartReport:
-        files: list[PartFile] = []
-        try:
+        with _all_or_none(self.folder) as files:
             for table, frame in self._frames(rows):
                 if frame.num_rows and table.name not in self.written:
                     files.extend(_files(self.folder, table, frame))
-        except BaseException:
-            for file in files:  # the task may run again, and the disk be full
-                (self.folder / file.table / file.path).unlink(missing_ok=True)
-            raise
         counts = tuple((relay, code, number) for (relay, code), number in rows.counts.items())
         return PartReport(files=tuple(files), counts=counts, messages=rows.messages)
 
@@ -242,9 +237,9 @@ class TableWriter:
 
     def write(self, rows: pa.Table) -> PartReport:
         """Write rows as one file of each day."""
-        with _told(self.folder):
-            files = tuple(_files(self.folder, self.table, _shaped(self.table, rows, {})))
-        return PartReport(files=files, counts=(), messages=0)
+        with _told(self.folder), _all_or_none(self.folder) as files:
+            files.extend(_files(self.folder, self.table, _shaped(self.table, rows, {})))
+        return PartReport(files=tuple(files), counts=(), messages=0)
 
 
 @contextmanager
@@ -261,6 +256,18 @@ def _told(folder: Path) -> Iterator[None]:
                 code="archive.failed",
             )
         ) from None
+
+
+@contextmanager
+def _all_or_none(folder: Path) -> Iterator[list[PartFile]]:
+    """Gather files, which are gone again when one fails: the task may run again on a full disk."""
+    files: list[PartFile] = []
+    try:
+        yield files
+    except BaseException:
+        for file in files:
+            (folder / file.table / file.path).unlink(missing_ok=True)
+        raise
 
 
 def _without(chunk: pa.Table, rows: frozenset[int], first: int) -> pa.Table:
