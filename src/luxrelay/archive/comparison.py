@@ -65,6 +65,8 @@ from luxrelay.sync.messages import WireMessage
 from luxrelay.sync.reconcile import TreeConfig, TreeInitiator
 from luxrelay.sync.rpc.client import RelaySyncClient
 
+INTERVALS_MAX: Final = 1_000_000
+"""Intervals of a relay that are looked at, of all namespaces together: some 100 MB."""
 NAMED_MAX: Final = 1_000
 """Ids on either side whose messages are looked for; where more differ, blocks say which."""
 CONTENTS_ASKED: Final = 16
@@ -210,12 +212,7 @@ class _Comparison:
             self._found.newer, self._found.kept_out = len(self._newer), len(self._kept_out)
 
     def _run(self, chosen: Sequence[bytes]) -> None:
-        self._held = {bytes(lane.namespace_id): lane for lane in self._client.list_held()}
-        shared = {
-            name: lane.spans
-            for name, lane in self._held.items()
-            if name in self._archived.reaches and lane.spans
-        }
+        shared = self._shared()
         self._found.namespaces = len(shared)
         suspects = self._by_root(shared)
         if suspects is None:
@@ -227,6 +224,22 @@ class _Comparison:
                 self._found.further_blocks = len(suspects) - BLOCKS_READ
                 return
             self._read(name, block)
+
+    def _shared(self) -> dict[bytes, Sequence[SeqRange]]:
+        """Return what the relay says it holds of namespaces that are archived."""
+        room = INTERVALS_MAX
+        for lane in self._client.list_held():
+            name = bytes(lane.namespace_id)
+            if not lane.spans or name not in self._archived.reaches:
+                continue
+            room -= len(lane.spans)
+            if room < 0:
+                raise SyncRemoteError(
+                    f"the relay names more than {INTERVALS_MAX:,} intervals",
+                    where=self._found.relay,
+                )
+            self._held[name] = lane
+        return {name: lane.spans for name, lane in self._held.items()}
 
     def _by_root(
         self, shared: Mapping[bytes, Sequence[SeqRange]]
@@ -262,7 +275,7 @@ class _Comparison:
             messages, _ = self._client.get_contents(need[start : start + CONTENTS_ASKED])
             for message in messages:
                 name, seq = bytes(message.namespace_id), message.seq
-                if name in self._held and seq and self._expected(name, seq):
+                if seq and self._expected(name, seq) and name in self._held:
                     places.add((name, seq))
         return sorted({(name, (seq - 1) // BLOCK_SEQS) for name, seq in places})
 

@@ -9,17 +9,19 @@ Source: decisions H17, J11, P25, P26, P42; 21-52.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from luxrelay.archive.absences import passed_spans, rejected_codes, rejected_tops
+from luxrelay.archive.derived import gap_rows
 from luxrelay.archive.folder import ArchiveFolder, open_folder
-from luxrelay.archive.gaps import above
+from luxrelay.archive.gaps import above, beside, reached, rejected_heads
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import MESSAGES, REJECTS, Table
+from luxrelay.archive.schema import GAPS, MESSAGES, REJECTS, Table
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import retired
 from luxrelay.archive.transit import failure
@@ -46,6 +48,8 @@ class Gap:
     """Highest missing sequence."""
     held_by: tuple[str, ...] = ()
     """Relays whose heads say that they may hold them; empty when no relay was asked."""
+    rejected: tuple[int, ...] = ()
+    """Codes by which rows of these sequences were rejected; empty where nobody served any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,8 @@ class Behind:
     """Highest sequence archived; 0 for none."""
     head: int
     """Highest contiguous head of any relay."""
+    rejected: tuple[int, ...] = ()
+    """Codes by which rows in between were rejected, where nothing of the namespace is archived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +93,9 @@ class AuditReport:
     namespaces: tuple[NamespaceAudit, ...]
     """Each namespace, in order of ids, 100,000 at most."""
     gaps: tuple[Gap, ...]
-    """Missing sequences between 1 and the highest archived one, 1,000 a namespace at most."""
+    """Sequences without a message: between 1 and the highest archived one, 1,000 ranges a namespace
+    at most, and above it where everything that was read was rejected. What was passed over because
+    its class is Ephemeral is none."""
     behind: tuple[Behind, ...]
     """Where the relays are ahead."""
     rejected_by_code: dict[int, int]
@@ -165,11 +173,14 @@ def audit(
     folder = open_folder(out)
     heads, unreachable = _heads(relays, tls or {})
     try:
-        namespaces, holes, cut = _sequences(session.spark, folder)
+        namespaces, found, cut = _sequences(session.spark, folder)
         by_relays = _by_relays(session.spark, folder)
         rejected = _rejected(session.spark, folder)
     except PySparkException as error:
         raise failure(error, "audit") from None
+    absent = _absences(folder, namespaces, found)
+    behind = _behind(namespaces, heads, retired(folder), rules or ArchiveRules(), absent.read)
+    gaps = _located(absent.gaps, heads)
     by_copies: dict[int, int] = {}
     by_relay: dict[str, int] = {}
     for names, count in by_relays:
@@ -178,8 +189,8 @@ def audit(
             by_relay[name] = by_relay.get(name, 0) + count
     return AuditReport(
         namespaces=tuple(namespaces),
-        gaps=tuple(_located(holes, heads)),
-        behind=tuple(_behind(namespaces, heads, retired(folder), rules or ArchiveRules())),
+        gaps=tuple(gaps),
+        behind=tuple(_explained(folder, behind)),
         rejected_by_code=rejected,
         messages_by_copies=dict(sorted(by_copies.items())),
         messages_by_relay=dict(sorted(by_relay.items())),
@@ -194,7 +205,7 @@ def _table(spark: SparkSession, folder: ArchiveFolder, table: Table) -> DataFram
 
 def _sequences(
     spark: SparkSession, folder: ArchiveFolder
-) -> tuple[list[NamespaceAudit], list[Gap], bool]:
+) -> tuple[list[NamespaceAudit], list[Span], bool]:
     """Return each namespace's numbers and its holes; one shuffle, by namespace."""
     from pyspark.sql import Window  # noqa: PLC0415  # heavy; a session is here
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
@@ -232,7 +243,7 @@ def _sequences(
     )
     cut, floors = len(found) > NAMESPACES_MAX, retired(folder)
     audits: list[NamespaceAudit] = []
-    gaps: list[Gap] = []
+    gaps: list[Span] = []
     for row in sorted(found, key=lambda row: bytes(row[0]))[:NAMESPACES_MAX]:
         namespace, first, last, count, slot_count, contested, duplicates, holes, total = row
         name = bytes(namespace)
@@ -248,9 +259,41 @@ def _sequences(
                 duplicates=duplicates,
             )
         )
-        spans = above((Span(name, hole[0], hole[1]) for hole in holes), floors)
-        gaps += [Gap(namespace=name, first=span.first, last=span.last) for span in spans]
+        gaps += above((Span(name, hole[0], hole[1]) for hole in holes), floors)
     return audits, gaps, cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """Sequences that were read and have no message."""
+
+    gaps: list[Gap]
+    read: list[Span]
+    """Ranges above what is archived, and those passed over: nothing to be read any more."""
+
+
+def _absences(
+    folder: ArchiveFolder, namespaces: Iterable[NamespaceAudit], holes: list[Span]
+) -> _Absent:
+    """Return the gaps, with what was rejected there, without what was passed over on purpose."""
+    lasts = retired(folder)
+    for entry in namespaces:
+        lasts[entry.namespace] = max(entry.last, lasts.get(entry.namespace, 0))
+    known = gap_rows(folder) if folder.has_table(GAPS) else []
+    heads = rejected_heads(lasts, rejected_tops(folder, lasts), known)
+    passed = passed_spans(folder)
+    missing = beside([*holes, *heads], passed)
+    codes = rejected_codes(folder, missing)
+    gaps = [
+        Gap(
+            namespace=span.namespace,
+            first=span.first,
+            last=span.last,
+            rejected=codes.get(span, ()),
+        )
+        for span in sorted(missing)
+    ]
+    return _Absent(gaps, [*heads, *passed])
 
 
 def _by_relays(spark: SparkSession, folder: ArchiveFolder) -> list[tuple[tuple[str, ...], int]]:
@@ -291,7 +334,7 @@ def _located(gaps: Iterable[Gap], heads: Mapping[str, Sequence[Head]]) -> Iterab
             for relay, head in ranges.get(gap.namespace, ())
             if head.earliest_seq <= gap.last and gap.first <= head.latest_seq
         )
-        yield Gap(namespace=gap.namespace, first=gap.first, last=gap.last, held_by=holders)
+        yield replace(gap, held_by=holders)
 
 
 def _behind(
@@ -299,11 +342,15 @@ def _behind(
     heads: Mapping[str, Sequence[Head]],
     floors: Mapping[bytes, int],
     rules: ArchiveRules,
+    read: Iterable[Span] = (),
 ) -> list[Behind]:
-    """Return where relays are ahead of what was archived, or deleted on purpose since."""
+    """Return where relays are ahead of what was read, or deleted on purpose since."""
     archived = dict(floors)
     for entry in namespaces:
         archived[entry.namespace] = max(entry.last, archived.get(entry.namespace, 0))
+    beyond: dict[bytes, list[Span]] = {}
+    for span in read:
+        beyond.setdefault(span.namespace, []).append(span)
     furthest: dict[bytes, int] = {}
     for held in heads.values():
         for head in held:
@@ -313,5 +360,14 @@ def _behind(
     return [
         Behind(namespace=name, archived=archived.get(name, 0), head=head)
         for name, head in sorted(furthest.items())
-        if head > archived.get(name, 0)
+        if head > reached(archived.get(name, 0), beyond.get(name, ()))
     ]
+
+
+def _explained(folder: ArchiveFolder, behind: Sequence[Behind]) -> Iterable[Behind]:
+    """Add by which codes everything was rejected, where nothing of a namespace is archived."""
+    empty = {each: Span(each.namespace, 1, each.head) for each in behind if not each.archived}
+    codes = rejected_codes(folder, list(empty.values()))
+    for each in behind:
+        span = empty.get(each)
+        yield each if span is None else replace(each, rejected=codes.get(span, ()))

@@ -8,10 +8,11 @@ Theory of operation
 day is replaced as a whole: a run that was killed is made good by the next one, and running twice
 changes nothing. Which days have changed since the last refresh is read from the log of the table
 (`tables.days_since`). ``contention`` and ``gaps`` look at whole namespaces: both come from one
-pass over two columns of ``messages``.
+pass over two columns of ``messages``; which ranges are no gaps, and which above the last message
+are, `absences` says.
 *Bounds*: ``HOLES_MAX`` open gaps in all; the messages of one namespace and day are held by one
 task, 40 bytes each, for their root.
-*What else to change when you change this*: `schema`, `proofs`, `gaps`.
+*What else to change when you change this*: `schema`, `proofs`, `gaps`, `absences`.
 
 Source: decisions H17, J11, P25; LP-6440.
 """
@@ -26,8 +27,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from luxrelay.archive.absences import last_seqs, passed_spans, rejected_tops
 from luxrelay.archive.folder import ArchiveFolder, write_whole
-from luxrelay.archive.gaps import GapRow, above, settle
+from luxrelay.archive.gaps import GapRow, above, beside, rejected_heads, settle
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.parts import PARTS_DDL, PartReport, TableWriter
 from luxrelay.archive.proofs import day_root
@@ -38,6 +40,7 @@ from luxrelay.archive.schema import (
     MINUTES,
     MS_PER_DAY,
     NAMESPACES,
+    PASSED,
     REJECTS,
     ROOTS,
     SENDERS,
@@ -86,7 +89,7 @@ def refresh(spark: SparkSession, folder: ArchiveFolder, now_ms: int) -> RefreshR
         now_ms: When this is, ms; becomes the time at which gaps were seen or filled.
 
     """
-    versions = {table.name: version_of(folder, table) for table in (MESSAGES, REJECTS)}
+    versions = {table.name: version_of(folder, table) for table in (MESSAGES, REJECTS, PASSED)}
     before = _state(folder)
     if before == versions:
         return _report(0, gap_rows(folder))
@@ -219,9 +222,11 @@ def _by_slot(spark: SparkSession, folder: ArchiveFolder, now_ms: int) -> tuple[b
         missing, cut = _missing(slots)
     finally:
         slots.unpersist()
-    known = gap_rows(folder)
-    if cut:
+    known, lasts = gap_rows(folder), last_seqs(folder)
+    missing += rejected_heads(lasts, rejected_tops(folder, lasts), known)
+    if cut or len(missing) > HOLES_MAX:
         return True, known
+    missing = beside(missing, passed_spans(folder))
     rows = settle(known, above(missing, retired(folder)), now_ms)
     if rows != known:
         _replace_gaps(folder, rows)

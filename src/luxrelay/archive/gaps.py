@@ -3,7 +3,10 @@
 The table ``gaps`` is settled after each run: what is missing now is compared with the gaps that
 stood open. A gap that is missing as a whole stays as it is. One that is missing in part is closed
 with the time of its filling, and what is left of it opens anew with the time it was first seen.
-What is missing and was in no open gap opens now. What was retired on purpose is not missing.
+What is missing and was in no open gap opens now. What was retired on purpose is not missing, nor
+is what was passed over because its class is Ephemeral. Above the highest archived sequence of a
+namespace something is missing when it was read and every row that relays served was rejected:
+another relay may have the message, so it is a gap like any other, up to the highest such sequence.
 
 Source: decisions P23, P25; H18.
 """
@@ -14,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from luxrelay.archive.offsets import Span
+from luxrelay.archive.schema import MAX_I64
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,6 +85,38 @@ def beside(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
         left += parts
         mine += parts
     return left
+
+
+def rejected_heads(
+    lasts: Mapping[bytes, int], tops: Mapping[bytes, int], known: Iterable[GapRow]
+) -> list[Span]:
+    """Return what is missing above the highest archived sequence of each namespace.
+
+    Args:
+        lasts: The highest sequence archived, or deleted on purpose.
+        tops: The highest sequence of which all rows were rejected, where it is above.
+        known: The rows of ``gaps``; an open one above stays, though the rejects be deleted by age.
+
+    """
+    reach = {name: top for name, top in tops.items() if top > lasts.get(name, MAX_I64)}
+    for row in known:
+        if row.filled_at is None and row.last > lasts.get(row.namespace_id, MAX_I64):
+            reach[row.namespace_id] = max(row.last, reach.get(row.namespace_id, 0))
+    return [Span(name, lasts[name] + 1, top) for name, top in sorted(reach.items())]
+
+
+def reached(last: int, spans: Iterable[Span]) -> int:
+    """Return how far a namespace has been read without a hole: ``last``, and spans beyond it.
+
+    Args:
+        last: The highest sequence archived.
+        spans: Of the namespace: ranges that were read and brought no message.
+
+    """
+    for span in sorted(spans, key=lambda span: span.first):
+        if span.first <= last + 1:
+            last = max(last, span.last)
+    return last
 
 
 def _settled(before: Sequence[GapRow], holes: Sequence[Span], now_ms: int) -> list[GapRow]:

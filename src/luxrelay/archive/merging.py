@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.parts import AHEAD_MAX_MS, Check
-from luxrelay.archive.schema import CHECKED, MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
+from luxrelay.archive.rules import CODE_EPHEMERAL
+from luxrelay.archive.schema import (
+    CHECKED,
+    MESSAGES,
+    MS_PER_DAY,
+    PASSED,
+    REJECTS,
+    SERVED,
+    Table,
+)
 from luxrelay.archive.tables import target_name
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
@@ -124,6 +133,8 @@ def merge_batch(
             _merge(folder, _messages_of(checked))
         if any(code > 0 for code in codes):
             _add_absent(folder, _rejects_of(checked), REJECTS)
+        if CODE_EPHEMERAL in codes:
+            _add_absent(folder, _passed_of(checked), PASSED)
     finally:
         checked.unpersist()
     return groups, messages
@@ -248,3 +259,10 @@ def _rejects_of(checked: DataFrame) -> DataFrame:
     rejected = checked.where(f.col("code") > 0)
     named = rejected.withColumnRenamed("namespace_id", "namespace")
     return named.select(*REJECTS.names)
+
+
+def _passed_of(checked: DataFrame) -> DataFrame:
+    passed = checked.where(f"code = {CODE_EPHEMERAL}")
+    return passed.selectExpr(
+        "namespace_id", "served_seq AS first", "served_seq AS last", "ingested_at"
+    )

@@ -35,7 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, REJECTS, SERVED, Table
+from luxrelay.archive.passed import passed_of
+from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, PASSED, REJECTS, SERVED, Table
 from luxrelay.archive.task_rows import Copies, TaskRows
 from luxrelay.archive.transit import carry
 from luxrelay.bus import constants as c
@@ -203,6 +204,7 @@ class PartWriter:
             yield SERVED, _served_of(_without(chunk, served, first), self.now_ms)
             yield MESSAGES, _messages_of(chunk, self.now_ms, copies, first)
             yield REJECTS, _rejects_of(_without(chunk, rejected, first), self.now_ms)
+            yield PASSED, passed_of(chunk, self.now_ms)
             first += chunk.num_rows
 
 

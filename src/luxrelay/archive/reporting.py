@@ -149,14 +149,33 @@ def audit_tables(audit: AuditReport) -> list[ReportTable]:
         )
     if audit.gaps:
         missing = tuple(
-            (gap.namespace.hex(), _count(gap.first), _count(gap.last), ", ".join(gap.held_by))
+            (
+                gap.namespace.hex(),
+                _count(gap.first),
+                _count(gap.last),
+                ", ".join(gap.held_by),
+                _codes(gap.rejected),
+            )
             for gap in audit.gaps
         )
         tables.append(
             ReportTable(
                 title="Missing sequences",
-                head=("Namespace", "First", "Last", "May still be had from"),
+                head=("Namespace", "First", "Last", "May still be had from", "Rejected there"),
                 rows=missing,
+                note="Where rows were rejected relays served something, but no message.",
+            )
+        )
+    if audit.behind:
+        ahead = tuple(
+            (each.namespace.hex(), _count(each.archived), _count(each.head), _codes(each.rejected))
+            for each in audit.behind
+        )
+        tables.append(
+            ReportTable(
+                title="Still to be read",
+                head=("Namespace", "Archived up to", "Relays have up to", "Rejected there"),
+                rows=ahead,
             )
         )
     return tables
@@ -184,6 +203,10 @@ def _code_name(code: int) -> str:
         return Code(code).name.lower().replace("_", " ")
     except ValueError:
         return "unknown code"
+
+
+def _codes(codes: Sequence[int]) -> str:
+    return ", ".join(f"{_code_name(code)} ({code})" for code in codes)
 
 
 def _verdict(*, good: bool) -> str:

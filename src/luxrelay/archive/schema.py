@@ -1,8 +1,9 @@
 """Every table of the archive: columns, types, meaning; DDL and Arrow from this one place.
 
 ``RAW`` is what the data source yields, ``CHECKED`` what `decode` makes of it on executors,
-``TABLES`` are the Delta tables: ``SERVED`` (the table ``raw``), ``MESSAGES`` and ``REJECTS`` are
-written batch by batch, ``DERIVED`` are made from them. All times are Unix milliseconds in UTC.
+``TABLES`` are the Delta tables: ``SERVED`` (the table ``raw``), ``MESSAGES``, ``REJECTS`` and
+``PASSED`` are written batch by batch, ``DERIVED`` are made from them. All times are Unix
+milliseconds in UTC.
 
 Columns may be added to a table and none may change its meaning or go: an archive of an older
 version gets new columns, null in its old rows, when it is next written to.
@@ -243,6 +244,18 @@ REJECTS: Final = Table(
     key=("relay", "namespace", "digest", "code"),
 )
 
+PASSED: Final = Table(
+    "passed",
+    "A range of sequences that were read and are not archived, because their class is Ephemeral.",
+    (
+        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
+        Column("first", Kind.LONG, "lowest sequence", required=True),
+        Column("last", Kind.LONG, "highest sequence", required=True),
+        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+    ),
+    key=("namespace_id", "first", "last"),
+)
+
 CONTENTION: Final = Table(
     "contention",
     "One of several messages of a slot (H17).",
@@ -262,7 +275,7 @@ CONTENTION: Final = Table(
 
 GAPS: Final = Table(
     "gaps",
-    "A range of sequences below the highest archived one that messages does not hold, or did not.",
+    "A range of sequences that were read or passed and that messages does not hold, or did not.",
     (
         Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
         Column("first", Kind.LONG, "lowest missing sequence", required=True),
@@ -357,7 +370,7 @@ RETIRED: Final = Table(
     key=("namespace_id",),
 )
 
-WRITTEN: Final = (SERVED, MESSAGES, REJECTS)
+WRITTEN: Final = (SERVED, MESSAGES, REJECTS, PASSED)
 """Tables that micro-batches are written to."""
 DERIVED: Final = (CONTENTION, GAPS, NAMESPACES, SENDERS, MINUTES, ROOTS)
 """Tables that are made from those."""

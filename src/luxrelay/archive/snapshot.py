@@ -8,7 +8,7 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset, Expression
 
 _ERROR_CHARS: Final = 200
+_BATCH_ROWS: Final = 4_096
 
 
 class Snapshot:
@@ -105,6 +106,24 @@ def table_rows(
     dataset = open_table(folder, table).to_pyarrow_dataset()
     try:
         return dataset.to_table(columns=list(columns), filter=condition)
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(folder, table, error) from None
+
+
+def table_batches(
+    folder: ArchiveFolder, table: Table, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of every row of a table as it is now, a few thousand rows at a time.
+
+    Raises:
+        ArchiveError: as `Snapshot.rows`.
+
+    """
+    dataset = open_table(folder, table).to_pyarrow_dataset()
+    try:
+        yield from dataset.to_batches(
+            columns=list(columns), batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+        )
     except (OSError, pa.ArrowException) as error:
         raise _damaged(folder, table, error) from None
 

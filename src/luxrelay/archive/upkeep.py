@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from luxrelay.archive.absences import gather_passed
 from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
 from luxrelay.archive.schema import (
@@ -36,6 +37,7 @@ from luxrelay.archive.schema import (
     MESSAGES,
     MS_PER_DAY,
     NAMESPACES,
+    PASSED,
     REJECTS,
     RETIRED,
     ROOTS,
@@ -211,8 +213,9 @@ def retain(
         others = 0
         for table in (SERVED, REJECTS):
             others += _delete(spark, folder, table, f"ingested_at < {edge}")[1]
+        gather_passed(folder)
         refresh(spark, folder, now)
-        for table in (MESSAGES, SERVED, REJECTS):
+        for table in (MESSAGES, SERVED, REJECTS, PASSED):
             vacuum(folder, table, vacuum_hours)
     return RetainReport(
         messages=messages,
@@ -254,7 +257,7 @@ def erase(
             # A broken row may name the namespace in its bytes alone.
             held = f"namespace = {name} OR substring(header, 3, 20) = {name}"
             others += _delete(spark, folder, table, held)[1]
-        for table in (GAPS, CONTENTION, NAMESPACES, ROOTS):
+        for table in (GAPS, CONTENTION, NAMESPACES, ROOTS, PASSED):
             _delete(spark, folder, table, f"namespace_id = {name}")
         refresh(spark, folder, now)
         for table in TABLES:

@@ -162,6 +162,7 @@ def _audit_json(found: AuditReport) -> dict[str, Any]:
                 "first": gap.first,
                 "last": gap.last,
                 "heldBy": list(gap.held_by),
+                "rejected": list(gap.rejected),
             }
             for gap in found.gaps
         ],
@@ -170,6 +171,7 @@ def _audit_json(found: AuditReport) -> dict[str, Any]:
                 "namespaceId": "0x" + each.namespace.hex(),
                 "archived": each.archived,
                 "head": each.head,
+                "rejected": list(each.rejected),
             }
             for each in found.behind
         ],

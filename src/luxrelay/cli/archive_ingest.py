@@ -65,6 +65,14 @@ def register_ingest(actions: SubParsers) -> None:
         help="wait a while for late messages, or do not (default %(default)s)",
     )
     ingest.add_argument(
+        "--hole-patience-ms",
+        type=whole_number(1, 86_400_000),
+        default=60_000,
+        metavar="MS",
+        help="with contiguous heads, go on past a hole when a message beyond it has been at a relay"
+        " for so long (default %(default)s)",
+    )
+    ingest.add_argument(
         "--starting",
         default="earliest",
         metavar="TEXT",
@@ -202,9 +210,14 @@ def _runner(
         rules=rules,
         handoff=arguments.handoff,
         statements=statements,
-        tls=tls_of(arguments),
+        tls=source_options(arguments),
         stop=stop,
     )
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return what the source ``luxrelay`` is told beyond what `ingest` has a name for."""
+    return tls_of(arguments) | {"holePatienceMs": str(arguments.hole_patience_ms)}
 
 
 def _ingest_json(done: IngestReport) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from luxrelay.archive.decode import check_batch
 from luxrelay.archive.folder import MARKER, ArchiveFolder, Marker
 from luxrelay.archive.proofs import day_root
 from luxrelay.archive.rules import ArchiveRules
-from luxrelay.archive.schema import MESSAGES, RAW, ROOTS
+from luxrelay.archive.schema import MESSAGES, NAMESPACES, PASSED, RAW, REJECTS, ROOTS
 from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
+from luxrelay.bus import constants as c
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
 from luxrelay.sync.messages import LanePage, LaneRange
@@ -260,3 +261,49 @@ def _archive_of(
 def archive_of() -> Callable[..., Path]:
     """Write an archive of messages without Spark."""
     return _archive_of
+
+
+Absent = Callable[..., ArchiveFolder]
+
+
+@pytest.fixture
+def absent_of(tmp_path: Path) -> Absent:
+    """Write an archive of rows that were rejected, ranges passed over, and last sequences."""
+
+    def make(
+        *,
+        rejected: Sequence[tuple[bytes, int | None, int]] = (),
+        passed: Sequence[tuple[bytes, int, int]] = (),
+        lasts: Sequence[tuple[bytes, int]] = (),
+    ) -> ArchiveFolder:
+        folder = ArchiveFolder(tmp_path / "absent", Marker(checkpoint="made", checkpoints=1))
+        prepare_tables(folder)
+        day = date(2024, 1, 1)
+        rows = [
+            {
+                "relay": "a:1",
+                "namespace": name,
+                "code": code,
+                "reason": "",
+                "digest": b"d" * 32,
+                "header": b"h" * c.OFFSET_SEQ + (b"" if seq is None else seq.to_bytes(8, "big")),
+                "ingested_at": T0,
+            }
+            for name, seq, code in rejected
+        ]
+        spans = [
+            {"namespace_id": name, "first": first, "last": last, "ingested_at": T0 + first}
+            for name, first, last in passed
+        ]
+        counts = ("messages", "slots", "senders", "first_seq", "blob_bytes", "copies")
+        days = [
+            {"date": day, "namespace_id": name, "last_seq": last} | dict.fromkeys(counts, 1)
+            for name, last in lasts
+        ]
+        for table, values in ((REJECTS, rows), (PASSED, spans), (NAMESPACES, days)):
+            if values:
+                frame = pa.Table.from_pylist(values, schema=table.arrow())
+                write_deltalake(str(folder.table(table)), frame, mode="append")
+        return folder
+
+    return make

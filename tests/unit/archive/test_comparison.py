@@ -274,14 +274,17 @@ def test_a_relay_that_names_fewer_intervals_than_it_holds_is_compared_by_digests
 def test_a_relay_is_not_waited_for_nor_read_without_end(
     forge: Forge, relay: Held, beside: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that serves more than a slot can have, or nothing at all, ends the comparison."""
+    """One that serves more than a slot can have, or many intervals, or nothing, ends it."""
     held = [forge(A, seq) for seq in range(1, 10)]
     monkeypatch.setattr(comparison, "CONTENTS_MAX", 0)
 
     endless = beside([*held[:8], _rival(held[8])], relay(held))
+    monkeypatch.setattr(comparison, "INTERVALS_MAX", 1)
+    scattered = beside([], relay([held[0], held[2]]))
     down = beside([], "127.0.0.1:1")
 
     assert "more than 0 messages" in endless.failed
+    assert "more than 1 intervals" in scattered.failed
     assert (down.root, down.wrong, bool(down.failed)) == ("unasked", 1, True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from luxrelay.archive.completeness import (
@@ -9,9 +10,13 @@ from luxrelay.archive.completeness import (
     Behind,
     Gap,
     NamespaceAudit,
+    _absences,
     _behind,
+    _explained,
     _located,
 )
+from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.offsets import Span
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MAX_I64
 from luxrelay.bus import NamespaceId, SignatureScheme, SigningKey
@@ -108,3 +113,41 @@ def test_what_is_never_archived_is_not_behind() -> None:
 
     assert _behind((), heads, {}, ArchiveRules.of([document])) == []
     assert len(_behind((), heads, {}, ArchiveRules())) == 2
+
+
+def test_what_was_read_and_rejected_or_passed_over_is_not_behind() -> None:
+    """A head of rejects is a gap, not something still to be read; what lies beyond it is."""
+    heads = {"a:1": [_head(A, 1, 14, 14)], "b:1": [_head(B, 1, 5, 5)]}
+    read = [Span(A, 10, 12), Span(A, 13, 14), Span(B, 1, 2)]
+
+    behind = _behind(WHOLE.namespaces, heads, {}, ArchiveRules(), read)
+
+    assert behind == [Behind(namespace=B, archived=0, head=5)]
+    assert _behind(WHOLE.namespaces, heads, {}, ArchiveRules(), read[:1])[0].namespace == A
+
+
+def test_gaps_say_what_was_rejected_there(absent_of: Callable[..., ArchiveFolder]) -> None:
+    """Holes and heads with their codes; what was passed over is none (J2)."""
+    folder = absent_of(rejected=[(A, 4, 1005), (A, 11, 1201), (A, 12, 1005)], passed=[(A, 6, 7)])
+
+    found = _absences(folder, WHOLE.namespaces, [Span(A, 4, 7)])
+
+    assert found.gaps == [
+        Gap(namespace=A, first=4, last=5, rejected=(1005,)),
+        Gap(namespace=A, first=10, last=12, rejected=(1005, 1201)),
+    ]
+    assert found.read == [Span(A, 10, 12), Span(A, 6, 7)]
+
+
+def test_a_namespace_of_rejects_alone_is_behind_and_says_why(
+    absent_of: Callable[..., ArchiveFolder],
+) -> None:
+    """Rules that fit no message are no complete archive."""
+    folder = absent_of(rejected=[(B, 1, 1005), (B, 2, 1005)])
+    behind = [Behind(namespace=B, archived=0, head=2), Behind(namespace=A, archived=9, head=12)]
+
+    assert list(_explained(folder, behind)) == [
+        Behind(namespace=B, archived=0, head=2, rejected=(1005,)),
+        behind[1],
+    ]
+    assert _absences(folder, WHOLE.namespaces, []).gaps == []

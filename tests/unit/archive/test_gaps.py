@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.archive.gaps import GapRow, beside, settle
+from luxrelay.archive.gaps import GapRow, beside, reached, rejected_heads, settle
 from luxrelay.archive.offsets import Span
 
 A, B = b"a" * 20, b"b" * 20
@@ -91,3 +91,28 @@ def test_what_lies_beside_other_ranges_is_the_difference_of_two_sets(
 
     seqs = [seq for span in left for seq in range(span.first, span.last + 1)]
     assert sorted(seqs) == sorted(wanted - taken)
+
+
+def test_what_was_rejected_above_all_messages_is_missing() -> None:
+    """Up to the highest such sequence, of namespaces of which something is archived."""
+    tops = {A: 9, B: 4, b"c" * 20: 7}
+
+    assert rejected_heads({A: 5, B: 4}, tops, []) == [Span(A, 6, 9)]
+
+
+def test_a_gap_above_all_messages_outlives_the_rejects() -> None:
+    """Retention takes rejects after a month; the gap stays until a message comes (J8)."""
+    known = [GapRow(A, 6, 9, 1), GapRow(A, 2, 3, 1), GapRow(B, 8, 9, 1, 2)]
+
+    assert rejected_heads({A: 5, B: 4}, {}, known) == [Span(A, 6, 9)]
+    assert rejected_heads({A: 5, B: 4}, {A: 12}, known) == [Span(A, 6, 12)]
+    assert rejected_heads({A: 9, B: 4}, {}, known) == []
+
+
+def test_how_far_a_namespace_was_read() -> None:
+    """Ranges without a message count as long as they touch what was read before them."""
+    spans = [Span(A, 9, 9), Span(A, 6, 7), Span(A, 2, 3)]
+
+    assert reached(5, spans) == 7
+    assert reached(5, [*spans, Span(A, 8, 8)]) == 9
+    assert reached(10, spans) == 10

@@ -45,6 +45,13 @@ def test_starting_offsets_as_json() -> None:
     assert options.starting == {NS: 12}
 
 
+def test_a_hole_is_waited_for_from_a_millisecond_to_a_day() -> None:
+    """Both ends are allowed (H16)."""
+    for number in (1, 86_400_000):
+        options = SourceOptions.parse({"relays": "a:1", "holePatienceMs": str(number)})
+        assert options.hole_patience_ms == number
+
+
 def test_ipv6_addresses_are_addresses() -> None:
     """An IPv6 address stands in brackets."""
     assert SourceOptions.parse({"relays": "[::1]:9641"}).relays == ("[::1]:9641",)
@@ -67,6 +74,8 @@ def test_ipv6_addresses_are_addresses() -> None:
         {"maxRowsPerTrigger": "10000001"},
         {"maxRowsPerTrigger": "many"},
         {"numPartitions": "1025"},
+        {"holePatienceMs": "0"},
+        {"holePatienceMs": "86400001"},
         {"readMode": "some"},
         {"heads": "finalized"},
         {"failOnDataLoss": "perhaps"},

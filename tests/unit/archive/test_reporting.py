@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from luxrelay.archive.charts import Outage, Series
-from luxrelay.archive.completeness import AuditReport, Gap, NamespaceAudit
+from luxrelay.archive.completeness import AuditReport, Behind, Gap, NamespaceAudit
 from luxrelay.archive.reporting import (
     ROWS_SHOWN,
     ReportTable,
@@ -26,7 +27,7 @@ AUDIT = AuditReport(
             namespace=b"n" * 20, first=1, last=9, rows=7, slots=7, contested=0, duplicates=0
         ),
     ),
-    gaps=(Gap(namespace=b"n" * 20, first=3, last=4, held_by=("a:1",)),),
+    gaps=(Gap(namespace=b"n" * 20, first=3, last=4, held_by=("a:1",), rejected=(1005,)),),
     behind=(),
     rejected_by_code={1005: 2, 9999: 1},
     messages_by_copies={2: 6, 1: 1},
@@ -118,7 +119,22 @@ def test_audit_says_what_must_not_be() -> None:
     assert rows["Messages served by 2 relays"] == ("6", "85.7 %")
     assert rows["Relay c:1"] == ("unreachable", "✗ must be none")
     assert relays.rows == (("a:1", "7", "100.0 %"), ("b:1", "6", "85.7 %"))
-    assert missing.rows == (("6e" * 20, "3", "4", "a:1"),)
+    assert missing.rows == (("6e" * 20, "3", "4", "a:1", "invalid signature (1005)"),)
+
+
+def test_audit_says_what_is_still_to_be_read() -> None:
+    """With the reason, where everything was rejected."""
+    behind = (
+        Behind(namespace=b"n" * 20, archived=3, head=9),
+        Behind(namespace=b"o" * 20, archived=0, head=2, rejected=(1005, 9999)),
+    )
+
+    *_, ahead = audit_tables(replace(AUDIT, behind=behind))
+
+    assert ahead.rows == (
+        ("6e" * 20, "3", "9", ""),
+        ("6f" * 20, "0", "2", "invalid signature (1005), unknown code (9999)"),
+    )
 
 
 def test_long_tables_are_cut() -> None:
