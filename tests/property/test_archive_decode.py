@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.archive.decode import check_batch
@@ -237,7 +237,6 @@ _rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(_rows, max_size=30), st.lists(st.integers(0, 29), max_size=12), st.data())
 def test_columns_say_what_the_rules_say(
     rows: list[dict[str, Any]], again: list[int], data: st.DataObject
