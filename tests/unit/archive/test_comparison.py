@@ -214,6 +214,26 @@ def test_what_is_past_its_time_is_no_difference(forge: Forge, relay: Held, besid
     assert (later.root, later.wrong) == ("differs", 0)
 
 
+def test_what_a_relay_forgets_meanwhile_is_no_difference(
+    forge: Forge, relay: Held, beside: Compare
+) -> None:
+    """Between its intervals and its messages a window may pass; the page says where it begins."""
+    held = [forge(A, seq) for seq in range(1, 10)]
+    rivals = [_rival(held[2]), _rival(held[6])]
+
+    def wrap(store: RelayStore) -> Any:
+        def query(asked: Any, now_ms: int) -> Any:
+            page = store.query(asked, now_ms)
+            later = [row for row in page.messages if row.seq >= 5]
+            return _Liar(page, messages=later, earliest_seq=5)
+
+        return _Liar(store, query=query)
+
+    found = beside([*held, *rivals], relay(held, wrap))
+
+    assert _named(found, "there") == _places(rivals[1:])
+
+
 def test_a_relay_without_a_tree_is_compared_by_digests(
     forge: Forge, serve: Serve, beside: Compare, archive_of: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -291,7 +311,7 @@ def test_a_relay_is_not_waited_for_nor_read_without_end(
 class _Liar:
     """A store of which some calls answer otherwise."""
 
-    def __init__(self, store: RelayStore, **lies: Any) -> None:
+    def __init__(self, store: Any, **lies: Any) -> None:
         self._store = store
         self._lies = lies
 
