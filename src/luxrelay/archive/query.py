@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from luxrelay.archive.answers import ArchivedMessage, ArchivePage, NamespaceReach, Place
 from luxrelay.archive.folder import open_folder
+from luxrelay.archive.lane_order import first_in_lanes
 from luxrelay.archive.proofs import InclusionProof, prove
 from luxrelay.archive.schema import (
     MAX_I64,
@@ -146,6 +147,7 @@ class ArchiveReader:
         namespace_id: bytes | None = None,
         limit: int = 100,
         cursor: bytes = b"",
+        max_bytes: int = 0,
     ) -> ArchivePage:
         """Return messages whose header timestamp lies in a range, both bounds included.
 
@@ -157,7 +159,7 @@ class ArchiveReader:
         if namespace_id is not None:
             _check(len(namespace_id) == 20, "a namespace has 20 bytes", "namespace_id")
             scope = _narrowed(scope, "namespace", namespace_id)
-        return self._page(scope, limit, cursor)
+        return self._page(scope, limit, cursor, max_bytes)
 
     def by_sender(
         self,
@@ -176,6 +178,25 @@ class ArchiveReader:
         """
         _check(len(address) == 20, "an address has 20 bytes", "address")
         return self._page(_narrowed(_in_time(from_ms, to_ms), "sender", address), limit, cursor)
+
+    def by_sender_in_lanes(
+        self, address: bytes, from_ms: int, to_ms: int, *, limit: int, cursor: bytes, max_bytes: int
+    ) -> ArchivePage:
+        """Return messages of a sender by namespace and sequence, as a store's index has them.
+
+        Arguments and errors are those of `by_sender`.
+        """
+        _check(len(address) == 20, "an address has 20 bytes", "address")
+        scope = _narrowed(_in_time(from_ms, to_ms), "sender", address)
+        after = Place.decode(cursor) if cursor else None
+        found, best = _Found(), None
+        for part in self._parts(scope, limit + 1, None):
+            found.files += self._table.files_of(part)
+            rows = self._table.rows((*_PLACE_COLUMNS, "blob_len"), part)
+            best = first_in_lanes(rows, best, limit + 1, after)
+        for row in [] if best is None else best.to_pylist():
+            found.places.append((_place_of(row), row["blob_len"]))
+        return self._cut(found, limit, max_bytes)
 
     def by_blob(self, commitment: bytes, *, limit: int = 100, cursor: bytes = b"") -> ArchivePage:
         """Return messages that commit to a blob; looks at one column of every file.
@@ -336,7 +357,9 @@ class ArchiveReader:
     def _page(self, scope: _Scope, limit: int, cursor: bytes, max_bytes: int = 0) -> ArchivePage:
         _check(1 <= limit <= LIMIT_MAX, f"a page has 1 to {LIMIT_MAX} messages", "limit")
         after = Place.decode(cursor) if cursor else None
-        found = self._places(scope, limit + 1, after)
+        return self._cut(self._places(scope, limit + 1, after), limit, max_bytes)
+
+    def _cut(self, found: _Found, limit: int, max_bytes: int) -> ArchivePage:
         if max_bytes := max_bytes or self._bytes_max:
             sizes = accumulate(size for _, size in found.places)
             limit = min(limit, max(1, sum(total <= max_bytes for total in sizes)))

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from luxrelay.archive.answers import ArchivedMessage, NamespaceReach, Place
+from luxrelay.archive.answers import ArchivedMessage, ArchivePage, NamespaceReach, Place
 from luxrelay.archive.query import ArchiveReader
-from luxrelay.archive.schema import MAX_I64
+from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
 from luxrelay.bus import NamespaceId
 from luxrelay.bus.header import ContentId, MessageId
 from luxrelay.errors import SyncArgumentError
+from luxrelay.store.indexes import IndexPage, SenderQuery, TimeQuery
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.query import CURSOR_BYTES, NamespaceQuery
 
@@ -29,6 +30,10 @@ PAGE_MAX: Final = 1_000
 """Messages of one page."""
 PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Payload bytes of one page, unless one message alone has more."""
+SEARCH_MAX: Final = 200
+"""Messages of one page of a search: with the longest headers they still fit into a frame."""
+SEARCH_BYTES_MAX: Final = 1024 * 1024
+"""Payload bytes of one page of a search, unless one message alone has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +72,9 @@ class ArchiveStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._search_lock = threading.Lock(), threading.Lock()
         self._reader = ArchiveReader(path)
+        self._searcher = ArchiveReader(path)  # what looks at many files holds no page up
         self._heads: dict[bytes, ArchiveHead] = {}
         self._read_heads()
 
@@ -82,6 +88,8 @@ class ArchiveStore:
         with self._lock:
             if self._reader.refresh():
                 self._read_heads()
+        with self._search_lock:
+            self._searcher.refresh()
 
     def _read_heads(self) -> None:
         self._heads = {reach.namespace_id: _head(reach) for reach in self._reader.reaches()}
@@ -120,6 +128,38 @@ class ArchiveStore:
             earliest_seq=self.head(query.namespace_id).earliest_seq,
         )
 
+    def query_time(self, query: TimeQuery, now_ms: int) -> IndexPage:
+        """Return one page of all namespaces in the order of a store's index of time."""
+        del now_ms
+        stamp = int.from_bytes(query.cursor[:8], "big")
+        if stamp > MAX_TIMESTAMP_MS or not _in_tables(query):
+            return IndexPage(messages=[], has_more=False, next_cursor=b"")
+        with self._search_lock:
+            page = self._searcher.by_time(
+                query.from_time,
+                query.to_time or MAX_TIMESTAMP_MS,
+                limit=min(query.limit or SEARCH_MAX, SEARCH_MAX),
+                cursor=query.cursor,
+                max_bytes=min(query.max_bytes or SEARCH_BYTES_MAX, SEARCH_BYTES_MAX),
+            )
+        return _index_page(page, page.next_cursor)
+
+    def query_sender(self, query: SenderQuery, now_ms: int) -> IndexPage:
+        """Return one page of a sender's messages in the order of a store's index of senders."""
+        del now_ms
+        if not _in_tables(query):
+            return IndexPage(messages=[], has_more=False, next_cursor=b"")
+        with self._search_lock:
+            page = self._searcher.by_sender_in_lanes(
+                query.sender,
+                query.from_time,
+                query.to_time or MAX_TIMESTAMP_MS,
+                limit=min(query.limit or SEARCH_MAX, SEARCH_MAX),
+                cursor=bytes(8) + query.cursor if query.cursor else b"",
+                max_bytes=min(query.max_bytes or SEARCH_BYTES_MAX, SEARCH_BYTES_MAX),
+            )
+        return _index_page(page, page.next_cursor[8:])
+
     def get_messages(
         self, ids: Sequence[MessageId], now_ms: int
     ) -> tuple[list[StoredMessage], list[MessageId]]:
@@ -145,8 +185,8 @@ class ArchiveStore:
     def get_blob(self, commitment: bytes, now_ms: int) -> bytes | None:
         """Return the blob committed to; None when it is not archived."""
         del now_ms
-        with self._lock:
-            page = self._reader.by_blob(commitment, limit=PAGE_MAX)
+        with self._search_lock:
+            page = self._searcher.by_blob(commitment, limit=PAGE_MAX)
         return next((each.blob for each in page.messages if each.blob is not None), None)
 
     def head(self, namespace_id: NamespaceId) -> ArchiveHead:
@@ -215,6 +255,16 @@ def _head(reach: NamespaceReach) -> ArchiveHead:
         messages=reach.messages,
         floor=reach.first_seq - 1,
     )
+
+
+def _in_tables(query: TimeQuery | SenderQuery) -> bool:
+    """Return whether a table can have what is asked for; the wire has stranger times."""
+    return query.from_time <= min(query.to_time or MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS)
+
+
+def _index_page(page: ArchivePage, cursor: bytes) -> IndexPage:
+    messages = [_stored(each) for each in page.messages]
+    return IndexPage(messages=messages, has_more=bool(cursor), next_cursor=cursor)
 
 
 def _stored(message: ArchivedMessage) -> StoredMessage:

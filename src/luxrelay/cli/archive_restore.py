@@ -179,7 +179,8 @@ def server_of(arguments: argparse.Namespace, store: ArchiveStore) -> RelaySyncSe
         SyncArgumentError: a file cannot be read or is not what it should be.
 
     """
-    from luxrelay.sync import RelaySyncServer, ServerTls, SyncServerConfig  # noqa: PLC0415  gRPC
+    from luxrelay.sync import ServerTls, SyncServerConfig  # noqa: PLC0415  gRPC
+    from luxrelay.sync.rpc.gateway_server import SearchRpcServer  # noqa: PLC0415  gRPC
 
     certificate, key = arguments.tls_certificate, arguments.tls_key
     if (certificate is None) != (key is None):
@@ -193,7 +194,7 @@ def server_of(arguments: argparse.Namespace, store: ArchiveStore) -> RelaySyncSe
     tls = None
     if certificate is not None:
         tls = ServerTls.from_files(certificate, key, arguments.tls_client_ca)
-    return RelaySyncServer(
+    return SearchRpcServer(
         store,
         SyncServerConfig(host=arguments.host, port=arguments.port),
         clock_ms=lambda: time.time_ns() // 1_000_000,

@@ -111,7 +111,8 @@ class Gap:
     last: int
     """Inclusive."""
     reason: str
-    """``expired``: the node holds them no longer; ``missing``: it has not got them."""
+    """``expired``: the node holds them no longer; ``unanswered``: the same, but the archive behind
+    it, which may have them, did not answer; ``missing``: it has not got them."""
 
 
 @dataclass(frozen=True, slots=True)

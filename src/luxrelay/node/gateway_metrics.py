@@ -17,6 +17,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from luxrelay.node.gateway.holdings import OlderStats
 from luxrelay.node.gateway.server import ServerCounters
 from luxrelay.node.gateway.service import GatewayStats
 
@@ -39,6 +40,7 @@ def gateway_metrics(stats: GatewayStats) -> Iterable[Metric]:
         "Calls refused because too many waited for the store.",
         value=stats.busy,
     )
+    yield from _older(stats.older)
     streams = stats.streams
     yield GaugeMetricFamily(
         "luxrelay_gateway_websockets", "WebSockets of subscribers open now.", value=streams.open
@@ -52,6 +54,23 @@ def gateway_metrics(stats: GatewayStats) -> Iterable[Metric]:
         ("messages_published", "Messages published over WebSockets.", streams.published),
     ):
         yield CounterMetricFamily(f"luxrelay_gateway_{name}", help_text, value=value)
+
+
+def _older(older: OlderStats) -> Iterable[Metric]:
+    calls = CounterMetricFamily(
+        "luxrelay_gateway_archive_calls",
+        "Questions to the archive for what is no longer here: answered, failed, or quiet when it "
+        "had failed a moment ago.",
+        labels=("call", "outcome"),
+    )
+    for (call, outcome), count in sorted(older.calls.items()):
+        calls.add_metric((call, outcome), count)
+    yield calls
+    for name, help_text, value in (
+        ("messages", "Messages that the archive gave and that held.", older.messages),
+        ("busy", "Questions refused because too many waited for the archive.", older.busy),
+    ):
+        yield CounterMetricFamily(f"luxrelay_gateway_archive_{name}", help_text, value=value)
 
 
 def _answers(listeners: dict[str, ServerCounters]) -> Iterable[Metric]:

@@ -6,32 +6,49 @@ where the archive ends: both order messages alike, so one cursor serves for both
 archive is believed: each message is verified again, and an archive that serves something else is
 not asked for a while, as one that does not answer.
 
-*Threads*: any thread may ask. *Bounds*: one page at a time, as large as the question's own.
+*Threads*: any thread may ask, and waits meanwhile; `luxrelay.node.gateway.holdings` says how many
+at once. *Bounds*: one page at a time, as large as the question's own; ``SLOTS_MAX`` slots; the
+patience of the client.
 
-Source: LP-6440; decisions P20, P23, J2, J8.
+Source: LP-6440; decisions P20, P23, P38, J2, J8.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeVar, get_args
 
-from luxrelay.bus import MsgHeader, verify_header
+from luxrelay.bus import MsgHeader, sender_address, verify_header
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
-from luxrelay.errors import HeaderError, SyncRemoteError, SyncUnreachableError
+from luxrelay.errors import (
+    HeaderError,
+    SyncArgumentError,
+    SyncProtocolError,
+    SyncRemoteError,
+    SyncUnreachableError,
+)
 from luxrelay.node.logs import log
-from luxrelay.store import NamespaceQuery, StoredMessage
+from luxrelay.node.merged import place_of, seq_place
+from luxrelay.store import IndexPage, NamespaceQuery, SenderQuery, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, RelaySyncClient, SyncClientConfig, WireMessage
 
 PATIENCE: Final = SyncClientConfig(call_s=5.0, page_s=10.0, connect_s=2.0)
 """A caller waits meanwhile, and can be answered without the archive."""
 QUIET_S: Final = 10.0
 """Time for which an archive that failed is not asked, seconds."""
+SLOTS_MAX: Final = 16
+"""Slots asked for at once."""
+
+Call = Literal["page", "search", "slots", "blob"]
+Outcome = Literal["answered", "failed", "quiet"]
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +69,9 @@ class OlderPage:
 
 class OlderMessages:
     """An archive that is asked for what the store has forgotten.
+
+    Every question raises SyncUnreachableError when the archive does not answer, or with something
+    that does not hold; it is logged and counted here.
 
     Args:
         address: ``host:port`` of its sync port.
@@ -74,11 +94,24 @@ class OlderMessages:
         self._client = RelaySyncClient(address, config=config, tls=tls)
         self._network = network
         self._clock = clock
-        self._quiet_until = float("-inf")
+        self._lock = threading.Lock()
+        self._quiet_until: dict[Call, float] = {}
+        self._calls: Counter[tuple[Call, Outcome]] = Counter()
+        self._messages = 0
 
     def close(self) -> None:
         """Give the connection up."""
         self._client.close()
+
+    def calls(self) -> dict[tuple[Call, Outcome], int]:
+        """Return how many questions of each kind were answered, failed, or not even asked."""
+        with self._lock:
+            return dict(self._calls)
+
+    @property
+    def messages(self) -> int:
+        """Messages that it gave and that held."""
+        return self._messages
 
     def before(self, query: NamespaceQuery, earliest_seq: int) -> OlderPage | None:
         """Return what the archive holds of a question below what the store holds.
@@ -88,90 +121,172 @@ class OlderMessages:
             earliest_seq: Lowest sequence that the store answers with; 0 when it has nothing.
 
         Returns:
-            None when the store has everything that was asked for, or the archive nothing more, or
-            does not answer.
+            None when the store has everything that was asked for, or the archive nothing more.
+
+        Raises:
+            SyncUnreachableError: it does not answer.
 
         """
-        begun = int.from_bytes(query.cursor[:8], "big") if query.cursor else query.from_seq + 1
-        to_seq = query.to_seq or c.MAX_U64
-        if earliest_seq:
-            to_seq = min(to_seq, earliest_seq - 1)
-        if begun > to_seq or self._clock() < self._quiet_until:
-            return None
-        try:
-            page = self._client.sync_page(
-                query.namespace_id,
-                min(query.from_seq, to_seq),
-                to_seq,
-                query.limit,
-                from_time=query.from_time,
-                to_time=query.to_time,
-                cursor=query.cursor,
-                max_bytes=query.max_bytes,
-            )
-            messages = self._verified(page.messages)
-        except (SyncUnreachableError, SyncRemoteError) as error:
-            self._failed(error.what)
-            return None
-        if messages and query.cursor and _place(messages[0]) <= query.cursor:
-            self._failed("a page before its cursor")  # would lead its reader round for ever
-            return None
+        span = span_below(query, earliest_seq)
+        return None if span is None else self._ask("page", lambda: self._before(query, *span))
+
+    def _before(self, query: NamespaceQuery, from_seq: int, to_seq: int) -> OlderPage | None:
+        # A cursor from below the beginning says nothing; an archive would refuse it.
+        cursor = query.cursor if int.from_bytes(query.cursor[:8], "big") > from_seq else b""
+        page = self._client.sync_page(
+            query.namespace_id,
+            from_seq,
+            to_seq,
+            query.limit,
+            from_time=query.from_time,
+            to_time=query.to_time,
+            cursor=cursor,
+            max_bytes=query.max_bytes,
+        )
+        messages = self._verified(page.messages)
         if not messages:
+            if page.status.has_more:
+                raise self._bad("an empty page that is not the last")
             return None
+        if cursor and seq_place(messages[0]) <= cursor:
+            raise self._bad("a page before its cursor")  # would lead its reader round for ever
         return OlderPage(
             messages=messages,
             has_more=page.status.has_more,
-            next_cursor=_place(messages[-1]),
+            next_cursor=seq_place(messages[-1]),
             earliest_seq=page.status.earliest_seq,
             gaps=[(gap.first, gap.last) for gap in page.status.gaps],
         )
 
-    def slot(self, message_id: bytes) -> list[StoredMessage]:
-        """Return the archived candidates of a slot; none when it does not answer."""
-        if self._clock() < self._quiet_until:
-            return []
-        try:
-            return self._verified(self._client.get_messages([message_id])[0])
-        except (SyncUnreachableError, SyncRemoteError) as error:
-            self._failed(error.what)
-            return []
+    def search(self, query: TimeQuery | SenderQuery) -> IndexPage:
+        """Return a page of a search by time or by sender, of the whole archive.
+
+        Raises:
+            SyncUnreachableError: it does not answer.
+
+        """
+        return self._ask("search", lambda: self._search(query))
+
+    def _search(self, query: TimeQuery | SenderQuery) -> IndexPage:
+        sender = query.sender if isinstance(query, SenderQuery) else b""
+        page = self._client.search(
+            sender,
+            from_time=query.from_time,
+            to_time=query.to_time,
+            limit=query.limit,
+            cursor=query.cursor,
+        )
+        messages, last = self._verified(page.messages), query.cursor
+        for message in messages:
+            header, place = message.header, place_of(query, message)
+            if place <= last:
+                raise self._bad("messages of a search out of their order")
+            if not query.from_time <= header.timestamp <= (query.to_time or c.MAX_U64):
+                raise self._bad("a message of another time than was asked for")
+            if sender and sender_address(header.sender_pub_key) != sender:
+                raise self._bad("a message of another sender")
+            last = place
+        if page.next_cursor and page.next_cursor < last:
+            raise self._bad("a search that goes on before its end")
+        return IndexPage(
+            messages=messages, has_more=bool(page.next_cursor), next_cursor=page.next_cursor
+        )
+
+    def slots(self, ids: Sequence[bytes]) -> list[StoredMessage]:
+        """Return the archived candidates of slots.
+
+        Args:
+            ids: ``SLOTS_MAX`` at most.
+
+        Raises:
+            SyncUnreachableError: it does not answer.
+
+        """
+        assert len(ids) <= SLOTS_MAX
+
+        def ask() -> list[StoredMessage]:
+            return self._verified(
+                self._client.get_messages(ids, deadline_s=self._client.config.page_s)[0]
+            )
+
+        return self._ask("slots", ask)
 
     def blob(self, commitment: bytes) -> bytes | None:
-        """Return the archived blob of a SHA3 commitment; None without one, or without an answer."""
-        if self._clock() < self._quiet_until:
-            return None
-        try:
+        """Return the archived blob of a SHA3 commitment; None without one.
+
+        Raises:
+            SyncUnreachableError: it does not answer.
+
+        """
+
+        def ask() -> bytes | None:
             blob = self._client.get_blob(commitment)
-        except (SyncUnreachableError, SyncRemoteError) as error:
-            self._failed(error.what)
-            return None
-        if blob is not None and hashlib.sha3_256(blob).digest() != commitment:
-            self._failed("a blob of another commitment")
-            return None
-        return blob
+            if blob is not None and hashlib.sha3_256(blob).digest() != commitment:
+                raise self._bad("a blob of another commitment")
+            return blob
+
+        return self._ask("blob", ask)
+
+    def _ask(self, call: Call, work: Callable[[], _Answer]) -> _Answer:
+        if self._clock() < self._quiet_until.get(call, float("-inf")):
+            self._count(call, "quiet")
+            raise self._away("it failed a moment ago")
+        try:
+            answer = work()
+        except (SyncUnreachableError, SyncRemoteError, SyncArgumentError) as error:
+            # One that is slow at one kind of question may be quick at another; a liar is none.
+            lied = isinstance(error, SyncProtocolError)
+            until = self._clock() + QUIET_S
+            self._quiet_until |= dict.fromkeys(get_args(Call) if lied else (call,), until)
+            self._count(call, "failed")
+            log(
+                logging.WARNING,
+                "the archive does not answer for what is no longer here",
+                archive=self._client.address,
+                call=call,
+                what=error.what,
+            )
+            raise self._away(error.what) from None
+        self._count(call, "answered")
+        return answer
+
+    def _count(self, call: Call, outcome: Outcome) -> None:
+        with self._lock:
+            self._calls[call, outcome] += 1
+
+    def _away(self, what: str) -> SyncUnreachableError:
+        return SyncUnreachableError(
+            f"the archive does not answer for what is no longer here: {what}",
+            where=self._client.address,
+            hint="ask again in a while",
+        )
+
+    def _bad(self, what: str) -> SyncProtocolError:
+        return SyncProtocolError(what, where=self._client.address)
 
     def _verified(self, messages: Iterable[WireMessage]) -> list[StoredMessage]:
         """Return messages as the store has them.
 
         Raises:
-            SyncRemoteError: one of them is none.
+            SyncProtocolError: one of them is none.
 
         """
-        return [self._stored(message) for message in messages]
+        verified = [self._stored(message) for message in messages]
+        with self._lock:
+            self._messages += len(verified)
+        return verified
 
     def _stored(self, message: WireMessage) -> StoredMessage:
         try:
             header = MsgHeader.decode(message.header)
         except HeaderError as error:
-            raise SyncRemoteError(error.what, where=self._client.address) from None
+            raise self._bad(error.what) from None
         if self._network:
             holds = verify_header_bound(header, self._network)
         else:
             holds = verify_header(header)
         if not holds:
-            raise SyncRemoteError(
-                f"the signature of sequence {header.seq} does not hold", where=self._client.address
-            )
+            raise self._bad(f"the signature of sequence {header.seq} does not hold")
         return StoredMessage(
             header_bytes=message.header,
             blob=self._payload(header, message.blob),
@@ -186,21 +301,23 @@ class OlderMessages:
         if len(blob) != header.blob_len or hashlib.sha3_256(blob).digest() != (
             header.blob_commitment
         ):
-            raise SyncRemoteError(
-                f"the payload of sequence {header.seq} is another one", where=self._client.address
-            )
+            raise self._bad(f"the payload of sequence {header.seq} is another one")
         return blob
 
-    def _failed(self, what: str) -> None:
-        self._quiet_until = self._clock() + QUIET_S
-        log(
-            logging.WARNING,
-            "the archive does not answer for what is no longer here",
-            archive=self._client.address,
-            what=what,
-        )
 
+def span_below(query: NamespaceQuery, earliest_seq: int) -> tuple[int, int] | None:
+    """Return the sequences, from (exclusive) and to, that a store lacks of a question.
 
-def _place(message: StoredMessage) -> bytes:
-    """Return the cursor of a message: stores and archives order by it."""
-    return message.seq.to_bytes(8, "big") + message.header.content_id
+    Args:
+        query: The question.
+        earliest_seq: Lowest sequence that the store answers with; 0 when it has nothing.
+
+    Returns:
+        None when it has everything that was asked for.
+
+    """
+    begun = max(int.from_bytes(query.cursor[:8], "big"), query.from_seq + 1)
+    to_seq = query.to_seq or c.MAX_U64
+    if earliest_seq:
+        to_seq = min(to_seq, earliest_seq - 1)
+    return None if begun > to_seq else (min(query.from_seq, to_seq), to_seq)

@@ -31,7 +31,7 @@ from luxrelay.node.gateway.subscription import (
     Told,
 )
 from luxrelay.node.stages.deliver import Feed, Note
-from luxrelay.store import NamespaceQuery, RelayStore
+from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync.following import (
     Followed,
     FollowedDropped,
@@ -42,6 +42,8 @@ from luxrelay.sync.following import (
 )
 from luxrelay.sync.messages import WireMessage
 
+Replay = Callable[[NamespaceQuery, QueryPage, NamespaceHead], Page]
+"""Makes a subscriber's page of a question, the store's answer and the head read after it; waits."""
 LATEST: Final = -1
 """Begin behind what is stored now."""
 NOTES_MAX: Final = 4096
@@ -114,12 +116,14 @@ class StoreFollowing:
         feed: Feed,
         clock_ms: Callable[[], int],
         config: FollowingConfig | None = None,
+        replay: Replay | None = None,
     ) -> None:
-        """Keep the parts."""
+        """Keep the parts; ``replay`` puts what an archive has before a page of the store."""
         self._store = store
         self._feed = feed
         self._clock_ms = clock_ms
         self._config = config or FollowingConfig()
+        self._replay = replay
 
     def follow(
         self, wanted: SubscribeWanted, ended: threading.Event
@@ -201,18 +205,19 @@ class StoreFollowing:
                 return
 
     def _page(self, read: Read) -> Page:
-        page = self._store.query(
-            NamespaceQuery(
-                namespace_id=read.namespace_id,
-                from_seq=read.after,
-                limit=PAGE_MESSAGES,
-                max_bytes=PAGE_BYTES,
-                cursor=read.cursor,
-            ),
-            self._clock_ms(),
+        query = NamespaceQuery(
+            namespace_id=read.namespace_id,
+            from_seq=read.after,
+            limit=PAGE_MESSAGES,
+            max_bytes=PAGE_BYTES,
+            cursor=read.cursor,
         )
-        # The floor after the page: what expired between the two was in the page or is below it.
-        return Page(page.messages, page.next_cursor, self._store.head(read.namespace_id).floor)
+        page = self._store.query(query, self._clock_ms())
+        # The head after the page: what expired between the two was in the page or is below it.
+        head = self._store.head(read.namespace_id)
+        if self._replay is not None:
+            return self._replay(query, page, head)
+        return Page(page.messages, page.next_cursor, head.floor)
 
 
 class _Notes:
@@ -261,7 +266,7 @@ def _event(tell: Tell) -> FollowEvent:
             )
             return Followed(wire, parent, late)
         case Gap(namespace_id, first, last, reason):
-            return FollowedGap(namespace_id, first, last, reason == "expired")
+            return FollowedGap(namespace_id, first, last, reason != "missing")
         case Live(positions):
             return FollowedLive(dict(positions))
         case Dropped(lanes, late_ones):

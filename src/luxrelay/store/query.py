@@ -128,6 +128,8 @@ class PageScan:
     last_key: bytes = b""
     """Key of the last message taken or passed over; the cursor when more is there."""
     first_served: int = 0
+    passed: int = 0
+    """Highest sequence before it that is past its time and not yet deleted."""
     more: bool = False
 
 
@@ -156,9 +158,9 @@ def read_page(
     else:
         scan = _scan(slices, query, bounds, _start_key(query, state), now_ms)
         earliest = state.earliest
-        if began < earliest:
+        if began < earliest or scan.passed:
             # Reading from the beginning shows whether the rows there are still served.
-            earliest = scan.first_served or (began + 1 if scan.more else 0)
+            earliest = scan.first_served or (scan.passed + 1 if scan.more else 0)
     ended = query.to_seq or c.MAX_U64
     if scan.more:
         ended = min(ended, layout.split_slot(scan.last_key)[1])
@@ -205,6 +207,8 @@ def _scan(
                 elif not take_message(slices, scan, bounds, parts):
                     scan.more = True
                     break
+        elif not scan.first_served:
+            scan.passed = layout.split_slot(key)[1]
         scan.last_key = key
     return scan
 

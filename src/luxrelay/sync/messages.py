@@ -152,3 +152,15 @@ class PublishReceipt:
     """SHA3-256 of the header as published, 32 bytes: what `get_receipts` asks by."""
     seen_back: int = 0
     """Peers that have announced the message to the node since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPage:
+    """A page of a search by time or by sender, unverified."""
+
+    messages: list[WireMessage]
+    """In the order of the index."""
+    next_cursor: bytes
+    """Where the next page begins; empty when nothing follows."""
+    partial: bool = False
+    """Older ones may be missing: the archive behind the node was silent."""

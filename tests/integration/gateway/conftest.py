@@ -129,16 +129,12 @@ class Stand:
         # A busy machine is no archive that is away.
         patient = SyncClientConfig(call_s=60, page_s=60, connect_s=60)
         named = self.config.archive
-        older = OlderMessages(named, config=patient) if named else None
-
-        def blob(commitment: bytes) -> bytes | None:
-            held = self.store.get_blob(commitment, now_ms())
-            return older.blob(commitment) if held is None and older is not None else held
+        self.older = older = OlderMessages(named, config=patient) if named else None
 
         parts = GatewayParts(
             store=self.store,
             publish=self.doors.publish,
-            blob=blob,
+            blob=lambda commitment: self.store.get_blob(commitment, now_ms()),
             older=older,
             receipts=self.doors.receipts,
             net=_no_net,
@@ -190,6 +186,10 @@ class Stand:
         assert not self._thread.is_alive()
         self.judge.close()
         self.store.close()
+
+    def on_loop(self, call: Callable[[], Any]) -> Any:
+        """Return what a call on the gateway's loop returns."""
+        return trio.from_thread.run_sync(call, trio_token=self._token)
 
     def token(self, *scopes: str, **more: Any) -> str:
         """Return a new token that the gateway knows already."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from luxrelay.archive.serving import ArchiveStore
-from luxrelay.bus import MsgHeader, NamespaceId, message_id, sha3_commitment
+from luxrelay.archive.serving import SEARCH_BYTES_MAX, SEARCH_MAX, ArchiveStore
+from luxrelay.bus import MsgHeader, NamespaceId, message_id, sender_address, sha3_commitment
 from luxrelay.errors import SyncArgumentError
-from luxrelay.store import NamespaceQuery
+from luxrelay.store import IndexPage, NamespaceQuery, SenderQuery, TimeQuery
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncServerConfig, WireMessage
+from luxrelay.sync.rpc.gateway_server import SearchRpcServer
 
 A, B, LANE = NamespaceId(b"a" * 20), NamespaceId(b"b" * 20), NamespaceId(b"l" * 20)
 NOW = 1_704_067_260_000
@@ -37,6 +39,15 @@ def store(
 def client(store: ArchiveStore) -> Iterator[RelaySyncClient]:
     """A client of a server in front of it."""
     server = RelaySyncServer(store, SyncServerConfig(port=0), clock_ms=lambda: NOW)
+    with RelaySyncClient(f"127.0.0.1:{server.start()}") as relay:
+        yield relay
+    server.stop(0)
+
+
+@pytest.fixture
+def searched(store: ArchiveStore) -> Iterator[RelaySyncClient]:
+    """A client of a server that is searched as well."""
+    server = SearchRpcServer(store, SyncServerConfig(port=0), clock_ms=lambda: NOW)
     with RelaySyncClient(f"127.0.0.1:{server.start()}") as relay:
         yield relay
     server.stop(0)
@@ -109,3 +120,80 @@ def test_reconciliation_is_refused(store: ArchiveStore) -> None:
     for ask in (store.tree_nodes, store.stamps, store.bucket_ids, lambda: store.tree_buckets(0)):
         with pytest.raises(SyncArgumentError, match="reconciliation"):
             ask()
+
+
+def _order(message: WireMessage) -> tuple[bytes, int, bytes]:
+    header = MsgHeader.decode(message.header)
+    return header.namespace_id, header.seq, header.content_id
+
+
+def _search(client: RelaySyncClient, sender: bytes = b"", **bounds: int) -> list[WireMessage]:
+    found: list[WireMessage] = []
+    cursor = b""
+    while True:
+        page = client.search(sender, limit=4, cursor=cursor, **bounds)
+        assert 0 < len(page.messages) <= 4
+        found += page.messages
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+
+
+def test_searches_are_in_the_order_of_a_store(
+    searched: RelaySyncClient, messages: list[WireMessage]
+) -> None:
+    """By time, and of a sender by namespace and sequence, page by page (P38, LP-6440)."""
+    stamps = {message.header: MsgHeader.decode(message.header).timestamp for message in messages}
+    sender = sender_address(MsgHeader.decode(messages[0].header).sender_pub_key)
+    middle = sorted(stamps.values())[10]
+
+    assert _search(searched) == sorted(messages, key=lambda m: (stamps[m.header], *_order(m)))
+    assert _search(searched, sender) == sorted(messages, key=_order)
+    late = [message for message in messages if stamps[message.header] >= middle]
+    assert _search(searched, sender, from_time=middle) == sorted(late, key=_order)
+    assert searched.search(b"s" * 20).messages == []
+
+
+def test_times_and_sequences_that_no_table_has(store: ArchiveStore) -> None:
+    """The wire has u64; beyond the tables there is nothing, and no fault."""
+    far, top = 2**63, b"\xff" * 60
+    sender = next(iter(store.query_time(TimeQuery(limit=1), NOW).messages)).header.sender_pub_key
+    for page in (
+        store.query_time(TimeQuery(from_time=far), NOW),
+        store.query_time(TimeQuery(cursor=b"\xff" * 8 + top), NOW),
+        store.query_time(TimeQuery(from_time=NOW + 1, to_time=NOW), NOW),
+        store.query_sender(SenderQuery(sender=sender_address(sender), from_time=far), NOW),
+        store.query_sender(SenderQuery(sender=sender_address(sender), cursor=top), NOW),
+    ):
+        assert (page.messages, page.has_more, page.next_cursor) == ([], False, b"")
+    behind = bytes(A) + b"\xff" * 40
+    page = store.query_sender(SenderQuery(sender=sender_address(sender), cursor=behind), NOW)
+    assert [each.namespace_id for each in page.messages] == [B]
+
+
+@pytest.mark.parametrize("by", ["time", "sender"])
+def test_a_page_of_a_search_ends_by_count_and_by_bytes(
+    archive_of: Callable[..., Path], forge: Forge, tmp_path: Path, by: str
+) -> None:
+    """SEARCH_MAX messages, SEARCH_BYTES_MAX of payload, and one message whatever its size."""
+    many = [forge(A, seq, blob=b"") for seq in range(1, SEARCH_MAX + 2)]
+    large = [forge(B, seq, blob=bytes(400 * 1024)) for seq in range(1, 4)]
+    store = ArchiveStore(archive_of(tmp_path / "archive", [*many, *large], roots=False))
+    sender = sender_address(MsgHeader.decode(many[0].header).sender_pub_key)
+
+    def ask(cursor: bytes = b"", max_bytes: int = 0) -> IndexPage:
+        bounds: dict[str, Any] = {"cursor": cursor, "max_bytes": max_bytes}
+        if by == "time":
+            return store.query_time(TimeQuery(**bounds), NOW)
+        return store.query_sender(SenderQuery(sender=sender, **bounds), NOW)
+
+    first = ask()
+    assert first.has_more
+    sizes = [len(each.blob or b"") for each in first.messages]
+    assert len(sizes) == SEARCH_MAX or sum(sizes) + 400 * 1024 > SEARCH_BYTES_MAX
+    rest, cursor = list(first.messages), first.next_cursor
+    while cursor:
+        page = ask(cursor, 1)
+        assert sum(len(each.blob or b"") > 0 for each in page.messages) <= 1
+        rest, cursor = [*rest, *page.messages], page.next_cursor
+    assert len(rest) == len(many) + len(large)

@@ -103,6 +103,7 @@ def test_another_machine_is_served_over_tls(tmp_path: Path) -> None:
     tls = ClientTls(ca=authority.certificate, certificate=known.certificate, key=known.key)
     with RelaySyncClient(address, config=patient, tls=tls) as client:
         assert [head.namespace_id for head in client.list_heads()] == [NS]
+        assert [message.seq for message in client.search().messages] == [1]
     with (
         RelaySyncClient(address, config=SyncClientConfig(call_s=5)) as stranger,
         pytest.raises(SyncUnreachableError),

@@ -7,6 +7,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from luxrelay.node.gateway.holdings import OlderStats
 from luxrelay.node.gateway.server import ServerCounters
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway.websocket import StreamCounters
@@ -53,6 +54,9 @@ def test_every_counter_is_told_under_its_own_name() -> None:
         ),
         refused={"gateway.rate": 17},
         busy=18,
+        older=OlderStats(
+            calls={("page", "answered"): 19, ("search", "quiet"): 20}, messages=21, busy=22
+        ),
     )
 
     told = scrape(stats)
@@ -75,6 +79,10 @@ def test_every_counter_is_told_under_its_own_name() -> None:
         "messages_published_total": 16,
         "requests_refused_total.gateway.rate": 17,
         "busy_total": 18,
+        "archive_calls_total.page.answered": 19,
+        "archive_calls_total.search.quiet": 20,
+        "archive_messages_total": 21,
+        "archive_busy_total": 22,
     }
     assert told["request_ms_bucket.5.public"] == 1
     assert told["request_ms_bucket.+Inf.public"] == told["request_ms_count.public"] == 2

@@ -143,8 +143,11 @@ def test_expired_rows_count_as_rows(forge: Any, open_store: Opener, parent: Any,
     first = store.query(NamespaceQuery(namespace_id=parent), later)
     second = store.query(NamespaceQuery(namespace_id=parent, cursor=first.next_cursor), later)
 
-    assert (first.messages, first.has_more, first.earliest_seq) == ([], True, 1)
-    assert (seqs(second), second.has_more) == ([6], False)
+    middle = store.query(NamespaceQuery(namespace_id=parent, from_seq=3), later)
+
+    assert (first.messages, first.has_more, first.earliest_seq) == ([], True, 4)
+    assert (seqs(second), second.has_more, second.earliest_seq) == ([6], False, 6)
+    assert (seqs(middle), middle.earliest_seq) == ([6], 6)
 
 
 def test_skip_the_first_matches(ask: Callable[..., QueryPage]) -> None:

@@ -60,17 +60,11 @@ def gateway_of(node: NodeParts) -> GatewayService:
         terms = node.driver.explain(peer)
         return None if terms is None else asdict(terms)
 
-    older = older_of(config)
-
-    def blob(commitment: bytes) -> bytes | None:
-        held = node.blob(commitment)
-        return older.blob(commitment) if held is None and older is not None else held
-
     parts = GatewayParts(
         store=node.store,
         publish=node.doors.publish,
-        blob=blob,
-        older=older,
+        blob=node.blob,
+        older=older_of(config),
         calls=node.calls,
         sync=serving_of(config),
         receipts=node.doors.receipts,

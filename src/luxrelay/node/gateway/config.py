@@ -62,6 +62,16 @@ class GatewayConfig:
         "asked for messages and blobs this node has no more; empty for none. TLS as for "
         "sync.peers."
     )  # fmt: skip
+    archive_calls_max: int = _key(
+        4, "questions", whole(1, 8), "Questions to the archive at once, subscriptions apart."
+    )  # fmt: skip
+    archive_waiting_max: int = _key(
+        12, "questions", whole(1, 12), "Questions that wait for it; others are refused."
+    )  # fmt: skip
+    archive_replays_max: int = _key(
+        2, "questions", whole(1, 8), "Questions to the archive at once for subscriptions that "
+        "begin with what this node has no more; further subscriptions wait."
+    )  # fmt: skip
     anonymous: str = _key(
         "loopback", "", one_of("nobody", "loopback", "anybody"), "Who may read without a token: "
         "nobody, anybody, or whoever reaches a gateway that listens on loopback."

@@ -44,6 +44,7 @@ from luxrelay.node.gateway.forms import (
     receipt_json,
     records,
 )
+from luxrelay.node.gateway.holdings import Found, Holdings
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, status_of
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.older import OlderMessages
@@ -88,8 +89,7 @@ class GatewayParts:
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     """May block; called in a worker thread."""
     blob: Callable[[bytes], bytes | None]
-    """The blob of a commitment, the node's own or a peer's or the archive's; called in a worker
-    thread."""
+    """The blob of a commitment, the node's own or a peer's; called in a worker thread."""
     receipts: Callable[[Sequence[bytes]], Sequence[PublishReceipt]]
     """What is known of messages that were published here, by digest."""
     net: Callable[[], NetStats]
@@ -117,9 +117,10 @@ class GatewayParts:
 class Gateway:
     """Answers the calls."""
 
-    def __init__(self, parts: GatewayParts) -> None:
+    def __init__(self, parts: GatewayParts, holdings: Holdings) -> None:
         """Keep the parts."""
         self._parts = parts
+        self._holdings = holdings
 
     async def publish(self, request: Request) -> Response:
         """Take signed messages; the answer leaves when they are durable (what users ask 5)."""
@@ -175,10 +176,9 @@ class Gateway:
             max_bytes=self._parts.config.page_bytes_max,
             cursor=_cursor(values["cursor"], 40),
         )
-        store, now_ms = self._parts.store, self._parts.clock_ms()
+        store = self._parts.store
 
-        def work() -> Response:
-            page = self._with_older(query, store.query(query, now_ms))
+        def shown(page: QueryPage) -> Response:
             parent = store.head(query.namespace_id).parent
             expired = query.from_seq + 1 < page.earliest_seq and not query.cursor
             about = {
@@ -191,76 +191,48 @@ class Gateway:
             }
             return _page(request, [(each, parent) for each in page.messages], about)
 
-        return await self._parts.work.run(work)
-
-    def _with_older(self, query: NamespaceQuery, page: QueryPage) -> QueryPage:
-        """Return the archive's page where the store's begins too late, else the store's."""
-        if self._parts.older is None:
-            return page
-        found = self._parts.older.before(query, page.earliest_seq)
-        if found is None:
-            return page
-        more = found.has_more or page.has_more or bool(page.messages)
-        return QueryPage(
-            messages=found.messages,
-            has_more=more,
-            next_cursor=found.next_cursor if more else b"",
-            earliest_seq=found.earliest_seq,
-            last_seq=found.messages[-1].seq,
-            gaps=found.gaps,
-        )
+        return await self._holdings.page(query, shown)
 
     async def search(self, request: Request) -> Response:
         """Return messages of all namespaces by time, or of one sender (P38)."""
         values = request.values
-        store, config, now_ms = self._parts.store, self._parts.config, self._parts.clock_ms()
+        store, config, sender = self._parts.store, self._parts.config, values["sender"]
         bounds = {
             "from_time": values["from_ms"],
             "to_time": values["to_ms"],
             "limit": min(values["limit"], config.page_messages_max),
             "max_bytes": config.page_bytes_max,
         }
-        sender = values["sender"]
+        query: TimeQuery | SenderQuery
+        if sender is None:
+            query = TimeQuery(cursor=_cursor(values["cursor"], 68), **bounds)
+        else:
+            query = SenderQuery(sender=sender, cursor=_cursor(values["cursor"], 60), **bounds)
 
-        def work() -> Response:
-            if sender is None:
-                cursor = _cursor(values["cursor"], 68)
-                page = store.query_time(TimeQuery(cursor=cursor, **bounds), now_ms)
-            else:
-                cursor = _cursor(values["cursor"], 60)
-                asked = SenderQuery(sender=sender, cursor=cursor, **bounds)
-                page = store.query_sender(asked, now_ms)
+        def shown(page: Found) -> Response:
             about = {
-                "complete": not page.has_more,
+                "complete": not (page.has_more or page.partial),
                 "hasMore": page.has_more,
                 "nextCursor": page.next_cursor.hex(),
             }
             found = [(each, store.head(each.namespace_id).parent) for each in page.messages]
             return _page(request, found, about)
 
-        return await self._parts.work.run(work)
+        return await self._holdings.search(query, shown)
 
     async def message(self, request: Request) -> Response:
         """Return every candidate of a slot."""
         wanted = MessageId(request.values["message"])
-        store, now_ms = self._parts.store, self._parts.clock_ms()
-
-        def work() -> Response:
-            found, _ = store.get_messages([wanted], now_ms)
-            if not found and self._parts.older is not None:
-                found = self._parts.older.slot(wanted)
-            if not found:
-                raise GatewayError(
-                    "no message is held under this id",
-                    where=hex_text(wanted),
-                    code="gateway.absent",
-                )
-            parent = store.head(found[0].namespace_id).parent
-            return as_json(
-                {"messages": [message_json(each, parent) for each in found], "missing": []}
+        found = await self._holdings.slot(wanted)
+        if not found:
+            raise GatewayError(
+                "no message is held under this id",
+                where=hex_text(wanted),
+                code="gateway.absent",
             )
-
-        return await self._parts.work.run(work)
+        head = await self._parts.work.run(partial(self._parts.store.head, found[0].namespace_id))
+        messages = [message_json(each, head.parent) for each in found]
+        return as_json({"messages": messages, "missing": []})
 
     async def heads(self, request: Request) -> Response:
         """Return the heads of a namespace and its lanes, or of all namespaces (J6)."""
@@ -302,7 +274,7 @@ class Gateway:
     async def blob(self, request: Request) -> Response:
         """Return a blob, or the range of it that is asked for."""
         commitment: bytes = request.values["commitment"]
-        blob = await self._parts.work.run(partial(self._parts.blob, commitment))
+        blob = await self._holdings.blob(commitment)
         if blob is None:
             raise GatewayError(
                 "no blob is held under this commitment",

@@ -22,19 +22,29 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import MessageId, NamespaceId
 from luxrelay.errors import GatewayError
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.admin import Admin
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Caller, Request, Response, Scope
+from luxrelay.node.gateway.holdings import Found, Holdings
 from luxrelay.node.gateway.http import Gateway, GatewayParts
 from luxrelay.node.gateway.server import client_key
+from luxrelay.node.gateway.subscription import Page
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.subscribers import FollowingConfig, StoreFollowing
-from luxrelay.store import IndexPage, NamespaceHead, SenderQuery, TimeQuery
+from luxrelay.store import (
+    NamespaceHead,
+    NamespaceQuery,
+    QueryPage,
+    SenderQuery,
+    StoredMessage,
+    TimeQuery,
+)
 from luxrelay.sync import PublishItem, PublishReceipt, ServerTls, SyncServerConfig
+from luxrelay.sync.rpc.backing import StorePage
 from luxrelay.sync.rpc.gateway_server import AdminRpcServer, GatewayRpcServer
 from luxrelay.sync.rpc.service import RelaySyncServer
 from luxrelay.sync.rpc.stats import SyncCounters
@@ -163,9 +173,12 @@ class LoopPass:
 class Desk:
     """Answers from the same calls as HTTP does."""
 
-    def __init__(self, gateway: Gateway, admin: Admin | None, parts: GatewayParts) -> None:
+    def __init__(
+        self, gateway: Gateway, admin: Admin | None, parts: GatewayParts, holdings: Holdings
+    ) -> None:
         """Answer admin calls with an ``admin`` only."""
         self._parts = parts
+        self._holdings = holdings
         self._loop = trio.lowlevel.current_trio_token()
         self._calls: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "peers": gateway.peers,
@@ -199,11 +212,8 @@ class Desk:
         answer = self._wait(partial(self._calls[call], request))
         return json.loads(answer.body) if answer.body else None
 
-    def search(
-        self, sender: bytes, from_ms: int, to_ms: int, limit: int, cursor: bytes
-    ) -> IndexPage:
+    def search(self, sender: bytes, from_ms: int, to_ms: int, limit: int, cursor: bytes) -> Found:
         """Return a page of a sender's messages, or of all by time when ``sender`` is empty."""
-        store, now_ms = self._parts.store, self._parts.clock_ms()
         bounds: dict[str, Any] = {
             "from_time": from_ms,
             "to_time": to_ms,
@@ -211,13 +221,8 @@ class Desk:
             "max_bytes": min(PAGE_BYTES, self._parts.config.page_bytes_max),
             "cursor": cursor,
         }
-
-        def work() -> IndexPage:
-            if sender:
-                return store.query_sender(SenderQuery(sender=sender, **bounds), now_ms)
-            return store.query_time(TimeQuery(**bounds), now_ms)
-
-        return self._work(work)
+        query = SenderQuery(sender=sender, **bounds) if sender else TimeQuery(**bounds)
+        return self._wait(partial(self._holdings.search, query, lambda found: found))
 
     def gaps(
         self, namespace_id: NamespaceId, limit: int
@@ -227,17 +232,49 @@ class Desk:
         return self._work(lambda: (store.gaps(namespace_id, limit), store.head(namespace_id)))
 
     def blob(self, commitment: bytes) -> bytes | None:
-        """Return a blob, the node's own or a peer's."""
-        return self._work(partial(self._parts.blob, commitment))
+        """Return a blob, the node's own, a peer's or the archive's."""
+        return self._wait(partial(self._holdings.blob, commitment))
 
     def _work(self, call: Callable[[], Result]) -> Result:
         return self._wait(partial(self._parts.work.run, call))
 
     def _wait(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        try:
-            return trio.from_thread.run(call, trio_token=self._loop)
-        except (trio.RunFinishedError, trio.Cancelled) as error:
-            raise GatewayError("the node is stopping", code="gateway.busy") from error
+        return _waited(call, self._loop)
+
+
+class LoopBeyond:
+    """What an archive has beyond the store, asked through the loop from gRPC's threads."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        """Ask these."""
+        self._holdings = holdings
+        self._loop = trio.lowlevel.current_trio_token()
+
+    def page(self, query: NamespaceQuery, page: StorePage) -> StorePage:
+        """Return the page that comes before a page of the store, or that page itself."""
+        assert isinstance(page, QueryPage), "it is of the store"
+        if not self._holdings.lacks(query, page.earliest_seq):
+            return page
+        return _waited(partial(self._holdings.before, query, page), self._loop)
+
+    def slots(self, ids: Sequence[MessageId]) -> tuple[list[StoredMessage], Sequence[MessageId]]:
+        """Return messages of slots that the store lacks, and the slots that are nowhere."""
+        return _waited(partial(self._holdings.slots, ids), self._loop)
+
+    def blob(self, commitment: bytes) -> bytes | None:
+        """Return a blob that the store lacks; None without one."""
+        return _waited(partial(self._holdings.archived_blob, commitment), self._loop)
+
+    def replay(self, query: NamespaceQuery, page: QueryPage, head: NamespaceHead) -> Page:
+        """Return a subscriber's page."""
+        return _waited(partial(self._holdings.replay, query, page, head), self._loop)
+
+
+def _waited(call: Callable[[], Awaitable[Result]], loop: trio.lowlevel.TrioToken) -> Result:
+    try:
+        return trio.from_thread.run(call, trio_token=loop)
+    except (trio.RunFinishedError, trio.Cancelled) as error:
+        raise GatewayError("the node is stopping", code="gateway.busy") from error
 
 
 class GatewayRpc:
@@ -250,9 +287,12 @@ class GatewayRpc:
         gateway: Gateway,
         admin: Admin,
         tokens: TokenFile,
+        *,
+        holdings: Holdings,
     ) -> None:
         """Put the servers together; `run` opens their ports."""
         self._parts = parts
+        self._holdings = holdings
         self._feed = feed
         self._gateway = gateway
         self._admin = admin
@@ -296,6 +336,7 @@ class GatewayRpc:
         following = FollowingConfig(
             lanes_max=config.subscription_lanes_max, gap_wait_ms=config.gap_wait_ms
         )
+        beyond = None if parts.older is None else LoopBeyond(self._holdings)
         anonymous = frozenset({Scope.READ} if config.reads_without_token(listen) else ())
         return GatewayRpcServer(
             parts.store,
@@ -310,8 +351,15 @@ class GatewayRpc:
             ),
             clock_ms=parts.clock_ms,
             publisher=Publishing(publish=parts.publish, receipts=parts.receipts),
-            followed=StoreFollowing(parts.store, self._feed, parts.clock_ms, following),
-            desk=Desk(self._gateway, None, parts),
+            followed=StoreFollowing(
+                parts.store,
+                self._feed,
+                parts.clock_ms,
+                following,
+                None if beyond is None else beyond.replay,
+            ),
+            beyond=beyond,
+            desk=Desk(self._gateway, None, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, anonymous, parts),
             tls=self._tls(),
             counters=self._counters,
@@ -330,7 +378,7 @@ class GatewayRpc:
                 looks_max=2,
             ),
             clock_ms=parts.clock_ms,
-            desk=Desk(self._gateway, self._admin, parts),
+            desk=Desk(self._gateway, self._admin, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, frozenset(), parts),
             tls=self._tls(),
             counters=self._counters,

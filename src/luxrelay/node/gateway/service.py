@@ -5,7 +5,7 @@ Source: issue of the gateway; LP-6490.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.gateway.admin import Admin, AdminParts, PeerControl, admin_routes
 from luxrelay.node.gateway.admission import RoutedApp
 from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
+from luxrelay.node.gateway.holdings import Holdings, OlderStats
 from luxrelay.node.gateway.http import Gateway, GatewayParts
 from luxrelay.node.gateway.openapi import document
 from luxrelay.node.gateway.routes import public_routes, read
@@ -38,6 +39,8 @@ class GatewayStats:
     """Refusals of the public listener by code."""
     busy: int
     """Calls refused because too many waited for the store."""
+    older: OlderStats = field(default_factory=OlderStats)
+    """What an archive was asked."""
 
     @classmethod
     def none(cls) -> GatewayStats:
@@ -84,9 +87,19 @@ class GatewayService:
         self._config = config
         self._parts = parts
         tokens = TokenFile(data_dir, config.tokens_max)
+        self._holdings = holdings = Holdings(
+            store=parts.store,
+            older=parts.older,
+            blob=parts.blob,
+            work=parts.work,
+            config=config,
+            clock_ms=parts.clock_ms,
+            window_ms=parts.sync.window_ms,
+        )
         self._streams = Streams(
             StreamParts(
                 store=parts.store,
+                holdings=holdings,
                 feed=feed,
                 publish=parts.publish,
                 work=parts.work,
@@ -95,7 +108,7 @@ class GatewayService:
                 clock_ms=parts.clock_ms,
             )
         )
-        gateway = Gateway(parts)
+        gateway = Gateway(parts, holdings)
         version = str(parts.info.get("version", ""))
         self._dashboard = dashboard
         public = [*public_routes(gateway, self._streams), *dashboard.routes()]
@@ -108,7 +121,7 @@ class GatewayService:
         reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
         self._public_app = self._app(public, tokens, reading)
         self.public = HttpServer(config.listen, self._public_app, config)
-        self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens)
+        self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens, holdings=holdings)
         self.admin = HttpServer(
             config.admin_listen, self._app(private, tokens, frozenset()), config
         )
@@ -153,6 +166,7 @@ class GatewayService:
             streams=self._streams.counters,
             refused=dict(self._public_app.refused),
             busy=self._parts.work.refused,
+            older=self._holdings.stats(),
         )
 
 

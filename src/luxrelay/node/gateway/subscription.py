@@ -57,7 +57,8 @@ class Gap:
     first: int
     last: int
     reason: str
-    """``expired``: this relay holds them no longer; ``missing``: it has not got them."""
+    """``expired``: this relay holds them no longer, nor does its archive; ``unanswered``: the same,
+    but the archive did not answer; ``missing``: it has not got them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Page(NamedTuple):
     """How the page goes on; empty at the end of what is stored."""
     floor: int
     """Nothing at or below this sequence is expected any more."""
+    unanswered: bool = False
+    """Whether an archive may have more of what lies below it, and did not answer."""
 
 
 @dataclass(slots=True)
@@ -233,7 +236,8 @@ class Subscription:
             now_ms: Unix milliseconds, the clock of ``received_at``.
 
         """
-        messages, next_cursor, floor = page
+        messages, next_cursor, floor, _ = page
+        gone = "unanswered" if page.unanswered else "expired"
         lane = self._lanes[read.namespace_id]
         lane.cursor = b""
         split = bool(next_cursor) and bool(messages)
@@ -245,7 +249,7 @@ class Subscription:
             lane.position, lane.partial = max(lane.position, lane.partial), 0
         for message in messages:
             if message.seq > lane.position + 1 and not self._pass_gap(
-                lane, message, floor, now=now, now_ms=now_ms
+                lane, message, floor, gone, now=now, now_ms=now_ms
             ):
                 return
             self._tell(lane, message, whole=not split)
@@ -257,7 +261,7 @@ class Subscription:
         else:
             lane.waits_until = None
             if floor > lane.position:
-                self._gap(lane, floor, "expired")
+                self._gap(lane, floor, gone)
 
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
@@ -314,13 +318,14 @@ class Subscription:
         lane: Lane,
         behind: StoredMessage,
         floor: int,
+        gone: str,
         *,
         now: float,
         now_ms: int,
     ) -> bool:
         """Return True when the gap below ``behind`` needs no more waiting; it has been told."""
         if floor > lane.position:
-            self._gap(lane, min(floor, behind.seq - 1), "expired")
+            self._gap(lane, min(floor, behind.seq - 1), gone)
             if lane.position == behind.seq - 1:
                 return True
         if lane.waits_until is None:

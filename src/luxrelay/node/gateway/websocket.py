@@ -33,13 +33,14 @@ from luxrelay.node.gateway.forms import (
     message_json,
     receipt_json,
 )
+from luxrelay.node.gateway.holdings import Holdings
 from luxrelay.node.gateway.problem import problem
 from luxrelay.node.gateway.sockets import GOING_AWAY, REFUSED, SLOW, SocketOverError, WebSocket
-from luxrelay.node.gateway.subscription import Gap, Live, Page, Read, Subscription, Tell, Told
+from luxrelay.node.gateway.subscription import Gap, Live, Read, Subscription, Tell, Told
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscribers import LATEST, beginnings
-from luxrelay.store import NamespaceQuery, RelayStore
+from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
 
 READ_BYTES: Final = 1024 * 1024
@@ -52,6 +53,7 @@ class StreamParts:
     """What sessions share."""
 
     store: RelayStore
+    holdings: Holdings
     feed: Feed
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     work: Work
@@ -288,15 +290,16 @@ class _Session:
                 heads = await self._parts.work.run(self._search)
                 subscription.found((each, parent) for each, parent, _ in heads)
             while (read := subscription.next_read()) is not None:
-                page = await self._parts.work.run(partial(self._read, read))
+                found = await self._parts.work.run(partial(self._read, read))
+                page = await self._parts.holdings.replay(*found)
                 subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
                 await self._send(subscription.drain())
             more = True
             while more and (wanted := subscription.next_late()):
                 now_ms = self._parts.clock_ms()
                 read_late = partial(self._parts.store.get_contents, wanted, now_ms)
-                found, missing = await self._parts.work.run(read_late)
-                more = subscription.late(wanted, found, missing)
+                late, missing = await self._parts.work.run(read_late)
+                more = subscription.late(wanted, late, missing)
                 await self._send(subscription.drain())
             await self._send(subscription.drain())
             await self._sleep(subscription)
@@ -320,20 +323,18 @@ class _Session:
         subscription.wake(trio.current_time())
         self._wake.set()
 
-    def _read(self, read: Read) -> Page:
+    def _read(self, read: Read) -> tuple[NamespaceQuery, QueryPage, NamespaceHead]:
+        """Return a question to the store, its answer, and the head after it; a worker."""
         store = self._parts.store
-        page = store.query(
-            NamespaceQuery(
-                namespace_id=read.namespace_id,
-                from_seq=read.after,
-                limit=self._parts.config.subscription_page,
-                max_bytes=READ_BYTES,
-                cursor=read.cursor,
-            ),
-            self._parts.clock_ms(),
+        query = NamespaceQuery(
+            namespace_id=read.namespace_id,
+            from_seq=read.after,
+            limit=self._parts.config.subscription_page,
+            max_bytes=READ_BYTES,
+            cursor=read.cursor,
         )
-        # The floor after the page: what expired between the two was in the page or is below it.
-        return Page(page.messages, page.next_cursor, store.head(read.namespace_id).floor)
+        page = store.query(query, self._parts.clock_ms())
+        return query, page, store.head(read.namespace_id)
 
     async def _send(self, tells: Sequence[Tell]) -> None:
         if tells:

@@ -210,6 +210,28 @@ class SyncStore(Protocol):
         ...
 
 
+class Beyond(Protocol):
+    """Knows what the store has no more, somewhere slow; asked outside of any turn.
+
+    Every method raises GatewayError when too many ask already.
+    """
+
+    def page(self, query: NamespaceQuery, page: StorePage) -> StorePage:
+        """Return the page that comes before a page of the store, or that page itself."""
+        ...
+
+    def slots(self, ids: Sequence[MessageId]) -> tuple[Sequence[StoreRow], Sequence[MessageId]]:
+        """Return messages of slots that the store lacks, and the slots that are nowhere.
+
+        A slot in neither was not looked for: ask again.
+        """
+        ...
+
+    def blob(self, commitment: bytes) -> bytes | None:
+        """Return a blob that the store lacks; None without one."""
+        ...
+
+
 class Handoff(Protocol):
     """Keeps for the archive what it has not read (J8)."""
 

@@ -10,6 +10,7 @@ Source: LP-6421 §2.2, §2.3; decisions P18, P22, P23, P24, P37.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from luxrelay.bus import constants as c
@@ -31,10 +32,11 @@ from luxrelay.sync.rpc.frames import PageCheck, to_head, to_message
 from luxrelay.sync.rpc.node_calls import NodeCalls
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.rpc.search_calls import SearchCalls
 from luxrelay.sync.rpc.set_calls import SetCalls
 
 
-class RelaySyncClient(SetCalls, NodeCalls):
+class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
     """A relay at ``host:port``; connects on first use, may be shared by threads, pickles.
 
     Args:
@@ -245,11 +247,13 @@ class RelaySyncClient(SetCalls, NodeCalls):
                 raise self._bad("the cursor does not move on")
             cursor, last = page.status.next_cursor, page.status.last_seq
 
-    def get_messages(self, ids: Sequence[bytes]) -> tuple[list[WireMessage], list[MessageId]]:
+    def get_messages(
+        self, ids: Sequence[bytes], *, deadline_s: float | None = None
+    ) -> tuple[list[WireMessage], list[MessageId]]:
         """Return the messages of up to 1,000 ids, and the ids the relay does not hold.
 
         An id names a slot, so one id may bring several candidates (J11). Asks again for what did
-        not fit into one answer.
+        not fit into one answer; with ``deadline_s`` all of it takes so many seconds at most.
 
         Raises:
             SyncArgumentError: more than 1,000 ids, or an id that has not 32 bytes.
@@ -265,8 +269,9 @@ class RelaySyncClient(SetCalls, NodeCalls):
         found: list[WireMessage] = []
         missing: list[MessageId] = []
         wanted = list(dict.fromkeys(ids))
+        ends_at = None if deadline_s is None else time.monotonic() + deadline_s
         while wanted:
-            answer = self._get_messages(wanted)
+            answer = self._get_messages(wanted, ends_at)
             try:
                 messages = [to_message(message) for message in answer.found]
             except ValueError as error:
@@ -386,10 +391,12 @@ class RelaySyncClient(SetCalls, NodeCalls):
         except ValueError as error:
             raise self._bad(str(error)) from None
 
-    def _get_messages(self, ids: Sequence[bytes]) -> pb.GetMessagesResponse:
-        request = pb.GetMessagesRequest(ids=ids)
+    def _get_messages(self, ids: Sequence[bytes], ends_at: float | None) -> pb.GetMessagesResponse:
+        request, timeout = pb.GetMessagesRequest(ids=ids), self.config.call_s
+        if ends_at is not None:
+            timeout = min(timeout, max(0.0, ends_at - time.monotonic()))
         return self._unary(
-            lambda channel: RelaySyncStub(channel).GetMessages(request, timeout=self.config.call_s)
+            lambda channel: RelaySyncStub(channel).GetMessages(request, timeout=timeout)
         )
 
     def _heads_page(

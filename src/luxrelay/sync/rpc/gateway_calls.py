@@ -17,10 +17,11 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.policy_json import policy_from_json
 from luxrelay.errors import GatewayError
+from luxrelay.store import SenderQuery, TimeQuery
 from luxrelay.sync.rpc import relay_gateway_pb2 as pb
 from luxrelay.sync.rpc import relay_sync_pb2 as sync_pb
 from luxrelay.sync.rpc.calls import CallBook
-from luxrelay.sync.rpc.gateway_desk import GatewayDesk
+from luxrelay.sync.rpc.gateway_desk import GatewayDesk, SearchedStore, SearchPage
 from luxrelay.sync.rpc.pages import to_frame
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import RelayAdminServicer, RelayGatewayServicer
 from luxrelay.sync.rpc.set_answers import check_length
@@ -111,12 +112,9 @@ class GatewayServicer(_Desk, RelayGatewayServicer):
                 request.limit,
                 request.cursor,
             )
-            frames = [to_frame(each) for each in page.messages]
-            sent = sum(len(each.header) + len(each.blob_data) for each in frames)
-            self._calls.counters.sent(messages=len(frames), size_bytes=sent)
-            return pb.SearchResponse(
-                messages=frames, has_more=page.has_more, next_cursor=page.next_cursor
-            )
+            answer = _found(page, self._calls)
+            answer.partial = page.partial
+            return answer
 
         return self._answer("SearchMessages", context, work)
 
@@ -172,6 +170,44 @@ class GatewayServicer(_Desk, RelayGatewayServicer):
             )
 
         return self._answer("DescribeNode", context, work)
+
+
+class SearchServicer(RelayGatewayServicer):
+    """The search of RelayGateway from a store; its other calls are UNIMPLEMENTED."""
+
+    def __init__(self, store: SearchedStore, calls: CallBook, clock_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._calls = calls
+        self._clock_ms = clock_ms
+
+    def SearchMessages(  # noqa: N802 - the name in relay_gateway.proto
+        self, request: pb.SearchRequest, context: grpc.ServicerContext
+    ) -> pb.SearchResponse:
+        """Return a page by sender or by time (P38)."""
+        with self._calls.call("SearchMessages", context) as call, call.turn() as turn:
+            answer = _found(self._page(request), self._calls)
+            turn.read(answer.ByteSize())
+            return answer
+        raise AssertionError  # the call above returns or aborts
+
+    def _page(self, request: pb.SearchRequest) -> SearchPage:
+        bounds: dict[str, Any] = {
+            "from_time": request.from_timestamp,
+            "to_time": request.to_timestamp,
+            "limit": request.limit,
+            "cursor": request.cursor,
+        }
+        now_ms = self._clock_ms()
+        if not request.sender:
+            return self._store.query_time(TimeQuery(**bounds), now_ms)
+        return self._store.query_sender(SenderQuery(sender=request.sender, **bounds), now_ms)
+
+
+def _found(page: SearchPage, calls: CallBook) -> pb.SearchResponse:
+    frames = [to_frame(each) for each in page.messages]
+    sent = sum(len(each.header) + len(each.blob_data) for each in frames)
+    calls.counters.sent(messages=len(frames), size_bytes=sent)
+    return pb.SearchResponse(messages=frames, has_more=page.has_more, next_cursor=page.next_cursor)
 
 
 class AdminServicer(_Desk, RelayAdminServicer):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from luxrelay.bus import NamespaceId
+from luxrelay.store import SenderQuery, TimeQuery
 from luxrelay.sync.rpc.backing import StoreRow
 
 
@@ -31,6 +32,27 @@ class SearchPage(Protocol):
         ...
 
 
+class GatewayPage(SearchPage, Protocol):
+    """A page of a gateway, which may ask an archive as well."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether older messages may be missing, because the archive did not answer."""
+        ...
+
+
+class SearchedStore(Protocol):
+    """A store that has indexes of time and of senders."""
+
+    def query_time(self, query: TimeQuery, now_ms: int) -> SearchPage:
+        """Return a page of all namespaces, ascending by timestamp."""
+        ...
+
+    def query_sender(self, query: SenderQuery, now_ms: int) -> SearchPage:
+        """Return a page of a sender's messages, ascending by namespace and sequence."""
+        ...
+
+
 class GatewayDesk(Protocol):
     """A node's gateway, called from gRPC's threads.
 
@@ -50,7 +72,7 @@ class GatewayDesk(Protocol):
 
     def search(
         self, sender: bytes, from_ms: int, to_ms: int, limit: int, cursor: bytes
-    ) -> SearchPage:
+    ) -> GatewayPage:
         """Return a page of a sender's messages, or of all by time when ``sender`` is empty."""
         ...
 

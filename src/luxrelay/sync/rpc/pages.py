@@ -21,7 +21,7 @@ from luxrelay.store import NamespaceQuery
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.messages import LaneRange, SyncStatus
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.backing import StoreHead, StoreRow, SyncStore
+from luxrelay.sync.rpc.backing import Beyond, StoreHead, StorePage, StoreRow, SyncStore
 from luxrelay.sync.rpc.config import PAGE_MESSAGES_DEFAULT, SyncServerConfig
 from luxrelay.sync.rpc.encoding import FrameBytes
 from luxrelay.sync.rpc.frames import from_status
@@ -114,6 +114,7 @@ class PageReader:
         now_ms: Wall clock; what has expired by then is not served (P14).
         stop: True when the page must end at the next slice, for want of time.
         turns: Waits until it is this page's turn to read the next slice.
+        beyond: What the store has no more; None without.
 
     """
 
@@ -126,8 +127,10 @@ class PageReader:
         now_ms: int,
         stop: Callable[[], bool],
         turns: Turns = at_once,
+        beyond: Beyond | None = None,
     ) -> None:
         self._store = store
+        self._beyond = beyond
         self._config = config
         self._request = request
         self._now_ms = now_ms
@@ -165,10 +168,7 @@ class PageReader:
         """Yield full frames of one namespace; its last messages stay in the open one."""
         cursor = scan.lane.cursor
         while scan.more:
-            with self._turns() as turn:
-                page = self._store.query(self._slice(scan.lane, cursor), self._now_ms)
-                sizes = [len(row.header_bytes) + len(row.blob or b"") for row in page.messages]
-                turn.read(sum(sizes))
+            page, sizes = self._read(self._slice(scan.lane, cursor))
             if cursor == scan.lane.cursor:
                 scan.begin(page.earliest_seq)
             rows = page.messages[: scan.admit(page.messages[: self._fitting(sizes)])]
@@ -177,6 +177,22 @@ class PageReader:
             if len(rows) < len(page.messages) or self._full():
                 break
             cursor = page.next_cursor
+
+    def _read(self, asked: NamespaceQuery) -> tuple[StorePage, list[int]]:
+        """Return a page and the sizes of its messages."""
+        with self._turns() as turn:
+            page = self._store.query(asked, self._now_ms)
+            sizes = _sizes(page)
+            turn.read(sum(sizes))
+        if self._beyond is None:
+            return page, sizes
+        whole = self._beyond.page(asked, page)
+        if whole is page:
+            return page, sizes
+        with self._turns() as turn:  # for what is held now in the place of the page
+            sizes = _sizes(whole)
+            turn.read(sum(sizes))
+        return whole, sizes
 
     def _fitting(self, sizes: Sequence[int]) -> int:
         """Return how many of these still belong to the page, by their bytes."""
@@ -293,6 +309,10 @@ class _LaneScan:
             gaps=tuple(self._gaps),
             next_cursor=_cursor(last) if more and last else b"",
         )
+
+
+def _sizes(page: StorePage) -> list[int]:
+    return [len(row.header_bytes) + len(row.blob or b"") for row in page.messages]
 
 
 def to_frame(row: StoreRow) -> pb.StoredMessage:

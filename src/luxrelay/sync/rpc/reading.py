@@ -18,7 +18,7 @@ from luxrelay.sync.fairness import is_recent
 from luxrelay.sync.negentropy import ReconcileConfig
 from luxrelay.sync.reconcile import TreeConfig
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.backing import StoreHead, SyncStore
+from luxrelay.sync.rpc.backing import Beyond, StoreHead, SyncStore
 from luxrelay.sync.rpc.callers import Caller
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
@@ -42,9 +42,12 @@ class SyncServicer(RelaySyncServicer):
         config: SyncServerConfig,
         calls: CallBook,
         clock_ms: Callable[[], int],
+        *,
         subscribed: frozenset[NamespaceId] = frozenset(),
+        beyond: Beyond | None = None,
     ) -> None:
         self._store = store
+        self._beyond = beyond
         self._subscribed = subscribed
         self._config = config
         self._calls = calls
@@ -64,6 +67,7 @@ class SyncServicer(RelaySyncServicer):
                 self._config,
                 PageRequest.check(request, self._config),
                 turns=call.turn,
+                beyond=self._beyond,
                 now_ms=self._clock_ms(),
                 stop=lambda: context.time_remaining() < self._config.deadline_margin_s,
             )
@@ -76,9 +80,12 @@ class SyncServicer(RelaySyncServicer):
         self, request: pb.GetMessagesRequest, context: grpc.ServicerContext
     ) -> pb.GetMessagesResponse:
         """Return messages by id, as many as one answer holds."""
-        with self._calls.call("GetMessages", context) as call, call.turn() as turn:
-            answer = self._get_messages(request, self._open_store(call))
-            turn.read(answer.ByteSize())
+        with self._calls.call("GetMessages", context) as call:
+            with call.turn() as turn:
+                answer = self._get_messages(request, self._open_store(call))
+                turn.read(answer.ByteSize())
+            if self._beyond is not None and request.ids and answer.missing:
+                self._look_beyond(self._beyond, answer)
             return answer
         raise AssertionError  # the call above returns or aborts
 
@@ -124,10 +131,13 @@ class SyncServicer(RelaySyncServicer):
         self, request: pb.GetBlobRequest, context: grpc.ServicerContext
     ) -> pb.GetBlobResponse:
         """Return one blob of our own store; a peer's question is never passed on (P28)."""
-        with self._calls.call("GetBlob", context) as call, call.turn() as turn:
-            check_length("GetBlobRequest.commitment", request.commitment, c.HASH_BYTES)
-            blob = self._open_store(call).get_blob(request.commitment, self._clock_ms())
-            turn.read(len(blob or b""))
+        with self._calls.call("GetBlob", context) as call:
+            with call.turn() as turn:
+                check_length("GetBlobRequest.commitment", request.commitment, c.HASH_BYTES)
+                blob = self._open_store(call).get_blob(request.commitment, self._clock_ms())
+                turn.read(len(blob or b""))
+            if blob is None and self._beyond is not None:
+                blob = self._beyond.blob(request.commitment)
             self._calls.counters.sent(size_bytes=len(blob or b""))
             return pb.GetBlobResponse(found=blob is not None, blob=blob or b"")
         raise AssertionError  # the call above returns or aborts
@@ -185,6 +195,23 @@ class SyncServicer(RelaySyncServicer):
         answer.omitted.extend(wanted)
         self._calls.counters.sent(messages=len(answer.found), size_bytes=size)
         return answer
+
+    def _look_beyond(self, beyond: Beyond, answer: pb.GetMessagesResponse) -> None:
+        """Complete an answer by what is missing here; what was not looked for is omitted."""
+        wanted = [MessageId(each) for each in answer.missing]
+        rows, missing = beyond.slots(wanted)
+        told, size, count = set(missing), answer.ByteSize(), len(answer.found)
+        for row in rows:
+            size += len(row.header_bytes) + len(row.blob or b"")
+            if size > FRAME_BYTES_MAX - 64 * 1024:
+                break
+            told.add(message_id(row.namespace_id, row.seq))
+            answer.found.append(to_frame(row))
+        del answer.missing[:]
+        answer.missing.extend(missing)
+        answer.omitted.extend(each for each in wanted if each not in told)
+        sent = sum(len(each.header) + len(each.blob_data) for each in answer.found[count:])
+        self._calls.counters.sent(messages=len(answer.found) - count, size_bytes=sent)
 
     def _list_heads(
         self, request: pb.ListHeadsRequest, store: SyncStore, turns: Turns

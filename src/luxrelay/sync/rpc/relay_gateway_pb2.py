@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from luxrelay.sync.rpc import relay_sync_pb2 as luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%luxrelay/sync/rpc/relay_gateway.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\"\x12\n\x10ListPeersRequest\"\x9c\x01\n\x11ListPeersResponse\x12!\n\x05peers\x18\x01 \x03(\x0b\x32\x12.lux.relay.v1.Peer\x12\x37\n\x04mesh\x18\x02 \x03(\x0b\x32).lux.relay.v1.ListPeersResponse.MeshEntry\x1a+\n\tMeshEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x96\x03\n\x04Peer\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12&\n\x05score\x18\x02 \x01(\x0b\x32\x17.lux.relay.v1.PeerScore\x12\x10\n\x08received\x18\x03 \x01(\x04\x12\x12\n\nduplicates\x18\x04 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x04\x12\x0f\n\x07ignored\x18\x06 \x01(\x04\x12\x10\n\x08rejected\x18\x07 \x01(\x04\x12\x11\n\tmalformed\x18\x08 \x01(\x04\x12\x16\n\x0egrafts_refused\x18\t \x01(\x04\x12\x17\n\x0fpromises_broken\x18\n \x01(\x04\x12\x16\n\x0e\x63ontrol_floods\x18\x0b \x01(\x04\x12\x11\n\tframes_in\x18\x0c \x01(\x04\x12\x10\n\x08\x62ytes_in\x18\r \x01(\x04\x12\x12\n\nframes_out\x18\x0e \x01(\x04\x12\x11\n\tbytes_out\x18\x0f \x01(\x04\x12\x14\n\x0c\x66rame_errors\x18\x10 \x01(\x04\x12\x15\n\rqueued_frames\x18\x11 \x01(\x04\x12\x14\n\x0cqueued_bytes\x18\x12 \x01(\x04\x12\x0f\n\x07pending\x18\x13 \x01(\x04\"\x8d\x02\n\tPeerScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x01\x12\x15\n\rtopic_penalty\x18\x03 \x01(\x01\x12\x13\n\x0b\x61pplication\x18\x04 \x01(\x01\x12\x12\n\ncolocation\x18\x05 \x01(\x01\x12\x11\n\tbehaviour\x18\x06 \x01(\x01\x12\x10\n\x08offences\x18\x07 \x01(\x01\x12\x33\n\x06topics\x18\x08 \x03(\x0b\x32#.lux.relay.v1.PeerScore.TopicsEntry\x1aG\n\x0bTopicsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.lux.relay.v1.TopicScore:\x02\x38\x01\"z\n\nTopicScore\x12\x14\n\x0ctime_in_mesh\x18\x01 \x01(\x01\x12\x18\n\x10\x66irst_deliveries\x18\x02 \x01(\x01\x12\x14\n\x0cmesh_deficit\x18\x03 \x01(\x01\x12\x15\n\rmesh_failures\x18\x04 \x01(\x01\x12\x0f\n\x07invalid\x18\x05 \x01(\x01\"+\n\x13ListPoliciesRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\"I\n\x14ListPoliciesResponse\x12\x31\n\nnamespaces\x18\x01 \x03(\x0b\x32\x1d.lux.relay.v1.CarriedPolicies\"g\n\x0f\x43\x61rriedPolicies\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x15\n\rcontent_topic\x18\x02 \x01(\t\x12\x15\n\rpolicy_hashes\x18\x03 \x03(\x0c\x12\x10\n\x08policies\x18\x04 \x03(\x0c\"l\n\rSearchRequest\x12\x0e\n\x06sender\x18\x01 \x01(\x0c\x12\x16\n\x0e\x66rom_timestamp\x18\x02 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\x03 \x01(\x04\x12\r\n\x05limit\x18\x04 \x01(\r\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\x0c\"f\n\x0eSearchResponse\x12-\n\x08messages\x18\x01 \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x13\n\x0bnext_cursor\x18\x03 \x01(\x0c\"2\n\x0bGapsRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05limit\x18\x02 \x01(\r\"`\n\x0cGapsResponse\x12$\n\x04gaps\x18\x01 \x03(\x0b\x32\x16.lux.relay.v1.SeqRange\x12\x16\n\x0e\x63ontiguous_seq\x18\x02 \x01(\x04\x12\x12\n\nlatest_seq\x18\x03 \x01(\x04\"E\n\x0fReadBlobRequest\x12\x12\n\ncommitment\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"4\n\x10ReadBlobResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"\x11\n\x0f\x44\x65scribeRequest\"<\n\x10\x44\x65scribeResponse\x12\x13\n\x0bstatus_json\x18\x01 \x01(\t\x12\x13\n\x0blimits_json\x18\x02 \x01(\t\"\x11\n\x0fListBansRequest\":\n\x10ListBansResponse\x12&\n\x04\x62\x61ns\x18\x01 \x03(\x0b\x32\x18.lux.relay.v1.BannedPeer\"?\n\nBannedPeer\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x10\n\x08until_ms\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\">\n\nBanRequest\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x1e\n\x0bPeerRequest\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\"\x0b\n\tAdminDone\"\x13\n\x11ListTokensRequest\"9\n\x12ListTokensResponse\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.lux.relay.v1.Token\"\x1a\n\x0cTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"r\n\x0fNewTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06scopes\x18\x02 \x03(\t\x12\x0c\n\x04\x64\x61ys\x18\x03 \x01(\x04\x12\x16\n\x0erequests_per_s\x18\x04 \x01(\x04\x12\x1b\n\x13publish_bytes_per_s\x18\x05 \x01(\x04\"\x9d\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\ncreated_ms\x18\x04 \x01(\x04\x12\x12\n\nexpires_ms\x18\x05 \x01(\x04\x12\x16\n\x0erequests_per_s\x18\x06 \x01(\x04\x12\x1b\n\x13publish_bytes_per_s\x18\x07 \x01(\x04\x12\r\n\x05token\x18\x08 \x01(\t2\xdd\x03\n\x0cRelayGateway\x12L\n\tListPeers\x12\x1e.lux.relay.v1.ListPeersRequest\x1a\x1f.lux.relay.v1.ListPeersResponse\x12U\n\x0cListPolicies\x12!.lux.relay.v1.ListPoliciesRequest\x1a\".lux.relay.v1.ListPoliciesResponse\x12K\n\x0eSearchMessages\x12\x1b.lux.relay.v1.SearchRequest\x1a\x1c.lux.relay.v1.SearchResponse\x12\x41\n\x08ListGaps\x12\x19.lux.relay.v1.GapsRequest\x1a\x1a.lux.relay.v1.GapsResponse\x12I\n\x08ReadBlob\x12\x1d.lux.relay.v1.ReadBlobRequest\x1a\x1e.lux.relay.v1.ReadBlobResponse\x12M\n\x0c\x44\x65scribeNode\x12\x1d.lux.relay.v1.DescribeRequest\x1a\x1e.lux.relay.v1.DescribeResponse2\xe3\x03\n\nRelayAdmin\x12I\n\x08ListBans\x12\x1d.lux.relay.v1.ListBansRequest\x1a\x1e.lux.relay.v1.ListBansResponse\x12\x38\n\x03\x42\x61n\x12\x18.lux.relay.v1.BanRequest\x1a\x17.lux.relay.v1.AdminDone\x12=\n\x07LiftBan\x12\x19.lux.relay.v1.PeerRequest\x1a\x17.lux.relay.v1.AdminDone\x12@\n\nDisconnect\x12\x19.lux.relay.v1.PeerRequest\x1a\x17.lux.relay.v1.AdminDone\x12O\n\nListTokens\x12\x1f.lux.relay.v1.ListTokensRequest\x1a .lux.relay.v1.ListTokensResponse\x12>\n\x08NewToken\x12\x1d.lux.relay.v1.NewTokenRequest\x1a\x13.lux.relay.v1.Token\x12>\n\x0bRevokeToken\x12\x1a.lux.relay.v1.TokenRequest\x1a\x13.lux.relay.v1.Tokenb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%luxrelay/sync/rpc/relay_gateway.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\"\x12\n\x10ListPeersRequest\"\x9c\x01\n\x11ListPeersResponse\x12!\n\x05peers\x18\x01 \x03(\x0b\x32\x12.lux.relay.v1.Peer\x12\x37\n\x04mesh\x18\x02 \x03(\x0b\x32).lux.relay.v1.ListPeersResponse.MeshEntry\x1a+\n\tMeshEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x96\x03\n\x04Peer\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12&\n\x05score\x18\x02 \x01(\x0b\x32\x17.lux.relay.v1.PeerScore\x12\x10\n\x08received\x18\x03 \x01(\x04\x12\x12\n\nduplicates\x18\x04 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x04\x12\x0f\n\x07ignored\x18\x06 \x01(\x04\x12\x10\n\x08rejected\x18\x07 \x01(\x04\x12\x11\n\tmalformed\x18\x08 \x01(\x04\x12\x16\n\x0egrafts_refused\x18\t \x01(\x04\x12\x17\n\x0fpromises_broken\x18\n \x01(\x04\x12\x16\n\x0e\x63ontrol_floods\x18\x0b \x01(\x04\x12\x11\n\tframes_in\x18\x0c \x01(\x04\x12\x10\n\x08\x62ytes_in\x18\r \x01(\x04\x12\x12\n\nframes_out\x18\x0e \x01(\x04\x12\x11\n\tbytes_out\x18\x0f \x01(\x04\x12\x14\n\x0c\x66rame_errors\x18\x10 \x01(\x04\x12\x15\n\rqueued_frames\x18\x11 \x01(\x04\x12\x14\n\x0cqueued_bytes\x18\x12 \x01(\x04\x12\x0f\n\x07pending\x18\x13 \x01(\x04\"\x8d\x02\n\tPeerScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x01\x12\x15\n\rtopic_penalty\x18\x03 \x01(\x01\x12\x13\n\x0b\x61pplication\x18\x04 \x01(\x01\x12\x12\n\ncolocation\x18\x05 \x01(\x01\x12\x11\n\tbehaviour\x18\x06 \x01(\x01\x12\x10\n\x08offences\x18\x07 \x01(\x01\x12\x33\n\x06topics\x18\x08 \x03(\x0b\x32#.lux.relay.v1.PeerScore.TopicsEntry\x1aG\n\x0bTopicsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.lux.relay.v1.TopicScore:\x02\x38\x01\"z\n\nTopicScore\x12\x14\n\x0ctime_in_mesh\x18\x01 \x01(\x01\x12\x18\n\x10\x66irst_deliveries\x18\x02 \x01(\x01\x12\x14\n\x0cmesh_deficit\x18\x03 \x01(\x01\x12\x15\n\rmesh_failures\x18\x04 \x01(\x01\x12\x0f\n\x07invalid\x18\x05 \x01(\x01\"+\n\x13ListPoliciesRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\"I\n\x14ListPoliciesResponse\x12\x31\n\nnamespaces\x18\x01 \x03(\x0b\x32\x1d.lux.relay.v1.CarriedPolicies\"g\n\x0f\x43\x61rriedPolicies\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x15\n\rcontent_topic\x18\x02 \x01(\t\x12\x15\n\rpolicy_hashes\x18\x03 \x03(\x0c\x12\x10\n\x08policies\x18\x04 \x03(\x0c\"l\n\rSearchRequest\x12\x0e\n\x06sender\x18\x01 \x01(\x0c\x12\x16\n\x0e\x66rom_timestamp\x18\x02 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\x03 \x01(\x04\x12\r\n\x05limit\x18\x04 \x01(\r\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\x0c\"w\n\x0eSearchResponse\x12-\n\x08messages\x18\x01 \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x13\n\x0bnext_cursor\x18\x03 \x01(\x0c\x12\x0f\n\x07partial\x18\x04 \x01(\x08\"2\n\x0bGapsRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05limit\x18\x02 \x01(\r\"`\n\x0cGapsResponse\x12$\n\x04gaps\x18\x01 \x03(\x0b\x32\x16.lux.relay.v1.SeqRange\x12\x16\n\x0e\x63ontiguous_seq\x18\x02 \x01(\x04\x12\x12\n\nlatest_seq\x18\x03 \x01(\x04\"E\n\x0fReadBlobRequest\x12\x12\n\ncommitment\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"4\n\x10ReadBlobResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"\x11\n\x0f\x44\x65scribeRequest\"<\n\x10\x44\x65scribeResponse\x12\x13\n\x0bstatus_json\x18\x01 \x01(\t\x12\x13\n\x0blimits_json\x18\x02 \x01(\t\"\x11\n\x0fListBansRequest\":\n\x10ListBansResponse\x12&\n\x04\x62\x61ns\x18\x01 \x03(\x0b\x32\x18.lux.relay.v1.BannedPeer\"?\n\nBannedPeer\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x10\n\x08until_ms\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\">\n\nBanRequest\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x1e\n\x0bPeerRequest\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\"\x0b\n\tAdminDone\"\x13\n\x11ListTokensRequest\"9\n\x12ListTokensResponse\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.lux.relay.v1.Token\"\x1a\n\x0cTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"r\n\x0fNewTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06scopes\x18\x02 \x03(\t\x12\x0c\n\x04\x64\x61ys\x18\x03 \x01(\x04\x12\x16\n\x0erequests_per_s\x18\x04 \x01(\x04\x12\x1b\n\x13publish_bytes_per_s\x18\x05 \x01(\x04\"\x9d\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\ncreated_ms\x18\x04 \x01(\x04\x12\x12\n\nexpires_ms\x18\x05 \x01(\x04\x12\x16\n\x0erequests_per_s\x18\x06 \x01(\x04\x12\x1b\n\x13publish_bytes_per_s\x18\x07 \x01(\x04\x12\r\n\x05token\x18\x08 \x01(\t2\xdd\x03\n\x0cRelayGateway\x12L\n\tListPeers\x12\x1e.lux.relay.v1.ListPeersRequest\x1a\x1f.lux.relay.v1.ListPeersResponse\x12U\n\x0cListPolicies\x12!.lux.relay.v1.ListPoliciesRequest\x1a\".lux.relay.v1.ListPoliciesResponse\x12K\n\x0eSearchMessages\x12\x1b.lux.relay.v1.SearchRequest\x1a\x1c.lux.relay.v1.SearchResponse\x12\x41\n\x08ListGaps\x12\x19.lux.relay.v1.GapsRequest\x1a\x1a.lux.relay.v1.GapsResponse\x12I\n\x08ReadBlob\x12\x1d.lux.relay.v1.ReadBlobRequest\x1a\x1e.lux.relay.v1.ReadBlobResponse\x12M\n\x0c\x44\x65scribeNode\x12\x1d.lux.relay.v1.DescribeRequest\x1a\x1e.lux.relay.v1.DescribeResponse2\xe3\x03\n\nRelayAdmin\x12I\n\x08ListBans\x12\x1d.lux.relay.v1.ListBansRequest\x1a\x1e.lux.relay.v1.ListBansResponse\x12\x38\n\x03\x42\x61n\x12\x18.lux.relay.v1.BanRequest\x1a\x17.lux.relay.v1.AdminDone\x12=\n\x07LiftBan\x12\x19.lux.relay.v1.PeerRequest\x1a\x17.lux.relay.v1.AdminDone\x12@\n\nDisconnect\x12\x19.lux.relay.v1.PeerRequest\x1a\x17.lux.relay.v1.AdminDone\x12O\n\nListTokens\x12\x1f.lux.relay.v1.ListTokensRequest\x1a .lux.relay.v1.ListTokensResponse\x12>\n\x08NewToken\x12\x1d.lux.relay.v1.NewTokenRequest\x1a\x13.lux.relay.v1.Token\x12>\n\x0bRevokeToken\x12\x1a.lux.relay.v1.TokenRequest\x1a\x13.lux.relay.v1.Tokenb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -59,43 +59,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEARCHREQUEST']._serialized_start=1300
   _globals['_SEARCHREQUEST']._serialized_end=1408
   _globals['_SEARCHRESPONSE']._serialized_start=1410
-  _globals['_SEARCHRESPONSE']._serialized_end=1512
-  _globals['_GAPSREQUEST']._serialized_start=1514
-  _globals['_GAPSREQUEST']._serialized_end=1564
-  _globals['_GAPSRESPONSE']._serialized_start=1566
-  _globals['_GAPSRESPONSE']._serialized_end=1662
-  _globals['_READBLOBREQUEST']._serialized_start=1664
-  _globals['_READBLOBREQUEST']._serialized_end=1733
-  _globals['_READBLOBRESPONSE']._serialized_start=1735
-  _globals['_READBLOBRESPONSE']._serialized_end=1787
-  _globals['_DESCRIBEREQUEST']._serialized_start=1789
-  _globals['_DESCRIBEREQUEST']._serialized_end=1806
-  _globals['_DESCRIBERESPONSE']._serialized_start=1808
-  _globals['_DESCRIBERESPONSE']._serialized_end=1868
-  _globals['_LISTBANSREQUEST']._serialized_start=1870
-  _globals['_LISTBANSREQUEST']._serialized_end=1887
-  _globals['_LISTBANSRESPONSE']._serialized_start=1889
-  _globals['_LISTBANSRESPONSE']._serialized_end=1947
-  _globals['_BANNEDPEER']._serialized_start=1949
-  _globals['_BANNEDPEER']._serialized_end=2012
-  _globals['_BANREQUEST']._serialized_start=2014
-  _globals['_BANREQUEST']._serialized_end=2076
-  _globals['_PEERREQUEST']._serialized_start=2078
-  _globals['_PEERREQUEST']._serialized_end=2108
-  _globals['_ADMINDONE']._serialized_start=2110
-  _globals['_ADMINDONE']._serialized_end=2121
-  _globals['_LISTTOKENSREQUEST']._serialized_start=2123
-  _globals['_LISTTOKENSREQUEST']._serialized_end=2142
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=2144
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=2201
-  _globals['_TOKENREQUEST']._serialized_start=2203
-  _globals['_TOKENREQUEST']._serialized_end=2229
-  _globals['_NEWTOKENREQUEST']._serialized_start=2231
-  _globals['_NEWTOKENREQUEST']._serialized_end=2345
-  _globals['_TOKEN']._serialized_start=2348
-  _globals['_TOKEN']._serialized_end=2505
-  _globals['_RELAYGATEWAY']._serialized_start=2508
-  _globals['_RELAYGATEWAY']._serialized_end=2985
-  _globals['_RELAYADMIN']._serialized_start=2988
-  _globals['_RELAYADMIN']._serialized_end=3471
+  _globals['_SEARCHRESPONSE']._serialized_end=1529
+  _globals['_GAPSREQUEST']._serialized_start=1531
+  _globals['_GAPSREQUEST']._serialized_end=1581
+  _globals['_GAPSRESPONSE']._serialized_start=1583
+  _globals['_GAPSRESPONSE']._serialized_end=1679
+  _globals['_READBLOBREQUEST']._serialized_start=1681
+  _globals['_READBLOBREQUEST']._serialized_end=1750
+  _globals['_READBLOBRESPONSE']._serialized_start=1752
+  _globals['_READBLOBRESPONSE']._serialized_end=1804
+  _globals['_DESCRIBEREQUEST']._serialized_start=1806
+  _globals['_DESCRIBEREQUEST']._serialized_end=1823
+  _globals['_DESCRIBERESPONSE']._serialized_start=1825
+  _globals['_DESCRIBERESPONSE']._serialized_end=1885
+  _globals['_LISTBANSREQUEST']._serialized_start=1887
+  _globals['_LISTBANSREQUEST']._serialized_end=1904
+  _globals['_LISTBANSRESPONSE']._serialized_start=1906
+  _globals['_LISTBANSRESPONSE']._serialized_end=1964
+  _globals['_BANNEDPEER']._serialized_start=1966
+  _globals['_BANNEDPEER']._serialized_end=2029
+  _globals['_BANREQUEST']._serialized_start=2031
+  _globals['_BANREQUEST']._serialized_end=2093
+  _globals['_PEERREQUEST']._serialized_start=2095
+  _globals['_PEERREQUEST']._serialized_end=2125
+  _globals['_ADMINDONE']._serialized_start=2127
+  _globals['_ADMINDONE']._serialized_end=2138
+  _globals['_LISTTOKENSREQUEST']._serialized_start=2140
+  _globals['_LISTTOKENSREQUEST']._serialized_end=2159
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=2161
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=2218
+  _globals['_TOKENREQUEST']._serialized_start=2220
+  _globals['_TOKENREQUEST']._serialized_end=2246
+  _globals['_NEWTOKENREQUEST']._serialized_start=2248
+  _globals['_NEWTOKENREQUEST']._serialized_end=2362
+  _globals['_TOKEN']._serialized_start=2365
+  _globals['_TOKEN']._serialized_end=2522
+  _globals['_RELAYGATEWAY']._serialized_start=2525
+  _globals['_RELAYGATEWAY']._serialized_end=3002
+  _globals['_RELAYADMIN']._serialized_start=3005
+  _globals['_RELAYADMIN']._serialized_end=3488
 # @@protoc_insertion_point(module_scope)

@@ -392,8 +392,11 @@ class SearchResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
     NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     has_more: _builtins.bool
     next_cursor: _builtins.bytes
+    partial: _builtins.bool
+    """the archive behind the node, which has older ones, is silent"""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_relay_sync_pb2.StoredMessage]: ...
     def __init__(
@@ -402,10 +405,11 @@ class SearchResponse(_message.Message):
         messages: _abc.Iterable[_relay_sync_pb2.StoredMessage] | None = ...,
         has_more: _builtins.bool = ...,
         next_cursor: _builtins.bytes = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "messages", b"messages", "next_cursor", b"next_cursor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "messages", b"messages", "next_cursor", b"next_cursor", "partial", b"partial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
-from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher, SyncStore
+from luxrelay.sync.rpc.backing import Beyond, FollowedNode, Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
@@ -65,6 +65,7 @@ class RelaySyncServer:
         followed: Tells subscribers; None answers Subscribe with UNIMPLEMENTED.
         counters: Counts the calls, with those of another server or alone.
         guard: Knows the tokens of callers; None lets everybody in.
+        beyond: Knows what the store has no more; None for a port that answers from it alone.
 
     """
 
@@ -89,6 +90,7 @@ class RelaySyncServer:
         followed: FollowedNode | None = None,
         counters: SyncCounters | None = None,
         guard: Guard | None = None,
+        beyond: Beyond | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self._counters = counters or SyncCounters()
@@ -102,7 +104,9 @@ class RelaySyncServer:
         self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
         self._reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
         publishing = CallBook(self._counters, self._publishers, self._turns, limit_local=local)
-        self._sync = SyncServicer(store, self.config, self._reading, clock_ms, subscribed)
+        self._sync = SyncServicer(
+            store, self.config, self._reading, clock_ms, subscribed=subscribed, beyond=beyond
+        )
         self._subscribers = StreamGate(
             self.config.subscribers_max, self.config.publisher_s, name="luxrelay-sync-subscribers"
         )
