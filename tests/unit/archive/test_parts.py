@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from luxrelay.archive.decode import check_batch, checker
@@ -441,3 +443,46 @@ def test_headers_of_every_length_are_kept(forge: Forge, folder: ArchiveFolder) -
     assert {row["header"] for row in _rows(folder, REJECTS)} == set(odd)
     held = {(row["namespace"], row["seq"]) for row in _rows(folder, SERVED)}
     assert held == {(N, 1), (N, 2), (N, 7), (N, None)}
+
+
+def test_what_the_log_is_told_of_a_file(forge: Forge, tmp_path: Path) -> None:
+    """Bounds, also of negative numbers, and nulls: what has none is not left out of a query."""
+    for table in WRITTEN:
+        (tmp_path / table.name).mkdir()
+    rows = [_row(forge(b"\xff" * 20, 9)), _row(forge(seq=7)), _row(forge(seq=8)), _row(forge(M))]
+    rows[1] |= {"namespace": None, "seq": None}
+
+    (part,) = PartWriter(folder=tmp_path, check=_check, now_ms=NOW)(_batches(rows))
+
+    made = PartReport.decode(part.column("part")[0].as_py())
+    files = {file.table: file for file in made.files}
+    served, messages = (json.loads(files[each.name].stats) for each in (SERVED, MESSAGES))
+    assert (served["numRecords"], served["nullCount"]["seq"]) == (4, 1)
+    assert (served["minValues"]["seq"], served["maxValues"]["seq"]) == (1, 9)
+    assert messages["nullCount"] == {name: 4 * (name == "retention") for name in MESSAGES.bounds}
+    assert messages["minValues"].keys() == set(MESSAGES.bounds) - {"retention"}
+    assert messages["minValues"]["namespace_key"] == -1
+    with pq.ParquetFile(tmp_path / MESSAGES.name / files[MESSAGES.name].path) as file:
+        held = file.read(["namespace_id", "seq"]).to_pylist()
+        column = file.schema_arrow.get_field_index("seq")
+        bounds = file.metadata.row_group(0).column(column).statistics
+        assert (bounds.min, bounds.max) == (1, 9)
+    assert [(row["namespace_id"], row["seq"]) for row in held] == [
+        (b"\xff" * 20, 9), (M, 1), (N, 7), (N, 8),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ms", "day"), [(0, "2024-01-04"), (-1, "2024-01-03")])
+def test_a_day_ends_with_its_last_millisecond(
+    forge: Forge, tmp_path: Path, ms: int, day: str
+) -> None:
+    """Days are those of UTC, wherever a task runs."""
+    for table in WRITTEN:
+        (tmp_path / table.name).mkdir()
+
+    (part,) = PartWriter(folder=tmp_path, check=_check, now_ms=NOW + ms)(
+        _batches([_row(forge(timestamp=NOW + ms))])
+    )
+
+    made = PartReport.decode(part.column("part")[0].as_py())
+    assert {file.table: file.day for file in made.files} == {"raw": day, "messages": day}

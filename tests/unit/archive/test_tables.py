@@ -177,6 +177,11 @@ def test_a_batch_is_committed_once(folder: ArchiveFolder) -> None:
     append_files(folder, GAPS, [_part(folder, "b.parquet")], ("check", 4))
     append_files(folder, GAPS, [_part(folder, "c.parquet")], ("check", 3))
     assert (_count(folder), version_of(folder, GAPS)) == (1, 1)
+    log = (folder.table(GAPS) / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    (added,) = (json.loads(line)["add"] for line in log if '"add"' in line)
+    written = (folder.table(GAPS) / "a.parquet").stat().st_mtime
+    assert (added["path"], added["dataChange"]) == ("a.parquet", True)
+    assert added["modificationTime"] == int(written * 1000)
 
     with pytest.MonkeyPatch.context() as at_once:
         at_once.setattr(tables, "open_table", lambda *_: before)
