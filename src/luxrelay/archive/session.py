@@ -316,7 +316,7 @@ def session_settings(config: SessionConfig) -> list[tuple[str, str]]:
         # The default of 50 tasks to read a table's log costs more than the log of a small table.
         ("spark.databricks.delta.snapshotPartitions", "2"),
         # What Python is handed at once is bounded by rows and by bytes: payloads reach 2 MiB.
-        ("spark.sql.execution.arrow.maxRecordsPerBatch", "2048"),
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", "8192"),
         ("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES_MAX)),
     ]
 
