@@ -108,6 +108,7 @@ def ingest(
     stop: threading.Event | None = None,
     statements: Statements | None = None,
     tls: Mapping[str, str] | None = None,
+    hole_patience_ms: int = 60_000,
 ) -> IngestReport:
     """Read everything the relays hold and the archive has not read; return what was done.
 
@@ -133,6 +134,8 @@ def ingest(
         statements: Signed statements on finality, joined to the messages of this run and of those
             before (`statements.apply_finality`); with ``derived`` only.
         tls: The options ``tlsCa``, ``tlsCertificate`` and ``tlsKey`` of the source.
+        hole_patience_ms: A hole is given up when a message beyond it has been at a relay this long,
+            ms; 1 to 86,400,000.
         derived: Bring the derived tables up to date at the end; without, `derive` does it later.
 
     Raises:
@@ -151,6 +154,7 @@ def ingest(
         "failOnDataLoss": str(fail_on_data_loss).lower(),
         "maxRowsPerTrigger": str(rows_per_batch),
         "numPartitions": str(session.config.tasks),
+        "holePatienceMs": str(hole_patience_ms),
         "faultRows": "true",
     } | dict(tls or {})
     checked = SourceOptions.parse(options)  # every mistake before anything is touched

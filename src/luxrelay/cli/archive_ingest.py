@@ -210,14 +210,10 @@ def _runner(
         rules=rules,
         handoff=arguments.handoff,
         statements=statements,
-        tls=source_options(arguments),
+        tls=tls_of(arguments),
+        hole_patience_ms=arguments.hole_patience_ms,
         stop=stop,
     )
-
-
-def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return what the source ``luxrelay`` is told beyond what `ingest` has a name for."""
-    return tls_of(arguments) | {"holePatienceMs": str(arguments.hole_patience_ms)}
 
 
 def _ingest_json(done: IngestReport) -> dict[str, Any]:
