@@ -35,7 +35,7 @@ from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.statements import Statements, settle_finality
-from luxrelay.archive.tables import erased, prepare_tables
+from luxrelay.archive.tables import erased, prepare_tables, require_checkpoint
 from luxrelay.archive.transit import failure
 from luxrelay.errors import ArchiveError
 
@@ -161,6 +161,7 @@ def ingest(
     began, told = time.monotonic(), None
     with writing(out) as folder:
         prepare_tables(folder)
+        require_checkpoint(folder)
         barred = erased(folder)
         writer = BatchWriter(
             folder,

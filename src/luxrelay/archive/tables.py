@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.parts import PartFile
-from luxrelay.archive.schema import ERASED, RETIRED, TABLES, Table
+from luxrelay.archive.schema import ERASED, RETIRED, TABLES, WRITTEN, Table
 from luxrelay.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -115,6 +115,25 @@ def has_batch(folder: ArchiveFolder, table: Table, checkpoint: str, batch: int) 
 def _holds(there: DeltaTable, checkpoint: str, batch: int) -> bool:
     last = there.transaction_version(checkpoint)
     return last is not None and last >= batch
+
+
+def require_checkpoint(folder: ArchiveFolder) -> None:
+    """Refuse a checkpoint that was emptied: its batches would begin at 0 and be taken for written.
+
+    Raises:
+        ArchiveError: ``archive.foreign``: tables hold batches of a checkpoint that is empty.
+
+    """
+    checkpoint = folder.checkpoint
+    if (checkpoint / "metadata").exists():  # what Spark writes first
+        return
+    if any(has_batch(folder, table, folder.marker.checkpoint, 0) for table in WRITTEN):
+        raise ArchiveError(
+            "the checkpoint is empty, and the tables hold batches of it",
+            where=str(checkpoint),
+            hint="remove this folder: the next run reads everything again and doubles nothing",
+            code="archive.foreign",
+        )
 
 
 def append_files(

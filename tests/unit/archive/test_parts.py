@@ -34,6 +34,7 @@ from luxrelay.archive.tables import (
     open_table,
     prepare_tables,
     replace_files,
+    require_checkpoint,
 )
 from luxrelay.archive.transit import recover
 from luxrelay.bus import Code, TFHESidecarRef
@@ -285,6 +286,21 @@ def test_a_table_that_has_the_batch_is_left_out(forge: Forge, folder: ArchiveFol
     assert {file.table for file in again.files} == {MESSAGES.name}
     assert again.messages == 1
     assert len(_rows(folder, SERVED)) == len(_rows(folder, MESSAGES)) == 1
+
+
+def test_a_checkpoint_that_was_emptied_is_refused(forge: Forge, folder: ArchiveFolder) -> None:
+    """Its batches would begin at 0 again, be taken for written, and be lost."""
+    name = folder.marker.checkpoint
+    require_checkpoint(folder)  # new, nothing written
+    _written(folder, [_row(forge())], written=frozenset({MESSAGES.name}))
+    append_files(folder, REJECTS, [], (name, 0))
+
+    with pytest.raises(ArchiveError, match="the checkpoint is empty") as caught:
+        require_checkpoint(folder)
+
+    assert (caught.value.code, caught.value.where) == ("archive.foreign", str(folder.checkpoint))
+    (folder.checkpoint / "metadata").write_text("{}")
+    require_checkpoint(folder)
 
 
 def test_nothing_read_is_nothing_written(folder: ArchiveFolder) -> None:
