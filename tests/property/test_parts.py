@@ -114,13 +114,14 @@ def test_copies_become_one_row(
         )
         (part,) = write(raw.to_batches(max_chunksize=size))
         report = PartReport.decode(part.column("part")[0].as_py())
-        served, messages, rejects = (_rows(folder, report, table) for table in WRITTEN)
+        served, messages, rejects = (
+            _rows(folder, report, table) for table in (SERVED, MESSAGES, REJECTS)
+        )
 
     copies: dict[int, list[Served]] = defaultdict(list)
     for row in rows:
         if row.good:
             copies[row.message].append(row)
-    assert (SERVED, MESSAGES, REJECTS) == WRITTEN
     assert report.messages == len(copies)
     assert len(served) == len(rows)
     assert len(rejects) == sum(not row.good for row in rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.archive.folder import MARKER, open_folder, writing
-from luxrelay.archive.schema import MESSAGES
+from luxrelay.archive.schema import MESSAGES, TABLES
 from luxrelay.archive.tables import prepare_tables
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
@@ -158,7 +158,7 @@ def test_refuse_a_path_that_delta_rs_reads_as_another(tmp_path: Path) -> None:
     assert _content(tmp_path) == []
 
     with writing(tmp_path / "über all's #1 {x}") as folder:
-        assert len(prepare_tables(folder)) == 10
+        assert len(prepare_tables(folder)) == len(TABLES)
         assert prepare_tables(folder) == []
 
 
