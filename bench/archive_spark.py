@@ -328,6 +328,11 @@ def measure_ingest(work: Path) -> None:
     with session(2) as two, spawning.Pool(2, hold, (parts,)) as pool:
         ingest = Ingest(two.spark, raw, work / "two")
         cores, ours = best(lambda: pool.map(verify, (0, 1), 1), ingest.batch, warm=WARM)
+        half = min(seconds(lambda: pool.apply(verify, (0,))) for _ in range(ROUNDS))
+        say(
+            "the cores: PyNaCl verification by two processes", ROWS / cores,
+            "by one", 2 * half / cores, None,
+        )  # fmt: skip
         say("ingest", ROWS / ours, "PyNaCl verification on two cores", cores / ours, 0.8)
         say("ingest, two tasks", ROWS / ours, "one task", alone / ours, 1.7)
         copied, blind = best(ingest.copy, lambda: ingest.batch(Unsigned), warm=AGAIN)
