@@ -221,7 +221,6 @@ def measure_questions(count: int) -> None:
         reader = ArchiveReader(path)
         namespace = IDS[NAMESPACES // 2]
         middle = BEGIN_MS + DAYS // 2 * MS_PER_DAY
-        whole = reader._messages
 
         def by_namespace() -> ArchivePage:
             return reader.by_namespace(namespace, from_seq=count // NAMESPACES // 2, limit=100)
@@ -230,7 +229,7 @@ def measure_questions(count: int) -> None:
             return reader.by_time(middle, middle + 600_000, limit=100)
 
         def scan() -> object:
-            rows = whole.to_table(columns=["namespace_id", "timestamp", "seq", "content_id"])
+            rows = reader.rows(["namespace_id", "timestamp", "seq", "content_id"])
             return rows.filter(pc.equal(rows["namespace_id"], namespace))
 
         for kind, ask in (("by namespace", by_namespace), ("by time", by_time)):
