@@ -29,9 +29,8 @@ from luxrelay.archive.offsets import LEAP_MAX, Span
 from luxrelay.archive.passed import PassedRow, merged
 from luxrelay.archive.schema import MAX_I64, NAMESPACES, PASSED, REJECTS
 from luxrelay.archive.snapshot import table_batches
-from luxrelay.archive.tables import open_table, retired
+from luxrelay.archive.tables import open_table, replace_rows, retired
 from luxrelay.bus import constants as c
-from luxrelay.errors import ArchiveError
 
 _SEQ_BYTES: Final = 8
 
@@ -58,23 +57,12 @@ def gather_passed(folder: ArchiveFolder) -> bool:
         ArchiveError: ``archive.failed``: the table cannot be written.
 
     """
-    from deltalake import write_deltalake  # noqa: PLC0415  # with the extra only
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415  # as above
-
     rows = passed_rows(folder)
     fewer = merged(rows)
     if len(fewer) == len(rows):
         return False
-    frame = pa.Table.from_pylist([asdict(row) for row in fewer], schema=PASSED.arrow())
-    try:
-        write_deltalake(str(folder.table(PASSED)), frame, mode="overwrite")
-    except (DeltaError, OSError) as error:
-        raise ArchiveError(
-            f"the table cannot be written anew: {str(error)[:200]}",
-            where=str(folder.table(PASSED)),
-            hint="run it again when the disk has room and the folder is yours",
-            code="archive.failed",
-        ) from None
+    values = [asdict(row) for row in fewer]
+    replace_rows(folder, PASSED, pa.Table.from_pylist(values, schema=PASSED.arrow()))
     return True
 
 

@@ -50,6 +50,7 @@ from luxrelay.archive.tables import (
     days_since,
     open_table,
     replace_files,
+    replace_rows,
     retired,
     version_of,
 )
@@ -280,9 +281,7 @@ def gap_rows(folder: ArchiveFolder) -> list[GapRow]:
 
 def _replace_gaps(folder: ArchiveFolder, rows: list[GapRow]) -> None:
     values = [{name: getattr(row, name) for name in GAPS.names} for row in rows]
-    write = TableWriter(folder=folder.path.resolve(), table=GAPS)
-    table = pa.Table.from_pylist(values, schema=GAPS.arrow())
-    replace_files(folder, GAPS, write.write(table).files if rows else (), None)
+    replace_rows(folder, GAPS, pa.Table.from_pylist(values, schema=GAPS.arrow()))
 
 
 def _report(days: int | None, rows: list[GapRow], *, cut: bool = False) -> RefreshReport:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.parts import PartFile
+from luxrelay.archive.parts import PartFile, TableWriter
 from luxrelay.archive.schema import ERASED, RETIRED, TABLES, WRITTEN, Table
 from luxrelay.errors import ArchiveError
 
@@ -184,6 +184,24 @@ def replace_files(
     ]
     if gone or files:
         _commit(folder, table, files, gone=gone)
+
+
+def replace_rows(folder: ArchiveFolder, table: Table, rows: pa.Table) -> None:
+    """Write rows in the place of all that a small table has, in one commit; needs no Spark.
+
+    Whoever calls holds the archive's lock.
+
+    Args:
+        folder: The archive.
+        table: One of its tables.
+        rows: Its rows, with its columns.
+
+    Raises:
+        ArchiveError: as `append_files`; the rows that were there stay.
+
+    """
+    write = TableWriter(folder=folder.path, table=table)
+    replace_files(folder, table, write.write(rows).files if rows.num_rows else (), None)
 
 
 def _commit(

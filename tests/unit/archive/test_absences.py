@@ -46,9 +46,10 @@ def test_a_table_that_cannot_be_gathered_is_an_error_of_ours(absent_of: Absent) 
     log = folder.table(PASSED) / "_delta_log"
     (log / "00000000000000000002.json").mkdir()
 
-    with pytest.raises(ArchiveError, match="anew"):
+    with pytest.raises(ArchiveError, match="log cannot be written") as caught:
         gather_passed(folder)
 
+    assert caught.value.code == "archive.failed"
     (log / "00000000000000000002.json").rmdir()
     assert len(passed_rows(folder)) == 2
 
