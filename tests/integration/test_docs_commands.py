@@ -300,7 +300,9 @@ def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> No
         return process
 
     def reads(who: str, text: str) -> bool:
-        return text in (terminal.folder / f"{who}.said").read_text()
+        said = (terminal.folder / f"{who}.said").read_text()
+        assert talking[who].poll() is None, said
+        return text in said
 
     talking = {who: join(who) for who in ("alice", "bob")}
     for who in talking:

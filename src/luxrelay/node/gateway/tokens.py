@@ -180,13 +180,16 @@ class TokenFile:
     def caller(self, text: str, now_ms: int, now: float) -> Caller:
         """Return who sent a token.
 
+        A token that is not known may have been made a moment ago: for it the file is looked at
+        again, for known ones once in ``RELOAD_S`` seconds.
+
         Raises:
             GatewayError: it is none of ours, or expired (``gateway.token``).
             TokenFileError: the file cannot be read.
 
         """
         found = _TOKEN.fullmatch(text)
-        token = self._current(now).get(found[1]) if found else None
+        token = self._token(found[1], now) if found else None
         expected = token.hash if token else "0" * 64
         fits = hmac.compare_digest(_digest(text[:128]), expected)
         if token is None or not fits:
@@ -215,8 +218,11 @@ class TokenFile:
         token = known.get(key.decode("ascii", "replace"))
         return token is not None and not 0 < token.expires_ms <= now_ms
 
-    def _current(self, now: float) -> dict[str, Token]:
-        if now - self._looked >= RELOAD_S:
+    def _token(self, identity: str, now: float) -> Token | None:
+        return self._current(now).get(identity) or self._current(now, 0.0).get(identity)
+
+    def _current(self, now: float, age_s: float = RELOAD_S) -> dict[str, Token]:
+        if now - self._looked >= age_s:
             stamp = self._look()
             if stamp != self._stamp:
                 self._known = self._read()

@@ -65,6 +65,16 @@ def test_a_token_expires(tokens: TokenFile) -> None:
         tokens.caller(text, token.expires_ms, 0.0)
 
 
+def test_a_token_made_beside_a_running_node_opens_at_once(
+    tokens: TokenFile, tmp_path: Path
+) -> None:
+    """Whoever makes a token and uses it does not wait until the file is looked at anyway."""
+    first, _ = tokens.new("first", ["read"], NOW_MS)
+    assert tokens.caller(first, NOW_MS, 0.0).name == "first"
+    second, _ = TokenFile(tmp_path, 3).new("second", ["read"], NOW_MS)
+    assert tokens.caller(second, NOW_MS, RELOAD_S / 10).name == "second"
+
+
 def test_a_revoked_token_ends_within_a_second(tokens: TokenFile, tmp_path: Path) -> None:
     """Another process revokes; this one looks again after RELOAD_S."""
     text, token = tokens.new("phone", ["read"], NOW_MS)
