@@ -1,7 +1,7 @@
 """node token new, list, revoke: who may use a node's gateway.
 
-The commands change the token file in the node's data folder; a running node knows a new token at once
-and forgets a revoked one within a second.
+The commands change the token file in the node's data folder; a running node knows a new token at
+once and forgets a revoked one within a second.
 """
 
 from __future__ import annotations
