@@ -30,8 +30,9 @@ from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.merging import by_slot, holds_any, merge_batch
 from luxrelay.archive.parts import PARTS_DDL, Check, PartReport, PartWriter
+from luxrelay.archive.reading import ReadingCheck, delivers_tasks, read_tasks
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
-from luxrelay.archive.schema import CODE_UNREAD, WRITTEN
+from luxrelay.archive.schema import CODE_UNREAD, RAW, WRITTEN
 from luxrelay.archive.tables import append_files, has_batch
 
 if TYPE_CHECKING:
@@ -142,7 +143,11 @@ class BatchTables:
         return checker(self.rules)
 
     def write(self, raw: DataFrame, batch: int) -> BatchCounts:
-        """Write one micro-batch of raw rows; again with the same number does nothing.
+        """Write one micro-batch; again with the same number does nothing.
+
+        Args:
+            raw: Rows of ``schema.RAW``, or tasks that read such rows (`reading`).
+            batch: Its number in the checkpoint.
 
         Raises:
             ArchiveError: ``archive.failed``: a file cannot be written, or is not where executors
@@ -176,6 +181,8 @@ class BatchTables:
 
         Needs no number in a log: a batch that runs again is one that has been seen.
         """
+        if delivers_tasks(raw):  # rows of one slot are to come together, through Spark
+            raw = raw.mapInArrow(read_tasks, RAW.plain_ddl())
         raw = raw.persist()  # it is looked through before it is written
         try:
             if not holds_any(self.folder, raw):
@@ -191,7 +198,7 @@ class BatchTables:
         mark = None if batch is None else (self.folder.marker.checkpoint, batch)
         write = PartWriter(
             folder=self.folder.path.resolve(),
-            check=self.check,
+            check=ReadingCheck(self.check) if delivers_tasks(raw) else self.check,
             now_ms=now_ms,
             barred=self.barred,
             distinct=mark is None,

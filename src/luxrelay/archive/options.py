@@ -29,6 +29,8 @@ _NAMESPACE: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{40})")
 
 ReadMode = Literal["all", "any"]
 HeadMode = Literal["contiguous", "latest"]
+Delivery = Literal["rows", "tasks"]
+DELIVERIES: Final = ("rows", "tasks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,9 @@ class SourceOptions:
     """``tlsKey``: a PEM file with its key, without a passphrase."""
     fault_rows: bool = False
     """``faultRows``: also yield a row with a null header for each relay that was not read."""
+    deliver: Delivery = "rows"
+    """``deliver``: ``rows``, or ``tasks`` for `ingest`: a row a task, which says what to read
+    (`reading`)."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -198,5 +203,6 @@ _TABLE: Final = (
     ("tlsCertificate", _PathText("tls_certificate")),
     ("tlsKey", _PathText("tls_key")),
     ("faultRows", _Flag("fault_rows")),
+    ("deliver", _Choice("deliver", DELIVERIES)),
 )
 _PARSERS: Final = {option.lower(): (option, parser) for option, parser in _TABLE}

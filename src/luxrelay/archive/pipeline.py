@@ -156,6 +156,7 @@ def ingest(
         "numPartitions": str(session.config.tasks),
         "holePatienceMs": str(hole_patience_ms),
         "faultRows": "true",
+        "deliver": "tasks",
     } | dict(tls or {})
     checked = SourceOptions.parse(options)  # every mistake before anything is touched
     began, told = time.monotonic(), None
@@ -223,7 +224,7 @@ def ingest_segments(
             rules=rules or ArchiveRules(),
         )
         stream = session.spark.readStream.format("luxrelay-segments")
-        stream = stream.option("path", str(segments.resolve()))
+        stream = stream.option("path", str(segments.resolve())).option("deliver", "tasks")
         _run(stream, folder.segments_checkpoint, writer)
         made = _derive(session.spark, folder, statements) if derived else None
     return _report(writer, time.monotonic() - began, made, None)

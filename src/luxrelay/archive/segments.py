@@ -10,7 +10,7 @@ Source: decisions J8, P42; lux-family.md, long-term layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Generator, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from luxrelay.archive.options import DELIVERIES, Delivery
+from luxrelay.archive.reading import TASKS_DDL, deliver
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.segment_files import SUFFIXES, read_segment, unreadable
 from luxrelay.archive.transit import carry
@@ -50,6 +52,8 @@ class SegmentOptions:
     """``path``: the folder of the segments."""
     files_max: int = FILES_PER_BATCH
     """``maxFilesPerTrigger``: files of one micro-batch, 1 to 10,000."""
+    deliver: Delivery = "rows"
+    """``deliver``: ``rows``, or ``tasks`` as in `options.SourceOptions`."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SegmentOptions:
@@ -60,13 +64,13 @@ class SegmentOptions:
 
         """
         given = {key.lower(): value for key, value in options.items()}
-        unknown = sorted(set(given) - {"path", "maxfilespertrigger"})
+        unknown = sorted(set(given) - {"path", "maxfilespertrigger", "deliver"})
         number = given.get("maxfilespertrigger", str(FILES_PER_BATCH))
         if unknown or "path" not in given:
             raise ArchiveArgumentError(
                 f"unknown option {unknown[0]!r}" if unknown else "option path is missing",
                 where="source luxrelay-segments",
-                hint="known: path, maxFilesPerTrigger",
+                hint="known: path, maxFilesPerTrigger, deliver",
             )
         if not re.fullmatch(r"[0-9]{1,5}", number) or not 1 <= int(number) <= 10_000:
             raise ArchiveArgumentError(
@@ -74,7 +78,18 @@ class SegmentOptions:
                 where="source luxrelay-segments",
                 hint="give a number from 1 to 10000",
             )
-        return cls(path=Path(given["path"]), files_max=int(number))
+        delivered = given.get("deliver", "rows")
+        if delivered not in DELIVERIES:
+            raise ArchiveArgumentError(
+                f"deliver={delivered!r:.40} cannot be used",
+                where="source luxrelay-segments",
+                hint="give rows or tasks",
+            )
+        return cls(
+            path=Path(given["path"]),
+            files_max=int(number),
+            deliver="tasks" if delivered == "tasks" else "rows",
+        )
 
     def names(self) -> list[str]:
         """Return the names of the segments there are, ascending.
@@ -112,8 +127,8 @@ class SegmentSource(DataSource):
         return "luxrelay-segments"
 
     def schema(self) -> str:
-        """Return the columns of the rows."""
-        return RAW.plain_ddl()
+        """Return the columns of the rows, or of tasks."""
+        return TASKS_DDL if self._checked.deliver == "tasks" else RAW.plain_ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of every file there is now."""
@@ -190,10 +205,23 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [name for name in self._names() if name > after and (end is None or name <= end)]
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """What a partition reads, wherever that is done."""
+
+    path: Path
+    """The file."""
+
+    def rows(self) -> Generator[pa.RecordBatch]:
+        """Yield its rows as Arrow batches."""
+        try:
+            yield from read_segment(self.path)
+        except ArchiveError as error:
+            raise carry(error) from None
+
+
 def _read(options: SegmentOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, SegmentPartition):
-        return  # Spark plans one empty task when there are no partitions at all
-    try:
-        yield from read_segment(options.path / partition.name)
-    except ArchiveError as error:
-        raise carry(error) from None
+        return iter(())  # Spark plans one empty task when there are no partitions at all
+    task = SegmentTask(options.path / partition.name)
+    return deliver(task) if options.deliver == "tasks" else task.rows()

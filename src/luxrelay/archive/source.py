@@ -18,7 +18,7 @@ Source: LP-6421 §2.2; decisions P23, P25, P26, P42.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,6 +57,7 @@ from luxrelay.archive.offsets import (
 )
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.patience import past_holes
+from luxrelay.archive.reading import TASKS_DDL, deliver
 from luxrelay.archive.relays import data_loss, list_heads, read_spans
 from luxrelay.archive.schema import MAX_I64, RAW
 from luxrelay.archive.transit import carry
@@ -95,8 +96,8 @@ class LuxRelaySource(DataSource):
         return "luxrelay"
 
     def schema(self) -> str:
-        """The raw row schema."""
-        return RAW.plain_ddl()
+        """The raw row schema, or that of tasks."""
+        return TASKS_DDL if self._checked.deliver == "tasks" else RAW.plain_ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # PySpark's signature
         """Return a reader of everything within reach now."""
@@ -220,13 +221,29 @@ def _plan(options: SourceOptions, spans: Sequence[Span], survey: _Survey) -> lis
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RelayTask:
+    """What a partition reads, wherever that is done."""
+
+    options: SourceOptions
+    """Relays, and how they are read."""
+    partition: RelayPartition
+    """The ranges."""
+
+    def rows(self) -> Generator[pa.RecordBatch]:
+        """Yield the raw rows as Arrow batches."""
+        part = self.partition
+        try:
+            yield from read_spans(self.options, part.spans, part.down, dict(part.parents))
+        except LuxRelayError as error:
+            raise carry(error) from None
+
+
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RelayPartition):
-        return  # Spark plans one empty task when there are no partitions at all
-    try:
-        yield from read_spans(options, partition.spans, partition.down, dict(partition.parents))
-    except LuxRelayError as error:
-        raise carry(error) from None
+        return iter(())  # Spark plans one empty task when there are no partitions at all
+    task = RelayTask(options, partition)
+    return deliver(task) if options.deliver == "tasks" else task.rows()
 
 
 def _narrowed(wanted: Wanted, each: Filter) -> Wanted | None:
