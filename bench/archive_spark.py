@@ -5,13 +5,13 @@ take turns in one warm session; the best round of each counts.
 
 LUXRELAY_BENCH_ROUNDS rounds are timed, 3 unless it is given, after five that warm Spark: a JVM that
 has just begun compiles for longer than it works. One and two tasks are measured in JVMs of the same
-age. LUXRELAY_BENCH_INGEST rows, 100,000 as a micro-batch has by itself, of as many messages that
-stand once each, lie in Parquet files.
-Ingest is what a micro-batch costs: checks by columns, a look for copies, files of ``raw`` and
-``messages``, two commits. Rows that may have been read, of segment files, are first looked for in
-the tables, and brought together by their slots. Ingest appends to tables that are there, as every
-batch of an archive but the first does, and so does the copy: Delta looks at the log of a table
-before it appends to it.
+age. LUXRELAY_BENCH_INGEST rows, 200,000 as a micro-batch has by itself, of as many messages that
+stand once each, lie in two segment files of Parquet.
+Ingest is what a micro-batch costs: reading, checks by columns, a look for copies, files of
+``raw`` and ``messages``, two commits. Rows that may have been read, of segment files, are first
+looked for in the tables by their slots. Ingest appends to tables that are there, as every batch of
+an archive but the first does, and so does the copy: Delta looks at the log of a table before it
+appends to it.
 The source is measured with LUXRELAY_BENCH_SOURCE messages of one relay in a process of its own,
 against a source that yields rows of the same width from memory; both are counted and forgotten.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import tempfile
 import time
@@ -43,17 +44,19 @@ from luxrelay.archive.batches import BatchTables
 from luxrelay.archive.decode import check_batch
 from luxrelay.archive.folder import writing
 from luxrelay.archive.parts import Check
+from luxrelay.archive.reading import TASKS_DDL
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import RAW
+from luxrelay.archive.segments import SegmentTask
 from luxrelay.archive.session import SessionConfig
 from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import FairnessConfig, RelaySyncServer, SyncServerConfig
 
-ROWS = int(os.environ.get("LUXRELAY_BENCH_INGEST", "100000"))
+ROWS = int(os.environ.get("LUXRELAY_BENCH_INGEST", "200000"))
 SOURCE_ROWS = int(os.environ.get("LUXRELAY_BENCH_SOURCE", "40000"))
-FILES = 8
+FILES = 2
 NAMESPACES = 200
 SENDERS = 40
 BLOB_BYTES = 400
@@ -136,6 +139,8 @@ class Ingest:
 
     def __init__(self, spark: SparkSession, raw: Path, work: Path) -> None:
         self._spark, self._raw = spark, raw
+        tasks = [(bytearray(pickle.dumps(SegmentTask(path))),) for path in sorted(raw.iterdir())]
+        self._tasks = spark.createDataFrame(tasks, TASKS_DDL)  # a task of Spark for each core
         self._archive, self._copies = work / "archive", str(work / "copies")
         self._batches = count()
         with writing(self._archive) as made:
@@ -152,7 +157,7 @@ class Ingest:
     def batch(self, kind: type[BatchTables] = BatchTables) -> None:
         """Make of them what a micro-batch makes."""
         with writing(self._archive) as folder:
-            done = kind(folder=folder).write(self._rows(), next(self._batches))
+            done = kind(folder=folder).write(self._tasks, next(self._batches))
         assert (done.report.messages, done.report.rejected) == (ROWS, 0)
 
     def unseen(self) -> float:
@@ -160,8 +165,8 @@ class Ingest:
         name = f"unseen-{next(self._batches)}"
         with writing(self._archive.with_name(name)) as folder:
             prepare_tables(folder)
-            tables = BatchTables(folder=folder, again=True)
-            took = seconds(lambda: tables.write(self._rows(), 0))
+            tables = BatchTables(folder=folder, again=True, rereads=True)
+            took = seconds(lambda: tables.write(self._tasks, 0))
         shutil.rmtree(folder.path)
         return took
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.merging import by_slot, holds_any, merge_batch
+from luxrelay.archive.merging import by_slot, holds_any, holds_or_shares, merge_batch
 from luxrelay.archive.parts import PARTS_DDL, Check, PartReport, PartWriter
 from luxrelay.archive.reading import ReadingCheck, delivers_tasks, read_tasks
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
@@ -95,6 +95,8 @@ class BatchWriter:
     """Set by us, between two batches, when it is to end."""
     again: bool = False
     """The rows may have been read before: merge them instead of appending."""
+    rereads: bool = False
+    """As of `BatchTables`."""
     rules: ArchiveRules = field(default_factory=ArchiveRules)
     """What rows are checked by."""
 
@@ -102,7 +104,11 @@ class BatchWriter:
     def tables(self) -> BatchTables:
         """Where it writes."""
         return BatchTables(
-            folder=self.folder, rules=self.rules, barred=tuple(self.barred), again=self.again
+            folder=self.folder,
+            rules=self.rules,
+            barred=tuple(self.barred),
+            again=self.again,
+            rereads=self.rereads,
         )
 
     def write(self, raw: DataFrame, batch: int) -> None:
@@ -136,6 +142,8 @@ class BatchTables:
     """Namespaces that were erased: nothing of them is taken up."""
     again: bool = False
     """The rows may have been read before: merge them instead of appending."""
+    rereads: bool = False
+    """Tasks read files, so that reading twice costs less than a way through Spark."""
 
     @property
     def check(self) -> Check:
@@ -179,9 +187,13 @@ class BatchTables:
     def _take_again(self, raw: DataFrame, now_ms: int) -> _Counted:
         """Append rows of slots that the archive has not seen; merge a batch that has any other.
 
-        Needs no number in a log: a batch that runs again is one that has been seen.
+        Needs no number in a log: a batch that runs again is one that has been seen. Tasks that
+        read files write what they read themselves, unless two have rows of one slot: these have to
+        come together, through Spark.
         """
-        if delivers_tasks(raw):  # rows of one slot are to come together, through Spark
+        if delivers_tasks(raw):
+            if self.rereads and not holds_or_shares(self.folder, raw):
+                return self._append(raw, now_ms, None)
             raw = raw.mapInArrow(read_tasks, RAW.plain_ddl())
         raw = raw.persist()  # it is looked through before it is written
         try:

@@ -32,6 +32,7 @@ from luxrelay.archive.schema import (
     SERVED,
     Table,
 )
+from luxrelay.archive.slots import SEQ_BYTES, SLOTS_DDL, read_slots
 from luxrelay.archive.tables import target_name
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
@@ -39,8 +40,7 @@ from luxrelay.bus.finality import FinalityState
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SEQ_BYTES: Final = 8
-_SLOT_BYTES: Final = c.NAMESPACE_BYTES + _SEQ_BYTES
+_SLOT_BYTES: Final = c.NAMESPACE_BYTES + SEQ_BYTES
 """Namespace and sequence stand side by side in a header."""
 _RELAYS: Final = "array_sort(array_union(t.relays, s.relays))"
 _KNOWN: Final = ", ".join(
@@ -61,10 +61,7 @@ Its finality stays: statements alone move it (`statements`), whatever a relay cl
 
 
 def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
-    """Return True when the archive has read a row of one of the slots before, good or bad.
-
-    A slot is that of the header's bytes, and also the one that a row says it was served for, or
-    its sequence in the header's namespace: as ``raw`` and ``messages`` name them.
+    """Return True when the archive has read a row of one of the slots (`slots`) before.
 
     Args:
         folder: The archive.
@@ -73,7 +70,7 @@ def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
-    header_seq = f.conv(f.hex(f.substring("header", c.OFFSET_SEQ + 1, _SEQ_BYTES)), 16, 10)
+    header_seq = f.conv(f.hex(f.substring("header", c.OFFSET_SEQ + 1, SEQ_BYTES)), 16, 10)
     wanted = (
         raw.select("namespace", "seq")
         .union(raw.select(_named(), header_seq.try_cast("bigint")))
@@ -81,10 +78,42 @@ def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
         .distinct()
     )
     (low, high), *_ = wanted.agg(f.min("seq"), f.max("seq")).collect()
+    return _held(folder, wanted, low, high)
+
+
+def holds_or_shares(folder: ArchiveFolder, tasks: DataFrame) -> bool:
+    """Return True also when two tasks read rows of the same slot.
+
+    Only slots pass through Spark: tasks read what they read once for this, and again to write it.
+
+    Args:
+        folder: The archive.
+        tasks: What reads rows (`reading`).
+
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
+    shared = (f.min("task") != f.max("task")).alias("shared")
+    slots = tasks.mapInArrow(read_slots, SLOTS_DDL).groupBy("namespace", "seq").agg(shared)
+    slots = slots.persist()
+    try:
+        (low, high, some), *_ = slots.agg(f.min("seq"), f.max("seq"), f.max("shared")).collect()
+        return bool(some) or _held(folder, slots, low, high)
+    finally:
+        slots.unpersist()
+
+
+def _held(folder: ArchiveFolder, wanted: DataFrame, low: int | None, high: int | None) -> bool:
+    """Return True when ``raw`` or ``messages`` has one of the slots, whose sequences lie between.
+
+    A row without a namespace or a sequence is as one that has neither.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
+
     within = f.col("seq").isNull()
-    if low is not None:
+    if low is not None and high is not None:
         within |= f.col("seq").between(low, high)
-    spark = raw.sparkSession
+    spark = wanted.sparkSession
     served, messages = (
         spark.read.format("delta").load(str(folder.table(table))) for table in (SERVED, MESSAGES)
     )

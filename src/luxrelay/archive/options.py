@@ -45,7 +45,7 @@ class SourceOptions:
     """``namespaces`` as ``parent:<hex>``: this namespace and its lanes (J6)."""
     starting: Literal["earliest", "latest"] | Offsets = "earliest"
     """``startingOffsets``: earliest, latest or JSON ``{namespace hex: last sequence read}``."""
-    rows_max: int = 100_000
+    rows_max: int = 200_000
     """``maxRowsPerTrigger``: rows of one micro-batch, all relays together; 1 to 10,000,000."""
     read_mode: ReadMode = "all"
     """``readMode``: ``all`` reads each relay, so that copies are counted; ``any`` reads one relay

@@ -280,8 +280,13 @@ def _without(chunk: pa.Table, rows: frozenset[int], first: int) -> pa.Table:
     return chunk.take(pa.array(kept, pa.int64()))
 
 
+def _only(chunk: pa.Table, wanted: pa.ChunkedArray) -> pa.Table:
+    """Return the rows that are wanted; without a copy when that is all of them."""
+    return chunk if pc.all(wanted).as_py() else chunk.filter(wanted)
+
+
 def _served_of(chunk: pa.Table, now_ms: int) -> pa.Table:
-    served = chunk.filter(pc.greater_equal(chunk.column("code"), 0))
+    served = _only(chunk, pc.greater_equal(chunk.column("code"), 0))
     day = _EPOCH + timedelta(days=now_ms // MS_PER_DAY)
     made = {
         "date": pa.repeat(pa.scalar(day, pa.date32()), served.num_rows),
@@ -309,7 +314,7 @@ def _messages_of(chunk: pa.Table, now_ms: int, copies: Copies, first: int) -> pa
     preferred, because a relay may hold the header alone.
     """
     if not copies.left_out:
-        good = chunk.filter(pc.equal(chunk.column("code"), 0))
+        good = _only(chunk, pc.equal(chunk.column("code"), 0))
         relays = good.column("relay").combine_chunks()
         alone = pa.array(range(len(relays) + 1), pa.int32())
         made: dict[str, pa.Array] = {

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-ROWS_PER_BATCH: Final = 100_000
+ROWS_PER_BATCH: Final = 200_000
 """Raw rows of one micro-batch when not given."""
 _LOOK_S: Final = 1
 """Seconds between two looks whether the run is to end."""
@@ -220,6 +220,7 @@ def ingest_segments(
             progress,
             barred=erased(folder),
             again=True,
+            rereads=True,
             stop=stop,
             rules=rules or ArchiveRules(),
         )

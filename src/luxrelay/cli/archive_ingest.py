@@ -84,7 +84,7 @@ def register_ingest(actions: SubParsers) -> None:
     ingest.add_argument(
         "--rows-per-batch",
         type=whole_number(1, 10_000_000),
-        default=100_000,
+        default=200_000,
         metavar="N",
         help="rows of one micro-batch (default %(default)s)",
     )

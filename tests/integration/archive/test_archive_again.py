@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from luxrelay.archive import ArchiveSession
 from luxrelay.archive.batches import BatchTables
 from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder, writing
-from luxrelay.archive.merging import holds_any
+from luxrelay.archive.merging import holds_any, holds_or_shares
 from luxrelay.archive.parts import PartReport, PartWriter
+from luxrelay.archive.reading import TASKS_DDL
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, RAW, REJECTS, SERVED, WRITTEN, Table
+from luxrelay.archive.segment_files import write_segments
+from luxrelay.archive.segments import SegmentTask
 from luxrelay.archive.tables import append_files, open_table, prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 
@@ -97,6 +102,53 @@ def test_a_slot_that_was_read_is_known(spark: ArchiveSession, folder: ArchiveFol
     assert not holds(*unknown)
     assert [name for name, row in known.items() if not holds(unknown[0], row)] == []
     assert not holds_any(folder, spark.spark.createDataFrame(_raw(unknown)).where("seq < 0"))
+
+
+def _tasks(spark: ArchiveSession, folder: Path, *files: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Return a task for each file that is written with its rows."""
+    batches = [pa.RecordBatch.from_pylist(list(rows), schema=RAW.arrow()) for rows in files]
+    paths = write_segments(folder, batches, prefix=f"{len(list(folder.glob('*'))):03}")
+    rows = [(bytearray(pickle.dumps(SegmentTask(path))),) for path in paths]
+    return spark.spark.createDataFrame(rows, TASKS_DDL)
+
+
+def test_tasks_that_share_a_slot_or_read_a_known_one(
+    spark: ArchiveSession, folder: ArchiveFolder, tmp_path: Path
+) -> None:
+    """Slots are looked for without their rows, and also between files."""
+    _commit(folder, [_row(4)], SERVED)
+
+    def holds(*files: Sequence[Mapping[str, Any]]) -> bool:
+        return holds_or_shares(folder, _tasks(spark, tmp_path / "segments", *files))
+
+    assert not holds([_row(5), _row(5, relay="b:1")], [_row(6)])
+    assert not holds([_row(7, header=b"")], [_row(2**63, seq=8)])
+    assert holds([_row(5)], [_row(4)])
+    assert holds([_row(5)], [_row(5, relay="b:1")])
+    assert holds([_row(9, seq=5)], [_row(5, M), _row(5)])
+    assert holds([_row(9, seq=8)], [_row(7, seq=8)])
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
+def test_files_make_the_same_tables_however_their_slots_lie(
+    spark: ArchiveSession, folder: ArchiveFolder, tmp_path: Path, *, shared: bool
+) -> None:
+    """Tasks write what they read, or rows come together first; a second time adds nothing."""
+    second = [_row(3, relay="b:1"), _row(2 if shared else 4, relay="b:1")]
+    files = [_row(1), _row(2), _row(1)], second
+    tables = BatchTables(folder=folder, again=True, rereads=True)
+
+    counts = [tables.write(_tasks(spark, tmp_path / "segments", *files), 0) for _ in range(2)]
+
+    held = open_table(folder, MESSAGES).to_pyarrow_table().to_pylist()
+    messages = sorted((row["seq"], row["relays"]) for row in held)
+    both = [(2, ["a:1", "b:1"]), (3, ["b:1"])]
+    apart = [(2, ["a:1"]), (3, ["b:1"]), (4, ["b:1"])]
+    assert messages == [(1, ["a:1"]), *(both if shared else apart)]
+    served = open_table(folder, SERVED).to_pyarrow_table().to_pylist()
+    assert len(served) == 4
+    assert [each.report.messages for each in counts] == [3 if shared else 4] * 2
+    assert [each.report.rows for each in counts] == [5, 5]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_ipv6_addresses_are_addresses() -> None:
         {"heads": "finalized"},
         {"failOnDataLoss": "perhaps"},
         {"faultRows": "1"},
+        {"deliver": "messages"},
         {"startingOffsets": "newest"},
         {"startingOffsets": "{"},
         {"startingOffsets": '{"ab": 1}'},

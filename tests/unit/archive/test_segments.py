@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
+from luxrelay.archive.reading import TASKS_DDL, read_tasks
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.segment_files import write_segments
 from luxrelay.archive.segments import SegmentOptions, SegmentSource, SegmentStreamReader
@@ -80,6 +81,21 @@ def test_readers_pickle_and_the_batch_reader_reads_all(folder: Path) -> None:
     assert source.schema() == RAW.plain_ddl()
 
 
+def test_a_task_says_which_file_it_reads(folder: Path) -> None:
+    """With ``deliver=tasks`` a partition is one row, and reads the same rows elsewhere."""
+    source = SegmentSource({"path": str(folder), "deliver": "tasks"})
+    reader = source.reader(None)  # type: ignore[arg-type]
+    tasks = [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    assert source.schema() == TASKS_DDL
+    assert [batch.num_rows for batch in tasks] == [1] * 5
+    seqs = [seq for batch in read_tasks(tasks) for seq in batch["seq"].to_pylist()]
+    assert seqs == [0, 1, 2, 3, 4]
+    (folder / "1-000001.arrow").unlink()
+    with pytest.raises(ArchiveError, match="gone"):
+        list(read_tasks(tasks))
+
+
 def test_refuse_wrong_options_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mistakes are named before a file is opened; a folder has a bound."""
     for options in (
@@ -87,6 +103,7 @@ def test_refuse_wrong_options_and_folders(tmp_path: Path, monkeypatch: pytest.Mo
         {"path": "x", "format": "csv"},
         {"path": "x", "maxFilesPerTrigger": "0"},
         {"path": "x", "maxFilesPerTrigger": "many"},
+        {"path": "x", "deliver": "messages"},
     ):
         with pytest.raises(ArchiveArgumentError):
             SegmentSource(dict(options))

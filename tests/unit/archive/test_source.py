@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from luxrelay.archive.reading import TASKS_DDL, read_tasks
 from luxrelay.archive.source import LuxRelaySource, RelayStreamReader
 from luxrelay.archive.transit import recover
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
@@ -85,6 +86,19 @@ def test_read_is_stateless() -> None:
 
     assert first == _rows(stream, partitions) == _rows(fresh, partitions)
     assert len(first) == 2 * 43
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_task_says_what_it_reads() -> None:
+    """With ``deliver=tasks`` a partition is one row; whoever has it reads the partition's rows."""
+    plain, asked = _stream(), _stream(deliver="tasks")
+    end = {NS.hex(): 3, HOT.hex(): 40}
+    tasks = [batch for part in asked.partitions({}, end) for batch in asked.read(part)]
+
+    assert _source(deliver="tasks").schema() == TASKS_DDL
+    assert [batch.num_rows for batch in tasks] == [1] * len(plain.partitions({}, end))
+    read = [(row["relay"], row["seq"]) for each in read_tasks(tasks) for row in each.to_pylist()]
+    assert sorted(read) == _rows(plain, plain.partitions({}, end))
 
 
 @pytest.mark.usefixtures("filled")
