@@ -14,6 +14,8 @@ an archive but the first does, and so does the copy: Delta looks at the log of a
 appends to it.
 The source is measured with LUXRELAY_BENCH_SOURCE messages of one relay in a process of its own,
 against a source that yields rows of the same width from memory; both are counted and forgotten.
+The same relay is ingested by tasks that read where they check, as `ingest` does, and by rows that
+Spark hands over; each call asks the relay for its heads and starts a planner.
 """
 
 from __future__ import annotations
@@ -156,9 +158,14 @@ class Ingest:
 
     def batch(self, kind: type[BatchTables] = BatchTables) -> None:
         """Make of them what a micro-batch makes."""
+        assert self.write(self._tasks, kind) == ROWS
+
+    def write(self, frame: DataFrame, kind: type[BatchTables] = BatchTables) -> int:
+        """Make of a frame what a micro-batch makes; return how many messages it had."""
         with writing(self._archive) as folder:
-            done = kind(folder=folder).write(self._tasks, next(self._batches))
-        assert (done.report.messages, done.report.rejected) == (ROWS, 0)
+            done = kind(folder=folder).write(frame, next(self._batches))
+        assert done.report.rejected == 0
+        return done.report.messages
 
     def unseen(self) -> float:
         """Make what a micro-batch of segment files makes of slots that nobody knows; seconds."""
@@ -302,11 +309,25 @@ def session(tasks: int) -> ArchiveSession:
     return ArchiveSession(config)
 
 
-def measure_source(spark: SparkSession) -> None:
-    """Print the source against one that has its rows in memory."""
+def measure_source(spark: SparkSession, ingest: Ingest) -> None:
+    """Print the source against one that has its rows in memory, and ingest from a relay."""
     spark.dataSource.register(MemorySource)
     with relay() as address:
         options = {"relays": address, "heads": "latest", "numPartitions": "2"}
+
+        def taken(way: str) -> Callable[[], None]:
+            frame = spark.read.format("luxrelay").options(**options, deliver=way).load()
+
+            def call() -> None:
+                assert ingest.write(frame) == SOURCE_ROWS
+
+            return call
+
+        here, through = best(taken("tasks"), taken("rows"), warm=AGAIN)
+        say(
+            "ingest from a relay on the same two cores", SOURCE_ROWS / here,
+            "its rows by way of the JVM", through / here, None,
+        )  # fmt: skip
         pulled = spark.read.format("luxrelay").options(**options).load()
         assert pulled.count() == SOURCE_ROWS
         memory = spark.read.format("memory-rows").load()
@@ -350,7 +371,7 @@ def measure_ingest(work: Path) -> None:
             "ingest, rows that may have been read and were not", ROWS / unseen,
             "PyNaCl verification on two cores", cores / unseen, None,
         )  # fmt: skip
-        measure_source(two.spark)
+        measure_source(two.spark, ingest)
 
 
 def main() -> None:

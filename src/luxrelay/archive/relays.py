@@ -47,7 +47,7 @@ CHUNK_ALONE: Final = 1_000
 """Sequences asked of a relay that is the only one: as many as a page has."""
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one page: what a task holds of a relay's answer."""
-BATCH_ROWS: Final = 2_000
+BATCH_ROWS: Final = 4_096
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """An Arrow batch ends at this many rows or bytes, whichever comes first."""
 CONTENTS_MAX: Final = 64

@@ -28,7 +28,7 @@ SEGMENT_ROWS: Final = 50_000
 """Rows of a segment when nobody says otherwise."""
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of headers and payloads after which a segment ends."""
-BATCH_ROWS: Final = 2_000
+BATCH_ROWS: Final = 4_096
 """Rows that a reader is handed at once."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 

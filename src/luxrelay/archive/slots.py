@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from luxrelay.archive.reading import TASK, read_tasks
 from luxrelay.archive.schema import MAX_I64
+from luxrelay.archive.transit import carry
 from luxrelay.bus import constants as c
+from luxrelay.errors import ArchiveError
 
 SLOTS_DDL: Final = "namespace BINARY, seq BIGINT, task BIGINT"
 """What `read_slots` yields: a slot, and a number that stands for the task which has it."""
+FILES_DDL: Final = "path STRING, name STRING"
+"""What `HeldSlots` takes: a file, and which of its columns names the namespace."""
+HELD_DDL: Final = "namespace BINARY, seq BIGINT"
+"""What it yields."""
 SEQ_BYTES: Final = 8
+ROWS: Final = 65_536
+"""Rows of two columns that are read at once."""
+_HELD: Final = pa.schema({"namespace": pa.binary(), "seq": pa.int64()})
 _SLOTS: Final = pa.schema({"namespace": pa.binary(), "seq": pa.int64(), "task": pa.int64()})
 
 Mask = npt.NDArray[np.bool_]
@@ -36,6 +47,50 @@ def read_slots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             number = _number(task.column(TASK)[0].as_py())
             for raw in read_tasks([task]):
                 yield slots_of(raw, number)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSlots:
+    """Reads the slots of Parquet files of ``raw`` or ``messages``; travels to executors."""
+
+    low: int | None
+    """Lowest sequence that is asked for; None when there is none."""
+    high: int | None
+    """And the highest."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield namespaces and sequences; a null sequence is within any bounds.
+
+        Raises:
+            ArchiveError: ``archive.failed``: a file cannot be read here.
+
+        """
+        for batch in batches:
+            for path, name in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from self._slots(path, name)
+
+    def _slots(self, path: str, name: str) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(path) as file:
+                for rows in file.iter_batches(ROWS, columns=[name, "seq"]):
+                    names, seqs = rows.column(name), rows.column("seq")
+                    held = pa.RecordBatch.from_arrays([names, seqs], schema=_HELD)
+                    yield held.filter(self._within(seqs))
+        except (OSError, pa.ArrowException) as error:
+            raise carry(
+                ArchiveError(
+                    f"a file of the archive cannot be read: {str(error)[:200]}",
+                    where=path,
+                    hint="every executor must see the archive's folder under the same path",
+                    code="archive.failed",
+                )
+            ) from None
+
+    def _within(self, seqs: pa.Array) -> pa.Array:
+        if self.low is None or self.high is None:
+            return seqs.is_null()
+        inside = pc.and_(pc.greater_equal(seqs, self.low), pc.less_equal(seqs, self.high))
+        return inside.fill_null(True)
 
 
 def _number(pickled: bytes) -> int:

@@ -294,6 +294,39 @@ def file_counts(folder: ArchiveFolder, table: Table) -> dict[date | None, int]:
     return dict(Counter(days))
 
 
+def files_with(
+    folder: ArchiveFolder, table: Table, column: str, low: int | None, high: int | None
+) -> list[str]:
+    """Return the files of a table, below its folder, in which a column may lie within bounds.
+
+    Args:
+        folder: The archive.
+        table: One of its tables.
+        column: A column of whole numbers whose bounds the log keeps.
+        low: The lowest value; None for a null, which any bounds have within them.
+        high: The highest.
+
+    """
+    actions = pa.table(open_table(folder, table).get_add_actions(flatten=True))
+    least, most, nulls = (
+        actions.column(name).to_pylist()
+        if (name := f"{kind}.{column}") in actions.column_names
+        else [None] * actions.num_rows
+        for kind in ("min", "max", "null_count")
+    )
+
+    def fits(least: int | None, most: int | None, nulls: int | None) -> bool:
+        if nulls is None or nulls > 0:
+            return True  # nobody knows, or there is one
+        if low is None or high is None:
+            return False
+        return least is None or most is None or (least <= high and low <= most)
+
+    paths: list[str] = actions.column("path").to_pylist()
+    bounds = zip(least, most, nulls, strict=True)
+    return [path for path, known in zip(paths, bounds, strict=True) if fits(*known)]
+
+
 def vacuum(folder: ArchiveFolder, table: Table, hours: int) -> int:
     """Remove files that no version of the last hours needs; return how many.
 

@@ -15,11 +15,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
 from luxrelay.archive.schema import CHECKED, Table
+from luxrelay.bus import constants as c
+
+Words = npt.NDArray[np.uint64]
 
 _CHECKED_NAMES: Final = {"namespace": "namespace_id", "seq": "served_seq"}
 """Columns of ``raw`` and ``rejects`` that checked rows have under another name."""
@@ -65,13 +70,9 @@ class TaskRows:
     _mapped: list[pa.RecordBatch] = field(default_factory=list)
     _held: list[pa.RecordBatch] = field(default_factory=list)
     _bytes: int = 0
-    _seen: set[bytes] = field(default_factory=set)
-    _good: int = 0
-
-    @property
-    def messages(self) -> int:
-        """Messages, each counted once."""
-        return len(self._seen)
+    good: int = 0
+    """Rows that carry a message."""
+    _beginnings: list[Words] = field(default_factory=list)
 
     def add(self, checked: pa.RecordBatch) -> None:
         """Take in checked rows."""
@@ -81,8 +82,8 @@ class TaskRows:
         for found in pairs.group_by(["relay", "code"]).aggregate([([], "count_all")]).to_pylist():
             self.counts[found["relay"], found["code"]] += found["count_all"]
         good = checked.column("content_id").filter(pc.equal(checked.column("code"), 0))
-        self._good += len(good)
-        self._seen.update(good.to_pylist())
+        self.good += len(good)
+        self._beginnings.append(_beginnings(good))
         self._held.append(checked)
         self._bytes += checked.nbytes
         if self._bytes >= self.held_bytes:
@@ -102,8 +103,12 @@ class TaskRows:
             yield pa.Table.from_batches(waiting)
 
     def copies(self) -> Copies:
-        """Return what is known of messages that stand in several rows."""
-        if self._good == len(self._seen):
+        """Return what is known of messages that stand in several rows.
+
+        Rows are looked at one by one only when two ids begin alike: they are the same then, or
+        somebody has searched long for two that are not.
+        """
+        if not self.good or len(np.unique(np.concatenate(self._beginnings))) == self.good:
             return _NO_COPIES
         kept: dict[bytes, Copy] = {}
         left_out = set()
@@ -147,6 +152,15 @@ class TaskRows:
             mapped = pa.ipc.open_file(pa.py_buffer(whole))
             self._mapped += [mapped.get_batch(n) for n in range(mapped.num_record_batches)]
         self._held, self._bytes = [], 0
+
+
+def _beginnings(content_ids: pa.Array) -> Words:
+    """Return the first eight bytes of each."""
+    if not len(content_ids):
+        return np.zeros(0, np.uint64)
+    fixed = content_ids.cast(pa.binary(c.HASH_BYTES))
+    words = np.frombuffer(fixed.buffers()[1], np.uint64).reshape(-1, c.HASH_BYTES // 8)
+    return words[fixed.offset : fixed.offset + len(fixed), 0].copy()  # not a view of all bytes
 
 
 def _copies_in(batch: pa.RecordBatch, first: int) -> Iterator[tuple[bytes, Copy]]:

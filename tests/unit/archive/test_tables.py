@@ -57,6 +57,42 @@ def test_tables_say_what_they_hold(folder: ArchiveFolder) -> None:
             assert fields[column.name].nullable is not column.required
 
 
+def _file(folder: ArchiveFolder, name: str, stats: dict[str, object]) -> PartFile:
+    day = date(1970, 1, 2)
+    path = f"date={day.isoformat()}/{name}"
+    target = folder.table(MESSAGES) / path
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(b"x")
+    return PartFile(
+        table=MESSAGES.name, path=path, day=day.isoformat(), rows=1, size=1, stats=json.dumps(stats)
+    )
+
+
+def test_files_with_values_within_bounds(folder: ArchiveFolder) -> None:
+    """By what the log knows; a file of which it knows nothing may have anything."""
+    assert tables.files_with(folder, MESSAGES, "seq", 0, 9) == []
+    known = {
+        "low": {"minValues": {"seq": 1}, "maxValues": {"seq": 4}, "nullCount": {"seq": 0}},
+        "high": {"minValues": {"seq": 5}, "maxValues": {"seq": 9}, "nullCount": {"seq": 0}},
+        "nulls": {"minValues": {"seq": 5}, "maxValues": {"seq": 9}, "nullCount": {"seq": 2}},
+        "all-null": {"minValues": {}, "maxValues": {}, "nullCount": {"seq": 1}},
+        "unknown": {},
+    }
+    files = [_file(folder, name, {"numRecords": 9} | bounds) for name, bounds in known.items()]
+    append_files(folder, MESSAGES, files, None)
+
+    def found(low: int | None, high: int | None) -> set[str]:
+        paths = tables.files_with(folder, MESSAGES, "seq", low, high)
+        return {path.rpartition("/")[2] for path in paths}
+
+    always = {"nulls", "all-null", "unknown"}
+    assert found(None, None) == always
+    assert found(10, 12) == always
+    assert found(4, 4) == always | {"low"}
+    assert found(9, 30) == always | {"high"}
+    assert found(0, 5) == always | {"low", "high"}
+
+
 def test_preparing_again_does_nothing(folder: ArchiveFolder) -> None:
     """What is up to date gets no new version."""
     assert prepare_tables(folder) == []

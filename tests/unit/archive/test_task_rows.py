@@ -48,7 +48,7 @@ def test_rows_are_counted_by_relay_and_code() -> None:
     rows = _held([_row(), _row(B, code=1005), unread], [], [_row(), _row(relay="r:2"), _row(B)])
 
     assert rows.counts == {("r:1", 0): 3, ("r:1", 1005): 1, ("r:2", -1): 1, ("r:2", 0): 1}
-    assert rows.messages == 2
+    assert rows.good - len(rows.copies().left_out) == 2
 
 
 def test_a_chunk_ends_with_the_batch_that_fills_it() -> None:
@@ -86,7 +86,7 @@ def test_rows_beyond_the_bound_lie_in_a_file_without_a_name(
     assert names == [[], []]
     assert folders == [tmp_path, tmp_path]
     assert _values(rows, "blob") == [[b"0", b"1", b"2", b"3"]]
-    assert rows.messages == 1
+    assert rows.good == 4
     assert rows.copies().left_out == {1, 2, 3}
 
 
@@ -95,6 +95,15 @@ def test_no_copies_cost_no_look() -> None:
     copies = _held([_row(), _row(B), _row(B, code=1005)]).copies()
 
     assert (copies.left_out, copies.kept) == (frozenset(), {})
+    assert _held().copies().left_out == frozenset()
+
+
+def test_ids_that_only_begin_alike_are_two_messages() -> None:
+    """Whoever searches for such a pair costs the task a look, and no message."""
+    alike = A[:8] + b"c" * 24
+
+    assert _held([_row(), _row(alike)]).copies().left_out == frozenset()
+    assert _held([_row(), _row(alike)], [_row(), _row(B)]).copies().left_out == {2}
 
 
 @pytest.mark.parametrize("held_bytes", [1, 1 << 30])
