@@ -30,7 +30,7 @@ from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.merging import by_slot, holds_any, holds_or_shares, merge_batch
 from luxrelay.archive.parts import PARTS_DDL, Check, PartReport, PartWriter
-from luxrelay.archive.reading import ReadingCheck, delivers_tasks, read_tasks
+from luxrelay.archive.reading import ReadingCheck, delivers_tasks, held_tasks, read_tasks
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CODE_UNREAD, RAW, WRITTEN
 from luxrelay.archive.tables import append_files, has_batch
@@ -192,8 +192,10 @@ class BatchTables:
         come together, through Spark.
         """
         if delivers_tasks(raw):
-            if self.rereads and not holds_or_shares(self.folder, raw):
-                return self._append(raw, now_ms, None)
+            if self.rereads:
+                raw = held_tasks(raw)
+                if not holds_or_shares(self.folder, raw):
+                    return self._append(raw, now_ms, None)
             raw = raw.mapInArrow(read_tasks, RAW.plain_ddl())
         raw = raw.persist()  # it is looked through before it is written
         try:

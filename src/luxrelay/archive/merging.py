@@ -295,7 +295,7 @@ def _rejects_of(checked: DataFrame) -> DataFrame:
 
 
 def _passed_of(checked: DataFrame) -> DataFrame:
-    passed = checked.where(f"code = {CODE_EPHEMERAL}")
+    passed = checked.where(f"code = {CODE_EPHEMERAL} AND served_seq IS NOT NULL")
     return passed.selectExpr(
         "namespace_id", "served_seq AS first", "served_seq AS last", "ingested_at"
     )

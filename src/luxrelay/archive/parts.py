@@ -11,7 +11,8 @@ to Parquet. They would otherwise travel back into the JVM, be kept there, be shu
 from rows to columns once more: that was three quarters of what ingest cost.
 *Bounds*: ``HELD_BYTES`` of rows in memory; what comes after lies in a temporary file that is mapped
 and has no name. One file of a table and a day is made of ``FILE_BYTES`` of rows. A task remembers
-eight bytes of the content id of each of its messages.
+eight bytes of the content id of each of its messages, and those of its digest when rows of files
+may repeat.
 *What else to change when you change this*: `schema`, `merging`, which does the same to batches that
 may have been read before.
 

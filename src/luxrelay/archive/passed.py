@@ -54,7 +54,9 @@ def passed_of(checked: pa.Table, now_ms: int) -> pa.Table:
         now_ms: When their batch is written.
 
     """
-    some = checked.filter(pc.equal(checked.column("code"), CODE_EPHEMERAL))
+    # A file may hold a row that was asked for under no sequence: it stands for none.
+    asked = pc.is_valid(checked.column("served_seq"))
+    some = checked.filter(pc.and_(pc.equal(checked.column("code"), CODE_EPHEMERAL), asked))
     names, seqs = (some.column(name).to_pylist() for name in ("namespace_id", "served_seq"))
     singles = (PassedRow(name, seq, seq, now_ms) for name, seq in zip(names, seqs, strict=True))
     rows = merged(singles)

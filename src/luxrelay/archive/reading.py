@@ -52,6 +52,15 @@ def delivers_tasks(frame: DataFrame) -> bool:
     return frame.columns == [TASK]
 
 
+def held_tasks(frame: DataFrame) -> DataFrame:
+    """Return the tasks of a frame as one that has them: each look at it finds the same tasks.
+
+    A source is asked again whenever Spark works on what it delivers.
+    """
+    rows = [(bytearray(task),) for (task,) in frame.collect()]
+    return frame.sparkSession.createDataFrame(rows, TASKS_DDL)
+
+
 def read_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what tasks read; runs on executors.
 

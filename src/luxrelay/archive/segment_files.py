@@ -10,10 +10,12 @@ Source: decisions J8, P42; lux-family.md, long-term layers.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,32 +64,74 @@ def write_segments(
     return paths
 
 
-def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
+class SegmentStamp(NamedTuple):
+    """Which file it was: a segment is whole when it appears and never changes."""
+
+    inode: int
+    modified_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> SegmentStamp:
+        """Return the stamp that the disk's word makes."""
+        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def stamp_of(path: Path) -> SegmentStamp:
+    """Return the stamp of a segment.
+
+    Raises:
+        ArchiveError: ``archive.data_loss`` when it is gone, ``archive.segment`` when the disk does
+            not tell.
+
+    """
+    with _named(path):
+        return SegmentStamp.of(path.stat())
+
+
+def read_segment(path: Path, stamp: SegmentStamp | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a segment in batches.
+
+    They are copies: what has been checked stays as it was, whoever writes into the file.
+
+    Args:
+        path: The file.
+        stamp: What it was when somebody looked at it before; unknown when not given.
 
     Raises:
         ArchiveError: ``archive.data_loss`` when it is gone, ``archive.segment`` when it cannot be
-            read, has other columns, or lacks a value that every row has.
+            read, is another one than before, has other columns, or lacks a value that every row
+            has.
 
     """
-    try:
+    with _named(path), path.open("rb") as file:
+        if stamp not in {None, SegmentStamp.of(os.fstat(file.fileno()))}:
+            raise unreadable(path, "it has changed since it was first looked at")
         if path.suffix == ".arrow":
-            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
-                for number in range(file.num_record_batches):
-                    yield from _pieces(file.get_batch(number), path)
+            with pa.ipc.open_file(pa.PythonFile(file, mode="r")) as source:
+                for number in range(source.num_record_batches):
+                    yield from _pieces(source.get_batch(number), path)
         else:
-            with pq.ParquetFile(path) as parquet:
+            with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(BATCH_ROWS):
                     yield from _pieces(batch, path)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn what readers raise at a file into ours, with its name."""
+    try:
+        yield
     except FileNotFoundError:
         raise ArchiveError(
             "a segment is gone that was not read yet", where=str(path), code="archive.data_loss"
         ) from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise unreadable(path, str(error)) from None
 
 
 def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
+    batch.validate(full=True)  # a damaged file may say that values lie outside of it
     missing = [name for name in RAW.names if name not in batch.schema.names]
     if missing:
         raise unreadable(path, f"it lacks the column {missing[0]}")

@@ -31,7 +31,13 @@ from pyspark.sql.types import StructType
 from luxrelay.archive.options import DELIVERIES, Delivery
 from luxrelay.archive.reading import TASKS_DDL, deliver
 from luxrelay.archive.schema import RAW
-from luxrelay.archive.segment_files import SUFFIXES, read_segment, unreadable
+from luxrelay.archive.segment_files import (
+    SUFFIXES,
+    SegmentStamp,
+    read_segment,
+    stamp_of,
+    unreadable,
+)
 from luxrelay.archive.transit import carry
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
@@ -211,11 +217,13 @@ class SegmentTask:
 
     path: Path
     """The file."""
+    stamp: SegmentStamp | None = None
+    """What it was when the task was made."""
 
     def rows(self) -> Generator[pa.RecordBatch]:
         """Yield its rows as Arrow batches."""
         try:
-            yield from read_segment(self.path)
+            yield from read_segment(self.path, self.stamp)
         except ArchiveError as error:
             raise carry(error) from None
 
@@ -223,5 +231,12 @@ class SegmentTask:
 def _read(options: SegmentOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, SegmentPartition):
         return iter(())  # Spark plans one empty task when there are no partitions at all
-    task = SegmentTask(options.path / partition.name)
-    return deliver(task) if options.deliver == "tasks" else task.rows()
+    path = options.path / partition.name
+    return _delivered(path) if options.deliver == "tasks" else SegmentTask(path).rows()
+
+
+def _delivered(path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from deliver(SegmentTask(path, stamp_of(path)))
+    except ArchiveError as error:
+        raise carry(error) from None

@@ -58,6 +58,7 @@ class Copies(NamedTuple):
     """By the row that is kept."""
 
 
+_NO_DIGEST: Final = bytes(c.HASH_BYTES)
 _NO_COPIES: Final = Copies(frozenset(), {})
 
 
@@ -126,18 +127,30 @@ class TaskRows:
         return Copies(frozenset(left_out), {each.row: each for each in kept.values()})
 
     def repeats(self, table: Table) -> frozenset[int]:
-        """Return the rows, counted over the task, whose key in ``raw`` or ``rejects`` repeats."""
+        """Return the rows, counted over the task, whose key in ``raw`` or ``rejects`` repeats.
+
+        Keys are compared of rows whose digests begin as another one's does.
+        """
+        batches = (*self._mapped, *self._held)
+        digests = [_beginnings(batch.column("digest").fill_null(_NO_DIGEST)) for batch in batches]
+        if not digests:
+            return frozenset()
+        _, kinds, counts = np.unique(
+            np.concatenate(digests), return_inverse=True, return_counts=True
+        )
+        alike = counts[kinds] > 1
         names = [_CHECKED_NAMES.get(name, name) for name in table.key]
         seen: set[tuple[object, ...]] = set()
         found = set()
-        row = 0
-        for batch in (*self._mapped, *self._held):
-            columns = (batch.column(name).to_pylist() for name in names)
-            for key in zip(*columns, strict=True):
-                if key in seen:
-                    found.add(row)
-                seen.add(key)
-                row += 1
+        first = 0
+        for batch in batches:
+            rows = np.flatnonzero(alike[first : first + batch.num_rows])
+            columns = (batch.column(name).take(pa.array(rows)).to_pylist() for name in names)
+            for row, *key in zip(rows.tolist(), *columns, strict=True):
+                if tuple(key) in seen:
+                    found.add(first + row)
+                seen.add(tuple(key))
+            first += batch.num_rows
         return frozenset(found)
 
     def _spill(self) -> None:

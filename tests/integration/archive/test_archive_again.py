@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from luxrelay.archive import ArchiveSession
@@ -18,12 +19,13 @@ from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder, writing
 from luxrelay.archive.merging import holds_any, holds_or_shares
 from luxrelay.archive.parts import PartReport, PartWriter
-from luxrelay.archive.reading import TASKS_DDL
+from luxrelay.archive.reading import TASKS_DDL, held_tasks
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, RAW, REJECTS, SERVED, WRITTEN, Table
 from luxrelay.archive.segment_files import write_segments
 from luxrelay.archive.segments import SegmentTask
 from luxrelay.archive.tables import append_files, open_table, prepare_tables
+from luxrelay.archive.transit import recover
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -127,6 +129,24 @@ def test_tasks_that_share_a_slot_or_read_a_known_one(
     assert holds([_row(5)], [_row(5, relay="b:1")])
     assert holds([_row(9, seq=5)], [_row(5, M), _row(5)])
     assert holds([_row(9, seq=8)], [_row(7, seq=8)])
+
+
+def test_a_file_that_changes_between_two_looks_is_refused(
+    spark: ArchiveSession, folder: ArchiveFolder, tmp_path: Path
+) -> None:
+    """Its slots were looked for, so its rows and no others may be written."""
+    write_segments(tmp_path / "in", [_raw([_row(1)]).to_batches()[0]], prefix="1")
+    source = spark.spark.read.format("luxrelay-segments").option("path", str(tmp_path / "in"))
+    tasks = held_tasks(source.option("deliver", "tasks").load())
+    assert not holds_or_shares(folder, tasks)
+    write_segments(tmp_path / "in", [_raw([_row(2)]).to_batches()[0]], prefix="1")
+
+    with pytest.raises(PySparkException) as caught:
+        BatchTables(folder=folder).write(tasks, 0)
+    found = recover(str(caught.value))
+    assert found is not None
+    assert (found.code, "has changed" in found.what) == ("archive.segment", True)
+    assert open_table(folder, SERVED).to_pyarrow_table().num_rows == 0
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])

@@ -45,6 +45,7 @@ def test_checked_rows_that_are_ephemeral_make_ranges() -> None:
         for name, seq, code in (
             (A, 5, CODE_EPHEMERAL), (A, 4, CODE_EPHEMERAL), (A, 5, CODE_EPHEMERAL),
             (A, 6, 0), (A, 7, 1005), (B, 7, CODE_EPHEMERAL), (B, None, -1),
+            (B, None, CODE_EPHEMERAL),
         )
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from luxrelay.archive.schema import RAW
-from luxrelay.archive.segment_files import BATCH_ROWS, read_segment, write_segments
+from luxrelay.archive.segment_files import (
+    BATCH_ROWS,
+    read_segment,
+    stamp_of,
+    write_segments,
+)
+from luxrelay.archive.slots import slots_of
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.sync import WireMessage
 
@@ -62,6 +69,79 @@ def test_a_segment_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
         with pytest.raises(ArchiveError, match=path.name) as caught:
             list(read_segment(path))
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_rows_stay_as_they_were_read(
+    kind: str, forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """Checked rows wait for their task's end; whoever writes into the file then is too late."""
+    batch = _batch(forge, 1, 50)
+    (path,) = write_segments(tmp_path, [batch], prefix="1", kind=kind)
+    rows = list(read_segment(path))
+    with path.open("r+b") as file:
+        file.write(b"X" * path.stat().st_size)
+        file.truncate(100)
+
+    assert pa.Table.from_batches(rows).to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_a_segment_is_the_one_that_was_looked_at(
+    kind: str, forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """Another file under its name, or one that was written into, is refused."""
+    (path,) = write_segments(tmp_path, [_batch(forge, 1, 3)], prefix="1", kind=kind)
+    stamp = stamp_of(path)
+    assert len(list(read_segment(path, stamp))) == 1
+
+    write_segments(tmp_path, [_batch(forge, 1, 3)], prefix="1", kind=kind)
+    with pytest.raises(ArchiveError, match="has changed") as caught:
+        list(read_segment(path, stamp))
+    assert caught.value.code == "archive.segment"
+    path.unlink()
+    with pytest.raises(ArchiveError, match="gone"):
+        stamp_of(path)
+
+
+def _flipped(data: bytes, rng: random.Random) -> bytes:
+    flipped = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+    return bytes(flipped)
+
+
+def test_a_damaged_segment_is_an_error_or_rows(
+    forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """Its offsets may lead anywhere: they are looked at before anything follows them."""
+    (path,) = write_segments(tmp_path, [_batch(forge, 1, 40)], prefix="1")
+    whole, rng, refused = path.read_bytes(), random.Random(7), []
+    for _ in range(300):
+        path.write_bytes(_flipped(whole, rng))
+        try:
+            for rows in read_segment(path):
+                assert slots_of(rows, 1).num_rows >= rows.num_rows
+                rows.to_pylist()
+        except ArchiveError as error:
+            refused.append(error.code)
+
+    assert 0 < len(refused) < 300
+    assert set(refused) == {"archive.segment"}
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Nobody says which of the two is meant."""
+    names = [*RAW.names, "seq"]
+    arrays = [pa.nulls(1, field.type) for field in RAW.arrow()] + [pa.array([1])]
+    table = pa.Table.from_arrays(arrays, names)
+    path = tmp_path / "1.arrow"
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+
+    with pytest.raises(ArchiveError, match="seq") as caught:
+        list(read_segment(path))
+    assert caught.value.code == "archive.segment"
 
 
 def test_refuse_other_kinds_and_names(tmp_path: Path) -> None:

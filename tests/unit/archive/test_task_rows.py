@@ -153,8 +153,9 @@ def test_a_repeat_is_one_by_the_key_of_its_table(held_bytes: int) -> None:
     rows = _held(
         [_row(), _row(served_seq=2), _row(relay="r:2")],
         [_row(), _row(B), _row(code=1005), _row(namespace_id=None), _row(namespace_id=None)],
+        [_row(None, code=1005), _row(None, code=1005)],
         held_bytes=held_bytes,
     )
 
-    assert rows.repeats(SERVED) == {3, 7}
-    assert rows.repeats(REJECTS) == {1, 3, 7}
+    assert rows.repeats(SERVED) == {3, 7, 9}
+    assert rows.repeats(REJECTS) == {1, 3, 7, 9}
