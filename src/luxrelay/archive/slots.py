@@ -2,7 +2,9 @@
 
 A slot is that of the header's bytes, and also the one that a row says it was served for, or its
 sequence in the header's namespace: as ``raw`` and ``messages`` name them. Nothing is checked, so a
-header may say anything.
+header may say anything. `merging.holds_any` says the same of rows that Spark has already.
+
+Source: decisions J8, J11.
 """
 
 from __future__ import annotations

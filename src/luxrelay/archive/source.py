@@ -3,7 +3,8 @@
 Theory of operation
 -------------------
 *Decides* nothing of its own: `offsets` says what is read by whom, `relays` reads it.
-*Does not know* tables, verdicts, signatures: what it yields are raw rows (``schema.RAW``).
+*Does not know* tables, verdicts, signatures: what it yields are raw rows (``schema.RAW``), or
+with ``deliver=tasks`` what is to be read for them (`reading`).
 Spark keeps the planner (`RelayStreamReader`, in a Python process of its own) and the tasks
 (`read`, on executors) apart. The planner asks every relay for its heads and cuts ranges; a task
 reads its ranges from the relays and keeps nothing. So a reader pickles as its options.
