@@ -55,7 +55,15 @@ unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no proc
 integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/integration tests/chaos -m 'not long'
 
+.PHONY: trials
+trials: setup  ## inputs that once failed, and their siblings, each at a door of a running node
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests -m 'trial and not long'
+
 ##@ Longer runs
+.PHONY: mutants
+mutants: setup  ## take each defence out; the test that is named for it must fail
+	$(BIN)/python tools/mutants.py --jobs $(JOBS)
+
 .PHONY: bench
 bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs $(if $(filter $(or $(PART),net),net),bench-peers)  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one
 	$(BIN)/python bench/measure.py $(PART)

@@ -4,11 +4,9 @@ import ast
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "luxrelay"
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 1000
 FUNCTION_LINES_MAX = 60
-EXCUSED = {
-    "errors.py": "the catalogue is one table",
-}
+EXCUSED: dict[str, str] = {}
 
 
 def modules() -> list[Path]:
@@ -17,7 +15,7 @@ def modules() -> list[Path]:
 
 
 def test_modules_are_short() -> None:
-    """No module is above 500 lines without a reason."""
+    """No module is above 1,000 lines without a reason."""
     long = {
         str(path.relative_to(SRC)): lines
         for path in modules()

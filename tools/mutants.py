@@ -1,0 +1,149 @@
+"""Take a defence out, and see that the named test misses it.
+
+A patch under ``tests/mutants`` removes one defence; its first lines say which, and what notices::
+
+    Defence: a ban counts steady seconds, not the wall clock's
+    Row: a clock that jumps
+    Test: tests/unit/net/test_bans.py::test_a_ban_lasts_as_long_whatever_the_clock_says
+
+    --- a/src/luxrelay/net/bans.py
+    ...
+
+`Row` is the first cell of a row of the threat model, or ``-``; `Test` may stand several times, and
+each must fail. The tree is copied, so that nothing is left behind however the run ends; each named
+test must pass there before any patch counts.
+
+Usage: ``python tools/mutants.py [--jobs N] [NAME ...]``; exit code 1 when a mutant lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "tests" / "mutants"
+LIMIT_S = 300
+"""Longest run of one test, seconds; a mutant that makes it hang has been noticed."""
+COPIED = ("src", "tests", "tools", "docs", "deploy", "vectors", "examples", "bench", "changelog.d")
+FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "constraints.txt", "Makefile", "LICENSE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One defence that is taken out."""
+
+    path: Path
+    defence: str
+    row: str
+    tests: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file without ending."""
+        return self.path.stem
+
+
+def read(path: Path) -> Mutant:
+    """Return what a patch says of itself.
+
+    Raises:
+        ValueError: a line is missing.
+
+    """
+    said: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        if line.startswith(("--- ", "diff ")):
+            break
+        key, colon, value = line.partition(": ")
+        if colon:
+            said.setdefault(key, []).append(value.strip())
+    missing = {"Defence", "Row", "Test"} - set(said)
+    if missing:
+        raise ValueError(f"{path.name} does not say {', '.join(sorted(missing))}")
+    return Mutant(
+        path=path, defence=said["Defence"][0], row=said["Row"][0], tests=tuple(said["Test"])
+    )
+
+
+def mutants() -> list[Mutant]:
+    """Return all of them, by name."""
+    return [read(path) for path in sorted(FOLDER.glob("*.patch"))]
+
+
+def copy_tree(target: Path) -> None:
+    """Copy what tests need; the environment stays where it is."""
+    for name in COPIED:
+        ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+        shutil.copytree(ROOT / name, target / name, ignore=ignored)
+    for name in FILES:
+        shutil.copy2(ROOT / name, target / name)
+
+
+def run(tree: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+    """Return pytest's exit code and output for ``tests`` in ``tree``; 1 when it took too long."""
+    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--durations=0"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    try:
+        ended = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True,
+            timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 1, f"above {LIMIT_S} s"
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def trial(mutant: Mutant) -> str:
+    """Return what is wrong; nothing when every named test fails without the defence."""
+    with tempfile.TemporaryDirectory(prefix="luxrelay-mutant-") as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        applied = subprocess.run(
+            ["git", "apply", "--unidiff-zero", "--recount", str(mutant.path)],  # noqa: S607
+            cwd=tree, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if applied.returncode:
+            return f"does not apply: {applied.stderr.strip()[:300]}"
+        for test in mutant.tests:
+            code, output = run(tree, (test,))
+            if code != 1:
+                said = "lives: its test passes" if code == 0 else f"pytest ended with {code}"
+                return f"{said}: {test}\n{output[-600:] if code else ''}".strip()
+    return ""
+
+
+def main() -> int:
+    """Run the named mutants, or all."""
+    parser = argparse.ArgumentParser(description="take defences out; the named tests must fail")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="file names without ending")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    arguments = parser.parse_args()
+    found = [each for each in mutants() if not arguments.names or each.name in arguments.names]
+    if not found:
+        print("no such mutant")
+        return 1
+    tests = tuple(sorted({test for each in found for test in each.tests}))
+    code, output = run(ROOT, tests)
+    if code:
+        print(f"the named tests must pass first:\n{output[-3000:]}")
+        return 1
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        wrong = 0
+        for mutant, fault in zip(found, pool.map(trial, found), strict=True):
+            wrong += bool(fault)
+            print(f"{'ALIVE ' if fault else 'found '} {mutant.name}: {fault or mutant.defence}")
+    print(f"{len(found) - wrong} passed, {wrong} failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
