@@ -237,6 +237,7 @@ class GossipDriver:
             finder=self._finder.counters,
             known_peers=len(self._connector.book),
             bans=self._host.banned(),
+            faults=self._host.faults.counts(),
             peers={peer: link.snapshot() for peer, link in self._links.items()},
         )
 

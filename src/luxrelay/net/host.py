@@ -46,6 +46,7 @@ from luxrelay.net.addresses import (
 )
 from luxrelay.net.bans import Ban, BanList
 from luxrelay.net.config import NetConfig
+from luxrelay.net.guarded import Faults
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
 from luxrelay.net.quiet import quiet_libp2p
 from luxrelay.net.records import is_everywhere, seal
@@ -230,6 +231,8 @@ class RelayHost:
         own_id = ID.from_pubkey(keys.public_key)
         self.peer_id = PeerId(own_id.to_bytes())
         self.mux_counters = MuxCounters()
+        self.faults = Faults()
+        """What peers provoked and what went no further than their stream or connection."""
         self._registry = SocketRegistry()
         self._transport = RelayTcp(self._registry)
         peerstore = PeerStore()
@@ -241,6 +244,7 @@ class RelayHost:
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
         self._swarm.on_change = self._note_change
+        self._swarm.faults = self.faults
         self._swarm.refuses = lambda peer: self.bans.banned(peer, clock_ms()) is not None
         self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
         self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))

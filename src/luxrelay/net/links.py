@@ -90,6 +90,8 @@ class NetStats:
     """Peers in the address book now."""
     bans: dict[PeerId, Ban] = field(default_factory=dict)
     """Who is not let in now."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """Failures that went no further than their stream, connection or round, by kind."""
     driver: DriverCounters
     """The driver's counters."""
     peers: dict[PeerId, LinkCounters]

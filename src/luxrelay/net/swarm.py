@@ -30,6 +30,7 @@ from multiaddr import Multiaddr
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
 from luxrelay.net.connections import ConnectionLimits
+from luxrelay.net.guarded import Faults
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.transport import RelayTcp
 
@@ -87,6 +88,7 @@ class RelaySwarm(Swarm):
         self.on_change: Callable[[], None] = lambda: None
         self.refuses: Callable[[PeerId], bool] = lambda _peer: False
         """Whether a peer is not let in, whichever side dialled."""
+        self.faults = Faults()
         self.limits = ConnectionLimits(config)
         self._dialled_hosts: dict[INetConn, str] = {}
         total = config.inbound_max + config.outbound_max
@@ -203,10 +205,10 @@ class RelaySwarm(Swarm):
         """The handler, made harmless: an exception resets its stream and is counted."""
 
         async def guarded(stream: INetStream) -> None:
-            try:
-                await handler(stream)
-            except Exception:  # noqa: BLE001 - whatever a handler does, the others go on
-                self.counters.handler_errors += 1
+            if await self.faults.run("stream", handler, stream):
+                return
+            self.counters.handler_errors += 1
+            with self.faults.contained("reset"):
                 await stream.reset()
 
         return guarded

@@ -233,6 +233,14 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         yield _counter(name, help_text, value)
     yield _gauge("luxrelay_net_known_peers", "Peers that could be dialled.", net.known_peers)
     yield _gauge("luxrelay_net_bans", "Peers banned now.", len(net.bans))
+    faults = CounterMetricFamily(
+        "luxrelay_net_faults",
+        "Unexpected failures that ended one stream, connection or round and nothing else, by kind.",
+        labels=("kind",),
+    )
+    for kind, count in sorted(net.faults.items()):
+        faults.add_metric((kind,), count)
+    yield faults
     connections = GaugeMetricFamily(
         "luxrelay_net_connections", "Open connections by direction.", labels=("direction",)
     )
