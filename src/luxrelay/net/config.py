@@ -104,8 +104,20 @@ class NetConfig:
     """Streams refused on one connection in a second; one more ends it."""
     pings_per_s: int = 10
     """Pings of one connection that are answered in a second; others are passed over."""
+    idle_frames_per_s: int = 1000
+    """Frames of a connection with less than 64 bytes of data that are read in a second; a
+    connection with more is read on in the next second."""
     receive_window_max: int = 512 * 1024
     """Bytes a peer may push into one stream before somebody reads them."""
+    negotiation_unread_max: int = 64 * 1024
+    """Bytes of one stream that are held before both sides know what is spoken on it; the
+    connection is not read on meanwhile."""
+    connection_unread_max: int = 2 * 1024 * 1024
+    """Bytes that one connection may have waiting to be read, on all its streams; above it the
+    fullest stream is reset."""
+    unread_max: int = 32 * 1024 * 1024
+    """Bytes that all connections may have waiting to be read; above it the connection with most of
+    them loses its fullest stream."""
 
     handshake_timeout_s: float = 5.0
     """Seconds for Noise and Yamux on a new connection, and for the protocol of a new stream."""

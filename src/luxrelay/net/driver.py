@@ -478,7 +478,7 @@ class GossipDriver:
                 link.streams -= 1
 
     async def _read(self, link: Link, stream: RelayStream) -> None:
-        reader = FrameReader(stream, self._config)
+        reader = FrameReader(stream, self._config, stream.park)
         counters = link.counters
         while await link.wait_ready():
             frames = await reader.receive()

@@ -47,13 +47,15 @@ from luxrelay.net.addresses import (
 from luxrelay.net.bans import Ban, BanList
 from luxrelay.net.config import NetConfig
 from luxrelay.net.guarded import Faults
+from luxrelay.net.identify import IDENTIFY, IDENTIFY_PUSH, answer, send
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
 from luxrelay.net.quiet import quiet_libp2p
 from luxrelay.net.records import is_everywhere, seal
 from luxrelay.net.scopes import ReadyReport, shielded
 from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
-from luxrelay.net.yamux import GuardedYamux, MuxCounters
+from luxrelay.net.unread import UnreadBudget
+from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
 
 _SEED_BYTES: Final = 32
 _FAREWELL_S: Final = 0.5
@@ -95,6 +97,12 @@ class RelayStream:
             await self._stream.write(bytes(data))
         except (BaseLibp2pError, KeyError) as error:
             raise trio.BrokenResourceError(str(error)) from error
+
+    def park(self, count: int) -> None:
+        """So many bytes that were received are the beginning of something and wait for the rest."""
+        muxed = getattr(self._stream, "muxed_stream", None)
+        if isinstance(muxed, GuardedStream):
+            muxed.park(count)
 
     async def reset(self) -> None:
         """The stream is over at both ends; what was under way is lost."""
@@ -144,6 +152,7 @@ class _BoundedHost(BasicHost):
             await net_stream.reset()
             return
         net_stream.set_protocol(protocol)
+        _agree(net_stream)
         await handler(net_stream)
 
     async def new_stream(self, peer_id: ID, protocol_ids: Sequence[TProtocol]) -> INetStream:
@@ -169,6 +178,7 @@ class _BoundedHost(BasicHost):
                 await stream.reset()
             raise
         stream.set_protocol(TProtocol(protocol))
+        _agree(stream)
         return stream
 
 
@@ -189,7 +199,9 @@ class HostStats:
     swarm: SwarmCounters
     """Connections and handlers, counted."""
     mux: MuxCounters
-    """What the frame guards stopped."""
+    """What the multiplexers stopped."""
+    unread: int = 0
+    """Bytes of all peers that nobody has read yet."""
 
 
 class RelayHost:
@@ -233,13 +245,22 @@ class RelayHost:
         self.mux_counters = MuxCounters()
         self.faults = Faults()
         """What peers provoked and what went no further than their stream or connection."""
+        self.unread = UnreadBudget(config.unread_max)
+        """Bytes of all peers that nobody has read yet."""
         self._registry = SocketRegistry()
         self._transport = RelayTcp(self._registry)
         peerstore = PeerStore()
         peerstore.add_key_pair(own_id, keys)
         upgrader = NoiseYamuxUpgrader(
             NoiseTransport(keys, noise_privkey=new_noise_key_pair().private_key),
-            lambda secured, peer: GuardedYamux(secured, peer, config, self.mux_counters),
+            lambda secured, peer: GuardedYamux(
+                secured,
+                peer,
+                config,
+                self.mux_counters,
+                budget=self.unread,
+                faults=self.faults,
+            ),
             config.handshake_timeout_s,
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
@@ -248,6 +269,8 @@ class RelayHost:
         self._swarm.refuses = lambda peer: self.bans.banned(peer, clock_ms()) is not None
         self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
         self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))
+        self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
+        self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
         self._dialling: dict[PeerId, trio.Event] = {}
         self.addresses: tuple[str, ...] = ()
@@ -324,6 +347,17 @@ class RelayHost:
                 await relay_stream.reset()
 
         self._host.set_stream_handler(TProtocol(protocol), serve)
+
+    async def _identify(self, stream: INetStream) -> None:
+        message = answer(
+            key=self.keys.public_key,
+            agent=self.config.agent,
+            addresses=[text.partition("/p2p/")[0] for text in self.addresses],
+            protocols=[str(name) for name in self._host.multiselect.get_protocols() if name],
+            record=self.own_record(),
+            observed=stream.get_remote_address(),
+        )
+        await send(stream, message)
 
     def unhandle(self, protocol: str) -> None:
         """Streams of ``protocol`` are refused; those under way go on."""
@@ -476,7 +510,15 @@ class RelayHost:
             bytes_out=traffic.bytes_out,
             swarm=self._swarm.counters,
             mux=self.mux_counters,
+            unread=self.unread.held,
         )
+
+
+def _agree(stream: INetStream) -> None:
+    """The whole window of the stream may be used from now on."""
+    muxed = getattr(stream, "muxed_stream", None)
+    if isinstance(muxed, GuardedStream):
+        muxed.agree()
 
 
 def _is_live(conn: INetConn) -> bool:

@@ -33,6 +33,10 @@ LINE_MAX: Final = 1024
 """Bytes of one multistream-select line, the newline included."""
 
 
+LINES_MAX: Final = 64
+"""Lines of one side in one negotiation; each is answered with a write."""
+
+
 class Duplex(Protocol):
     """What a line is read from and written to: a raw connection, a secure one, or a stream."""
 
@@ -46,10 +50,11 @@ class Duplex(Protocol):
 
 
 class LineCommunicator(IMultiselectCommunicator):
-    """Reads and writes multistream-select lines and never more than a line."""
+    """Reads and writes multistream-select lines and never more than a line, nor without end."""
 
     def __init__(self, duplex: Duplex) -> None:
         self._duplex = duplex
+        self._lines_left = LINES_MAX
 
     async def write(self, msg_str: str) -> None:
         """The line is on its way.
@@ -70,9 +75,12 @@ class LineCommunicator(IMultiselectCommunicator):
         """The peer's next line without its newline.
 
         Raises:
-            MultiselectCommunicatorError: The peer sent no line, or too long a one.
+            MultiselectCommunicatorError: The peer sent no line, too long a one, or too many.
 
         """
+        self._lines_left -= 1
+        if self._lines_left < 0:
+            raise MultiselectCommunicatorError(f"more than {LINES_MAX} lines")
         length = (await self._exactly(1))[0]
         if length & 0x80:
             high = (await self._exactly(1))[0]

@@ -66,9 +66,9 @@ class FrameDecoder:
         self._at = 0
 
     @property
-    def unfinished(self) -> bool:
-        """Whether bytes of a frame are held that is not complete."""
-        return self._at < len(self._buffer)
+    def unfinished(self) -> int:
+        """Bytes that are held of frames that were not handed out."""
+        return len(self._buffer) - self._at
 
     def feed(self, data: bytes | bytearray) -> None:
         """The bytes are held until `take` has handed out their frames."""
@@ -119,10 +119,20 @@ class FrameDecoder:
 
 
 class FrameReader:
-    """Reads frames from a stream in batches."""
+    """Reads frames from a stream in batches.
 
-    def __init__(self, stream: ByteStream, config: NetConfig) -> None:
+    Args:
+        stream: Where they come from.
+        config: `frame_max`, `empty_frames_max`, `frame_batch_max`.
+        park: Told how many bytes of an unfinished frame wait here, before more are waited for.
+
+    """
+
+    def __init__(
+        self, stream: ByteStream, config: NetConfig, park: Callable[[int], None] = lambda _: None
+    ) -> None:
         self._stream = stream
+        self._park = park
         self._decoder = FrameDecoder(config.frame_max, empty_max=config.empty_frames_max)
         self._batch_max = config.frame_batch_max
 
@@ -138,6 +148,7 @@ class FrameReader:
             if frames:
                 await trio.lowlevel.checkpoint()
                 return frames
+            self._park(self._decoder.unfinished)
             data = await self._stream.receive_some(_READ_BYTES)
             if not data:
                 if self._decoder.unfinished:

@@ -33,6 +33,7 @@ from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.guarded import Faults
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.transport import RelayTcp
+from luxrelay.net.yamux_stream import GuardedStream
 
 
 @dataclass(slots=True)
@@ -206,12 +207,20 @@ class RelaySwarm(Swarm):
 
         async def guarded(stream: INetStream) -> None:
             if await self.faults.run("stream", handler, stream):
+                _abandon(stream)
                 return
             self.counters.handler_errors += 1
             with self.faults.contained("reset"):
                 await stream.reset()
 
         return guarded
+
+
+def _abandon(stream: INetStream) -> None:
+    """The handler has ended: what the peer still sends on the stream is held no longer."""
+    muxed = getattr(stream, "muxed_stream", None)
+    if isinstance(muxed, GuardedStream):
+        muxed.abandon()
 
 
 def went_out(conn: INetConn) -> bool:

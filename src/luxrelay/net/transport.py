@@ -25,6 +25,8 @@ from luxrelay.errors import AddressError
 from luxrelay.net.addresses import parse_address, parse_listen_address
 
 _READ_BYTES: Final = 65_536
+_UNSENT_MAX: Final = 256 * 1024
+"""Bytes that cancelled writes may leave behind before the connection is given up."""
 _BACKLOG: Final = 128
 
 
@@ -62,6 +64,7 @@ class RelayTcpStream(ReadWriteCloser):
         self._stream = stream
         self._registry = registry
         self._buffer = b""
+        self._unsent = b""
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
@@ -93,17 +96,27 @@ class RelayTcpStream(ReadWriteCloser):
     async def write(self, data: bytes) -> None:
         """All of ``data`` is in the socket's buffer.
 
+        A write that is cancelled is not taken back: the bytes belong to a Noise message that counts
+        already, and half of one would end the connection for all its streams. What is left of it
+        goes first with the next write.
+
         Raises:
             ConnectionClosedError: The connection is gone. (The library's own stream returns in
                 silence when it was closed on our side, and the writer believes it succeeded.)
 
         """
+        if len(self._unsent) > _UNSENT_MAX:
+            await self.cut()
+            raise ConnectionClosedError("the peer takes nothing any more", transport="tcp")
+        self._unsent += data
         async with self._write_lock:
             try:
-                await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                while self._unsent:
+                    sent = await self._stream.socket.send(self._unsent)
+                    self._unsent = self._unsent[sent:]
+                    self._registry.traffic.bytes_out += sent
+            except (OSError, trio.ClosedResourceError) as error:
                 raise ConnectionClosedError("the connection is gone", transport="tcp") from error
-        self._registry.traffic.bytes_out += len(data)
 
     async def close(self) -> None:
         """The socket is closed; what the kernel holds is still sent."""

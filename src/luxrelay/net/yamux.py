@@ -1,21 +1,23 @@
-"""The library's Yamux, with its window enforced and its waits bounded.
+"""The library's Yamux, with its window enforced, its waits bounded and its frames read by us.
 
 Theory of operation
-  Decides: which frames of a peer reach the multiplexer, and when a connection is dead.
+  Decides: what each frame of a peer does, and when a connection is dead.
   Does not know: what streams carry.
   Faults worked around: the library only logs when a peer pushes past the receive window of a
-    stream, so a stream nobody reads grows without end; it accepts any number of streams; it lets
-    the window grow to 16 MiB; a frame that cannot be written waits for ever, and `close` waits
-    behind it; a peer that stopped answering pings is kept.
-  How: `FrameGuard` stands between the Noise session and the multiplexer and looks at each frame's
-    header first. A frame past its window is drained, its stream reset on both sides: the peer gets
-    a reset frame, the multiplexer reads one as if the peer had sent it. The multiplexer's own
-    accounting stays in charge of windows, so guard and window updates cannot disagree.
-  Bounds: `receive_window_max` a stream, `connection_streams_max` streams, `streams_per_s` new ones,
-    `refusals_per_s` and `pings_per_s`, which cost a write each, `write_timeout_s` a frame,
-    `keepalive_interval_s` times `keepalive_misses_max` without a sign of life.
-  What else to change: the guard relies on the library reading a header of 12 bytes and then the
-    body, and on `streams`, `stream_buffers` and `recv_window`; the version is pinned for that.
+    stream, and lets that window double at every read; it accepts any number of streams; it holds a
+    frame until its last byte has come; a frame that cannot be written waits for ever, and `close`
+    waits behind it; a peer that stopped answering pings is kept; an exception in one connection
+    ends the host.
+  How: `handle_incoming` is ours. Each frame is judged by its header; data goes to its stream
+    (`GuardedStream`) in pieces as they come. Windows are counted in one place, there.
+  Bounds: `receive_window_max` a stream, `negotiation_unread_max` before its protocol is known,
+    `connection_unread_max` a connection, the host's `UnreadBudget`, `connection_streams_max`
+    streams, `streams_per_s` new ones, `refusals_per_s` and `pings_per_s`, which cost a write each,
+    `idle_frames_per_s` that carry next to nothing, `write_timeout_s` a frame,
+    `keepalive_interval_s` times `keepalive_misses_max` without a sign of life. Data for streams
+    that are gone is passed over as far as the peer had credit for it, and no further.
+  What else to change: this relies on the library's `streams`, `stream_buffers`, `stream_events`,
+    `_cleanup_on_error` and `_finalize_stream_locked`; the version is pinned for that.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from typing import Final
 
 import trio
 from libp2p.abc import ISecureConn
+from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedStreamError
 from libp2p.stream_muxer.yamux.yamux import (
     DEFAULT_WINDOW_SIZE,
     FLAG_ACK,
@@ -37,6 +41,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     FLAG_SYN,
     GO_AWAY_NORMAL,
     HEADER_SIZE,
+    MAX_WINDOW_SIZE,
     TYPE_DATA,
     TYPE_GO_AWAY,
     TYPE_PING,
@@ -47,25 +52,35 @@ from libp2p.stream_muxer.yamux.yamux import (
 )
 
 from luxrelay.net.config import NetConfig
+from luxrelay.net.guarded import Faults
+from luxrelay.net.unread import UnreadBudget
+from luxrelay.net.yamux_stream import CREDIT_BYTES, GuardedStream
+
+__all__ = ["CREDIT_BYTES", "GuardedStream", "GuardedYamux", "MuxCounters"]
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _DRAIN_BYTES: Final = 65_536
 _GOODBYE_S: Final = 0.5
 """Seconds for the farewell frame of an orderly close."""
-CREDIT_BYTES: Final = 64 * 1024
-"""Bytes that may be read from a stream before the peer is told that it may send so many more; a
-quarter of the smallest window, so that a sender never waits for them."""
+_STRAY_BYTES: Final = DEFAULT_WINDOW_SIZE
+"""Bytes for streams that never were which a connection may send in its life."""
+_FULL_FRAME: Final = 64
+"""Bytes of data from which on a frame is not idle."""
+_SWEEP_S: Final = 15.0
+"""Seconds between two looks for streams that the peer does not close, and the time it has."""
 _KNOWN_FLAGS: Final = FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST
 
 
 @dataclass(slots=True)
 class MuxCounters:
-    """What the guards of one host have stopped."""
+    """What the multiplexers of one host have stopped."""
 
     window_exceeded: int = 0
     """Streams reset because the peer pushed past the receive window."""
     streams_refused: int = 0
     """Streams refused because the connection had too many, or the id was not the peer's to give."""
+    streams_shed: int = 0
+    """Streams reset because too many bytes waited to be read."""
     protocol_errors: int = 0
     """Connections closed for a frame that is not Yamux, or for streams refused without end."""
     pings_ignored: int = 0
@@ -79,124 +94,27 @@ class MuxCounters:
 class _Pace:
     """Counts what happens within a second."""
 
-    __slots__ = ("_count", "_until")
+    __slots__ = ("_count", "until")
 
     def __init__(self) -> None:
         self._count = 0
-        self._until = float("-inf")
+        self.until = float("-inf")
 
     def over(self, most: int) -> bool:
         """Count once more; True above so many in the second that has begun."""
         now = trio.current_time()
-        if now >= self._until:
-            self._count, self._until = 0, now + 1.0
+        if now >= self.until:
+            self._count, self.until = 0, now + 1.0
         self._count += 1
         return self._count > most
 
 
-class FrameGuard:
-    """Looks like the secured connection to the multiplexer and lets only lawful frames through."""
+class _FrameError(Exception):
+    """The peer does not speak Yamux, or not as it may."""
 
-    def __init__(
-        self, secured: ISecureConn, config: NetConfig, counters: MuxCounters, peer_parity: int
-    ) -> None:
-        self._secured = secured
-        self._config = config
-        self._counters = counters
-        self._peer_parity = peer_parity
-        self._body_left = 0
-        self._pings, self._opened, self._refused = _Pace(), _Pace(), _Pace()
-        self.mux: GuardedYamux | None = None
 
-    def __getattr__(self, name: str) -> object:
-        """Everything but `read` is the secured connection's."""
-        return getattr(self._secured, name)
-
-    async def read(self, n: int | None = None) -> bytes:
-        """The next header, or the next bytes of the body it announced."""
-        if self._body_left:
-            wanted = self._body_left if n is None else min(n, self._body_left)
-            data = await self._secured.read(wanted)
-            self._body_left -= len(data)
-            return data
-        return await self._next_header()
-
-    async def _next_header(self) -> bytes:
-        mux = self.mux
-        assert mux is not None
-        while True:
-            header = await self._secured.read(HEADER_SIZE)
-            if len(header) < HEADER_SIZE:
-                return header
-            version, kind, flags, stream_id, length = _HEADER.unpack(header)
-            if version != 0 or kind > TYPE_GO_AWAY or flags & ~_KNOWN_FLAGS:
-                return await self._hang_up()
-            mux.heard()
-            if kind == TYPE_PING and self._pings.over(self._config.pings_per_s):
-                self._counters.pings_ignored += 1  # each would be answered with a write of its own
-                continue
-            if kind in (TYPE_PING, TYPE_GO_AWAY):
-                return header
-            body = length if kind == TYPE_DATA else 0
-            if flags & FLAG_SYN and not self._may_open(mux, stream_id):
-                self._counters.streams_refused += 1
-                if self._refused.over(self._config.refusals_per_s):
-                    return await self._hang_up()
-                await self._refuse(mux, stream_id, body)
-                continue
-            if kind == TYPE_WINDOW_UPDATE:
-                return header
-            passed = await self._data(mux, header, stream_id, body, opening=bool(flags & FLAG_SYN))
-            if passed:
-                return passed
-
-    async def _data(
-        self, mux: GuardedYamux, header: bytes, stream_id: int, body: int, *, opening: bool
-    ) -> bytes:
-        """The header that the multiplexer is to read for a frame with data; empty for none."""
-        window = self._window(mux, stream_id, opening=opening)
-        if window is None:
-            await self._drain(body)
-            return b""
-        if body > window:
-            self._counters.window_exceeded += 1
-            await self._refuse(mux, stream_id, body)
-            if stream_id not in mux.streams:
-                return b""
-            mux.stream_buffers[stream_id].clear()
-            return _frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id)
-        self._body_left = body
-        return header
-
-    async def _hang_up(self) -> bytes:
-        self._counters.protocol_errors += 1
-        await self._secured.close()
-        return b""
-
-    def _may_open(self, mux: GuardedYamux, stream_id: int) -> bool:
-        theirs = stream_id > 0 and stream_id % 2 == self._peer_parity
-        room = len(mux.streams) < self._config.connection_streams_max
-        return theirs and room and not self._opened.over(self._config.streams_per_s)
-
-    def _window(self, mux: GuardedYamux, stream_id: int, *, opening: bool) -> int | None:
-        """Bytes the peer may still send on the stream; None when there is no such stream."""
-        stream = mux.streams.get(stream_id)
-        if stream is None:
-            return DEFAULT_WINDOW_SIZE if opening else None
-        half = self._config.receive_window_max // 2  # the library doubles it once at most
-        stream.target_recv_window = min(stream.target_recv_window, half)
-        return stream.recv_window
-
-    async def _refuse(self, mux: GuardedYamux, stream_id: int, body: int) -> None:
-        await mux.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
-        await self._drain(body)
-
-    async def _drain(self, count: int) -> None:
-        while count > 0:
-            data = await self._secured.read(min(count, _DRAIN_BYTES))
-            if not data:
-                return
-            count -= len(data)
+class _OverError(Exception):
+    """The connection is over: the peer said so, or its bytes ended."""
 
 
 def _frame(kind: int, flags: int, stream_id: int, length: int = 0) -> bytes:
@@ -204,61 +122,134 @@ def _frame(kind: int, flags: int, stream_id: int, length: int = 0) -> bytes:
 
 
 class GuardedYamux(Yamux):
-    """A Yamux connection whose peer cannot make it hold more, or wait longer, than configured."""
+    """A Yamux connection whose peer cannot make it hold more, or wait longer, than configured.
+
+    Args:
+        secured_conn: The Noise session.
+        peer_id: Who is at its other end.
+        config: Bounds.
+        counters: What was stopped.
+        budget: Bytes that all connections of the host hold together; one of its own when None.
+        faults: Where exceptions are noted that nobody expected.
+
+    """
 
     def __init__(
-        self, secured_conn: ISecureConn, peer_id: ID, config: NetConfig, counters: MuxCounters
+        self,
+        secured_conn: ISecureConn,
+        peer_id: ID,
+        config: NetConfig,
+        counters: MuxCounters,
+        *,
+        budget: UnreadBudget | None = None,
+        faults: Faults | None = None,
     ) -> None:
         initiator = secured_conn.is_initiator
-        guard = FrameGuard(secured_conn, config, counters, peer_parity=0 if initiator else 1)
-        super().__init__(guard, peer_id, is_initiator=initiator)  # type: ignore[arg-type]  # the guard forwards the rest
-        guard.mux = self
+        super().__init__(secured_conn, peer_id, is_initiator=initiator)
+        self.negotiation_max = config.negotiation_unread_max
+        self.window_max = config.receive_window_max
+        self.unread = 0
         self._config = config
         self._counters = counters
+        self._budget = budget if budget is not None else UnreadBudget(config.unread_max)
+        self._faults = faults if faults is not None else Faults()
+        self._peer_parity = 0 if initiator else 1
+        self._pings, self._opened, self._refused = _Pace(), _Pace(), _Pace()
+        self._idle = _Pace()
+        self._stray_left = _STRAY_BYTES
         self._misses = 0
-        self._credits: dict[int, int] = {}
+        self._budget.join(self)
 
-    def heard(self) -> None:
-        """The peer gave a sign of life."""
-        self._misses = 0
+    # Bytes that are held.
 
-    async def write_frame(self, data: bytes) -> None:
-        """The frame is in the socket's buffer, or the connection is closed.
+    @property
+    def roomy(self) -> bool:
+        """Whether a stream may be granted more than it had."""
+        return self._budget.roomy and self.unread * 2 < self._config.connection_unread_max
 
-        Raises:
-            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`.
+    def holds(self, change: int) -> None:
+        """So many bytes more are held for the streams of this connection, or fewer."""
+        self.unread += change
+        if change < 0:
+            self._budget.give(-change)
+            return
+        while self.unread > self._config.connection_unread_max and self.shed():
+            pass
+        if change > 0:
+            self._budget.take(change)
 
-        """
-        with trio.move_on_after(self._config.write_timeout_s) as scope:
-            async with self._write_lock:
-                await self.secured_conn.write(data)
-        if scope.cancelled_caught:
-            self._counters.write_timeouts += 1
-            await self.secured_conn.close()
-            raise ConnectionClosedError("the peer takes nothing any more")
+    def shed(self) -> bool:
+        """The fullest stream is reset and its bytes are gone; False when none holds anything."""
+        stream = max(self._guarded(), key=lambda found: found.held, default=None)
+        if stream is None or not stream.held:
+            return False
+        self._counters.streams_shed += 1
+        self._cut(stream)
+        return True
 
-    async def _write_frame(self, data: bytes) -> None:
-        if len(data) == HEADER_SIZE:
-            data = self._gathered(data)
-        if data:
-            await self.write_frame(data)
-        await trio.lowlevel.checkpoint()
+    def _guarded(self) -> list[GuardedStream]:
+        return [s for s in self.streams.values() if isinstance(s, GuardedStream)]
 
-    def _gathered(self, header: bytes) -> bytes:
-        """The frame to send for a header: window updates are gathered, none is sent for each read.
+    def _cut(self, stream: GuardedStream) -> None:
+        """The stream is over; the peer is told as soon as the connection takes it."""
+        stream.end()
+        self.forget(stream)
+        if self._nursery is not None and not self.event_shutting_down.is_set():
+            self._nursery.start_soon(self._tell_reset, stream.stream_id)
 
-        The library tells the peer of every read; half of all frames were such updates.
-        """
-        _, kind, flags, stream_id, length = _HEADER.unpack(header)
-        if kind != TYPE_WINDOW_UPDATE or flags:
-            return header
-        credit = self._credits.pop(stream_id, 0) + length
-        if credit >= CREDIT_BYTES or stream_id not in self.streams:
-            return _frame(TYPE_WINDOW_UPDATE, 0, stream_id, credit)
-        if len(self._credits) >= self._config.connection_streams_max:
-            self._credits = {key: c for key, c in self._credits.items() if key in self.streams}
-        self._credits[stream_id] = credit
-        return b""
+    async def _tell_reset(self, stream_id: int) -> None:
+        with contextlib.suppress(BaseLibp2pError):
+            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+
+    def forget(self, stream: GuardedStream) -> None:
+        """The connection knows a stream no longer that is over in both directions."""
+        self._finalize_stream_locked(stream, fully_closed=True)
+
+    def _finalize_stream_locked(self, stream: YamuxStream, *, fully_closed: bool) -> None:
+        if fully_closed and isinstance(stream, GuardedStream):
+            known = self.streams.get(stream.stream_id) is stream
+            if known and stream.reset_received:
+                self._stray_left += stream.recv_window  # it may be under way
+        super()._finalize_stream_locked(stream, fully_closed=fully_closed)
+
+    def _forget_all(self) -> None:
+        for stream in self._guarded():
+            stream.end()
+        self.streams.clear()
+        self.stream_buffers.clear()
+        self.stream_events.clear()
+        self._budget.give(self.unread)
+        self.unread = 0
+        self._budget.leave(self)
+
+    # The connection's life.
+
+    async def start(self) -> None:
+        """Frames are read until the connection is over; nothing is raised."""
+        try:
+            await self._faults.run("connection", super().start)
+        finally:
+            self._forget_all()
+            self.event_started.set()  # or whoever waits for the start would wait for ever
+        if not self.event_closed.is_set():
+            await self._faults.run("connection", self._cleanup_on_error)
+
+    async def _cleanup_on_error(self) -> None:
+        self.event_shutting_down.set()
+        self._forget_all()
+        await super()._cleanup_on_error()
+
+    async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
+        """The connection is closed within half a second, whatever the peer does."""
+        if not self.event_shutting_down.is_set():
+            with trio.move_on_after(_GOODBYE_S):
+                with contextlib.suppress(ConnectionClosedError):
+                    await self.write_frame(_frame(TYPE_GO_AWAY, 0, 0, error_code))
+        await self.secured_conn.close()
+        self.event_shutting_down.set()
+        self._forget_all()
+        self.new_stream_send_channel.close()
+        await super().close(error_code)
 
     async def _measure_rtt_loop(self) -> None:
         """Ping the peer and drop the connection when it stays silent (G32)."""
@@ -278,6 +269,47 @@ class GuardedYamux(Yamux):
             except ConnectionClosedError:
                 return
 
+    async def _stale_stream_sweeper(self) -> None:
+        """Streams whose handler has ended are reset when the peer does not close them."""
+        while True:
+            await trio.sleep(_SWEEP_S)
+            due = trio.current_time() - _SWEEP_S
+            for stream in self._guarded():
+                if stream.abandoned_at is not None and stream.abandoned_at <= due:
+                    self._cut(stream)
+
+    # Frames out.
+
+    async def write_frame(self, data: bytes) -> None:
+        """The frame is in the socket's buffer, or the connection is closed.
+
+        Raises:
+            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`.
+
+        """
+        with trio.move_on_after(self._config.write_timeout_s) as scope:
+            async with self._write_lock:
+                try:
+                    await self.secured_conn.write(data)
+                except BaseLibp2pError as error:
+                    raise ConnectionClosedError("the connection is gone") from error
+        if scope.cancelled_caught:
+            self._counters.write_timeouts += 1
+            await self.secured_conn.close()
+            raise ConnectionClosedError("the peer takes nothing any more")
+
+    async def write_data(self, stream_id: int, data: bytes) -> None:
+        """The data is in the socket's buffer as one frame, or the connection is closed.
+
+        Raises:
+            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`.
+
+        """
+        await self.write_frame(_frame(TYPE_DATA, 0, stream_id, len(data)) + data)
+
+    async def _write_frame(self, data: bytes) -> None:
+        await self.write_frame(data)
+
     async def open_stream(self) -> YamuxStream:
         """A new stream to the peer.
 
@@ -288,13 +320,159 @@ class GuardedYamux(Yamux):
         """
         if len(self.streams) >= self._config.connection_streams_max:
             raise ConnectionClosedError("the connection has its fill of streams")
-        return await super().open_stream()
+        if self.event_shutting_down.is_set():
+            raise MuxedStreamError("Connection is shutting down")
+        stream = self._new_stream(self.next_stream_id, ours=True)
+        self.next_stream_id += 2
+        try:
+            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_SYN, stream.stream_id))
+        except BaseException:
+            stream.end()
+            self.forget(stream)
+            raise
+        return stream
 
-    async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
-        """The connection is closed within half a second, whatever the peer does."""
-        if not self.event_shutting_down.is_set():
-            with trio.move_on_after(_GOODBYE_S):
-                with contextlib.suppress(ConnectionClosedError):
-                    await self.write_frame(_frame(TYPE_GO_AWAY, 0, 0, error_code))
-        await self.secured_conn.close()
-        await super().close(error_code)
+    def _new_stream(self, stream_id: int, *, ours: bool) -> GuardedStream:
+        stream = GuardedStream(stream_id, self, is_initiator=ours)
+        self.streams[stream_id] = stream
+        self.stream_buffers[stream_id] = stream.buffer
+        self.stream_events[stream_id] = stream.arrived
+        return stream
+
+    # Frames in.
+
+    async def handle_incoming(self) -> None:
+        """Frames do what they say until the connection is over."""
+        with self._faults.contained("connection"):
+            try:
+                await self._read_frames()
+            except _FrameError:
+                self._counters.protocol_errors += 1
+            except (_OverError, BaseLibp2pError, OSError):
+                pass  # it is gone
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # closed by us
+        await self._cleanup_on_error()
+
+    async def _read_frames(self) -> None:
+        while not self.event_shutting_down.is_set():
+            header = await self.secured_conn.read(HEADER_SIZE)
+            if len(header) < HEADER_SIZE:
+                return
+            await self._incoming(*_HEADER.unpack(header))
+
+    async def _incoming(
+        self, version: int, kind: int, flags: int, stream_id: int, length: int
+    ) -> None:
+        if version != 0 or kind > TYPE_GO_AWAY or flags & ~_KNOWN_FLAGS:
+            raise _FrameError
+        self._misses = 0
+        body = length if kind == TYPE_DATA else 0
+        if body < _FULL_FRAME and self._idle.over(self._config.idle_frames_per_s):
+            await trio.sleep_until(self._idle.until)
+        if kind == TYPE_PING:
+            await self._ping(flags, length)
+        elif kind == TYPE_GO_AWAY:
+            raise _OverError
+        elif body > MAX_WINDOW_SIZE:
+            raise _FrameError
+        else:
+            await self._stream_frame(kind, flags, stream_id, length, body)
+
+    async def _ping(self, flags: int, value: int) -> None:
+        if flags & FLAG_SYN:
+            if self._pings.over(self._config.pings_per_s):
+                self._counters.pings_ignored += 1  # each would be answered with a write of its own
+                return
+            await self.write_frame(_frame(TYPE_PING, FLAG_ACK, 0, value))
+        elif flags & FLAG_ACK:
+            took = trio.current_time() - self._ping_sent_time
+            self._rtt = (self._rtt + took) / 2 if self._rtt else took
+
+    async def _stream_frame(
+        self, kind: int, flags: int, stream_id: int, length: int, body: int
+    ) -> None:
+        if flags & FLAG_SYN:
+            stream = await self._accept(stream_id, flags, body)
+        else:
+            stream = self._known(stream_id)
+        if stream is None:
+            if not flags & FLAG_SYN:
+                self._pass_over(body)
+            await self._drain(body)
+            return
+        if kind == TYPE_WINDOW_UPDATE:
+            stream.credit(length)
+        elif body:
+            await self._data(stream, body)
+        if flags & FLAG_FIN and not stream.recv_closed:
+            stream.peer_finished()
+        if flags & FLAG_RST:
+            stream.end()
+        if stream.closed and not stream.buffer:
+            self.forget(stream)
+
+    def _known(self, stream_id: int) -> GuardedStream | None:
+        stream = self.streams.get(stream_id)
+        return stream if isinstance(stream, GuardedStream) else None
+
+    async def _accept(self, stream_id: int, flags: int, body: int) -> GuardedStream | None:
+        """The stream that the peer opens; None when it may not."""
+        if stream_id in self.streams:
+            raise _FrameError
+        refused = not self._may_open(stream_id)
+        if refused or body > DEFAULT_WINDOW_SIZE:
+            self._counters.streams_refused += refused
+            self._counters.window_exceeded += not refused
+            if self._refused.over(self._config.refusals_per_s):
+                raise _FrameError
+            self._stray_left += max(0, DEFAULT_WINDOW_SIZE - body)
+            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+            return None
+        if flags & FLAG_RST:
+            return None
+        stream = self._new_stream(stream_id, ours=False)
+        await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_ACK, stream_id))
+        await self.new_stream_send_channel.send(stream)
+        return stream
+
+    def _may_open(self, stream_id: int) -> bool:
+        theirs = stream_id > 0 and stream_id % 2 == self._peer_parity
+        room = len(self.streams) < self._config.connection_streams_max
+        return theirs and room and not self._opened.over(self._config.streams_per_s)
+
+    async def _data(self, stream: GuardedStream, body: int) -> None:
+        """The stream gets its bytes as they come; one that got too many is reset."""
+        if body > stream.recv_window:
+            self._counters.window_exceeded += 1
+            if self._refused.over(self._config.refusals_per_s):
+                raise _FrameError
+            stream.end()
+            self.forget(stream)
+            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream.stream_id))
+            await self._drain(body)
+            return
+        stream.recv_window -= body
+        while body:
+            room = min(body, stream.room())
+            if room <= 0:
+                await stream.wait_room()
+                continue
+            data = await self.secured_conn.read(room)
+            if not data:
+                raise _OverError
+            body -= len(data)
+            stream.push(data)
+
+    def _pass_over(self, body: int) -> None:
+        """Data for a stream that is gone is lawful as far as it had credit."""
+        self._stray_left -= body
+        if self._stray_left < 0:
+            raise _FrameError
+
+    async def _drain(self, count: int) -> None:
+        while count > 0:
+            data = await self.secured_conn.read(min(count, _DRAIN_BYTES))
+            if not data:
+                raise _OverError
+            count -= len(data)

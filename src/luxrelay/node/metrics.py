@@ -185,6 +185,7 @@ def _network(net: NetStats) -> Iterable[Metric]:
         yield _gauge(name, "Peers connected.", net.host.peers)
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
     yield from _admission(net)
+    yield from _streams(net)
     yield from _topics(router)
     yield from _peers(router)
 
@@ -247,6 +248,35 @@ def _admission(net: NetStats) -> Iterable[Metric]:
     connections.add_metric(("in",), net.host.inbound)
     connections.add_metric(("out",), net.host.outbound)
     yield connections
+
+
+def _streams(net: NetStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_net_streams_shed",
+            "Streams reset because too many bytes waited to be read.",
+            net.host.mux.streams_shed,
+        ),
+        (
+            "luxrelay_net_window_exceeded",
+            "Streams reset because the peer sent more than it had been granted.",
+            net.host.mux.window_exceeded,
+        ),
+        (
+            "luxrelay_net_streams_refused",
+            "Streams refused because a connection had too many or opened them too fast.",
+            net.host.mux.streams_refused,
+        ),
+        (
+            "luxrelay_net_protocol_errors",
+            "Connections closed for frames that they may not send.",
+            net.host.mux.protocol_errors,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    yield _gauge(
+        "luxrelay_net_unread_bytes", "Bytes of all peers that wait to be read.", net.host.unread
+    )
 
 
 def _gossip(router: GossipStats) -> Iterable[Metric]:

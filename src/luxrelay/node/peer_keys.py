@@ -21,6 +21,7 @@ _KEY_FIELDS: Final[Check] = list_of(
     match(r"(0x)?[0-9a-fA-F]{4,4000}", "a public key field in hex"), 1024
 )
 _HOUR_MS: Final = 3_600_000
+_MIB: Final = 1024 * 1024
 
 PEER_KEYS: Final = (
     Key(
@@ -131,6 +132,24 @@ PEER_KEYS: Final = (
         boolean,
         "Whether this machine's own addresses are free of the limits by address; for development "
         "networks on one machine (G23).",
+    ),
+    Key(
+        "gossip",
+        "unread_max",
+        32 * _MIB,
+        "bytes",
+        whole(4 * _MIB, 4096 * _MIB),
+        "Bytes of all peers that may wait to be read; above it the connection that has most of "
+        "them loses its fullest stream.",
+    ),
+    Key(
+        "gossip",
+        "connection_unread_max",
+        2 * _MIB,
+        "bytes",
+        whole(_MIB, 64 * _MIB),
+        "Bytes of one connection that may wait to be read, on all its streams; above it the "
+        "fullest stream is reset.",
     ),
     Key(
         "gossip",

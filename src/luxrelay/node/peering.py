@@ -36,6 +36,8 @@ class Peering:
     address_connections_max: int
     subnet_connections_max: int
     exempt_loopback: bool
+    unread_max: int
+    connection_unread_max: int
     role: str
     validator_proof: bytes
     validators: frozenset[bytes]
@@ -57,6 +59,8 @@ def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
         "address_connections_max",
         "subnet_connections_max",
         "exempt_loopback",
+        "unread_max",
+        "connection_unread_max",
         "role",
         "require_hello",
     )
@@ -111,6 +115,8 @@ def net_config_of(config: NodeConfig) -> NetConfig:
         address_connections_max=peering.address_connections_max,
         subnet_connections_max=peering.subnet_connections_max,
         loopback_exempt=peering.exempt_loopback,
+        unread_max=peering.unread_max,
+        connection_unread_max=peering.connection_unread_max,
     )
 
 

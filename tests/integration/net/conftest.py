@@ -5,13 +5,22 @@ from __future__ import annotations
 import inspect
 import os
 import random
-from collections.abc import Callable, Coroutine
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key_pair
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.peer.id import ID
+from libp2p.security.noise.transport import Transport as NoiseTransport
 
 from luxrelay.bus import NamespaceId, VerdictKind
 from luxrelay.gossip import (
@@ -25,6 +34,8 @@ from luxrelay.gossip import (
 )
 from luxrelay.net import GossipDriver, NetConfig, RelayHost, Validator, raw_pubsub_peer
 from luxrelay.net.bans import BanList
+from luxrelay.net.negotiation import NoiseYamuxUpgrader
+from luxrelay.net.transport import RelayTcpStream, SocketRegistry
 
 DEADLINE_S = float(os.environ.get("LUXRELAY_NET_DEADLINE_S", "120"))
 """Seconds a test may take before it has failed; hours in long runs."""
@@ -170,11 +181,88 @@ class World:
         """An encoded header message of so many bytes, the ``seq``-th of its namespace."""
         return envelope(seq, topic, size)
 
+    @staticmethod
+    @asynccontextmanager
+    async def raw_mux(
+        address: str, name: str, *, local: str | None = None
+    ) -> AsyncIterator[RawMux]:
+        """A connection that has proven the identity of that name, and then sends what it is told.
+
+        Args:
+            address: Multiaddress of the node, its peer id included.
+            name: Whose identity is proven.
+            local: Address of this machine to connect from.
+
+        """
+        parts = address.split("/")
+        keys = create_new_key_pair(seed(name))
+        noise = NoiseTransport(keys, noise_privkey=new_noise_key_pair().private_key)
+        upgrader = NoiseYamuxUpgrader(noise, lambda secured, _: RawMux(secured), 10.0)
+        socket = await trio.open_tcp_stream(parts[2], int(parts[4]), local_address=local)
+        stream = RelayTcpStream(socket, SocketRegistry())
+        try:
+            peer = ID.from_base58(parts[6])
+            raw = RawConnection(stream, initiator=True)
+            secured = await upgrader.upgrade_security(raw, is_initiator=True, peer_id=peer)
+            mux = await upgrader.upgrade_connection(secured, peer)
+            assert isinstance(mux, RawMux)
+            yield mux
+        finally:
+            await stream.cut()
+
     async def proxy(self, nursery: trio.Nursery, address: str) -> Proxy:
         """A TCP proxy in front of the address."""
         proxy = Proxy(address)
         await nursery.start(proxy.run)
         return proxy
+
+
+class RawMux:
+    """Yamux frames by hand over a real Noise session."""
+
+    def __init__(self, secured: Any) -> None:
+        self._secured = secured
+        self.granted: Counter[int] = Counter()
+        """Bytes of credit told for each stream, beyond the first window."""
+        self.reset: set[int] = set()
+        """Streams that the other side reset."""
+        self.pongs = 0
+        """Pings of ours that were answered."""
+        self.over = False
+        """Whether the other side hung up."""
+
+    async def send(
+        self, kind: int, flags: int, stream: int, length: int = 0, body: bytes = b""
+    ) -> None:
+        """One frame, true or not; nothing happens when the connection is over."""
+        frame = struct.pack("!BBHII", 0, kind, flags, stream, length) + body
+        try:
+            await self._secured.write(frame)
+        except BaseLibp2pError:
+            self.over = True
+
+    async def data(self, stream: int, body: bytes, *, flags: int = 0) -> None:
+        """Frames of at most 64 KiB of data, the first with the flags."""
+        for at in range(0, len(body), 65_000):
+            part = body[at : at + 65_000]
+            await self.send(0, flags if at == 0 else 0, stream, len(part), part)
+
+    async def listen(self) -> None:
+        """Take what comes until the other side hangs up."""
+        try:
+            while len(header := await self._secured.read(12)) == 12:
+                _, kind, flags, stream, length = struct.unpack("!BBHII", header)
+                if kind == 0 and length:
+                    await self._secured.read(length)
+                elif kind == 1:
+                    self.granted[stream] += length
+                    if flags & 8:
+                        self.reset.add(stream)
+                elif kind == 2 and flags & 2:
+                    self.pongs += 1
+        except BaseLibp2pError:
+            pass
+        self.over = True
 
 
 def seed(name: str) -> bytes:

@@ -32,7 +32,8 @@ async def test_half_open_streams_hold_nobody_up(world: Any) -> None:
         await honest.driver.publish([(world.topic, world.envelope(1))])
         await world.until(lambda: len(relay.delivered) == 1)
 
-        assert len(streams) < 32
+        held = relay.host.connections(rogue.peer_id)[0].muxed_conn.streams
+        await world.until(lambda: len(held) < len(streams) / 2)
         assert relay.host.stats().swarm.handler_errors == 0
         assert honest.host.peer_id in relay.router.stats().peers
         nursery.cancel_scope.cancel()

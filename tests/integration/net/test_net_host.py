@@ -17,6 +17,7 @@ from libp2p import new_host
 from libp2p.abc import IHost, INetStream
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.custom_types import TProtocol
+from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
@@ -25,7 +26,12 @@ from libp2p.security.insecure.transport import PLAINTEXT_PROTOCOL_ID, InsecureTr
 from multiaddr import Multiaddr
 
 from luxrelay.errors import AddressError, NetError
+from luxrelay.net.config import MESHSUB
+from luxrelay.net.exchange import PEERS
+from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.records import check
+from luxrelay.net.streams import read_frame
 
 ECHO = "/test/echo/1.0.0"
 ANY_PORT = Multiaddr("/ip4/127.0.0.1/tcp/0")
@@ -694,3 +700,34 @@ def test_say_nothing_on_terminal() -> None:
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+async def test_identify_says_luxrelay_and_what_it_speaks(world: Any) -> None:
+    """Whoever asks learns program and version, our addresses, and exactly what is served."""
+    async with trio.open_nursery() as nursery:
+        relay = await world.relay(nursery, "relay", agent="luxrelay/1.2.3")
+        asker = await world.host(nursery, "asker")
+        await asker.dial(relay.address)
+        stream = await asker.open_stream(relay.host.peer_id, "/ipfs/id/1.0.0")
+        message = Identify.FromString(await read_frame(stream, 65_536))
+
+        assert message.agent_version == "luxrelay/1.2.3"
+        assert message.protocol_version == "ipfs/0.1.0"
+        assert message.public_key == relay.host.keys.public_key.serialize()
+        assert [str(Multiaddr(data)) for data in message.listen_addrs] == [
+            relay.address.partition("/p2p/")[0]
+        ]
+        assert check(message.signedPeerRecord, relay.host.peer_id).addresses
+        assert str(Multiaddr(message.observed_addr)).startswith("/ip4/127.0.0.1/tcp/")
+        assert set(message.protocols) == {
+            "/ipfs/id/1.0.0",
+            "/ipfs/ping/1.0.0",
+            HELLO,
+            PEERS,
+            *MESHSUB,
+        }
+        for name in message.protocols:
+            await (await asker.open_stream(relay.host.peer_id, name)).reset()
+        with pytest.raises(NetError):
+            await asker.open_stream(relay.host.peer_id, "/ipfs/id/push/1.0.0")
+        nursery.cancel_scope.cancel()

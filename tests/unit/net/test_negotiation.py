@@ -8,10 +8,14 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from libp2p.custom_types import TProtocol
-from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectCommunicatorError
+from libp2p.protocol_muxer.exceptions import (
+    MultiselectClientError,
+    MultiselectCommunicatorError,
+    MultiselectError,
+)
 from libp2p.protocol_muxer.multiselect import Multiselect
 
-from luxrelay.net.negotiation import LINE_MAX, LineCommunicator, select_protocol
+from luxrelay.net.negotiation import LINE_MAX, LINES_MAX, LineCommunicator, select_protocol
 
 
 class Pipe:
@@ -51,6 +55,19 @@ async def test_line_round_trip(text: str) -> None:
     await LineCommunicator(far).write(text)
 
     assert await LineCommunicator(near).read() == text
+
+
+@pytest.mark.trial
+async def test_a_negotiation_without_end_is_ended() -> None:
+    """After so many proposals, each of which was answered, no further line is read."""
+    near, far = pipes()
+    server, reader, writer = Multiselect(), LineCommunicator(near), LineCommunicator(far)
+    await writer.write("/multistream/1.0.0")
+    for _ in range(LINES_MAX):
+        await writer.write("/foo")
+
+    with pytest.raises(MultiselectError):
+        await server.negotiate(reader, 5)
 
 
 async def test_take_nothing_after_line() -> None:

@@ -60,6 +60,39 @@ async def test_writing_to_closed_connection_fails() -> None:
         assert not registry.open
 
 
+async def test_a_cancelled_write_is_finished_by_the_next_one() -> None:
+    """The bytes of a write that was cancelled halfway arrive whole, before those after it."""
+    async with pair() as (stream, other, registry):
+        first, second = bytes(250_000) + b"end", b"second"
+        with trio.move_on_after(0.1) as scope:
+            while True:
+                await stream.write(first)
+        assert scope.cancelled_caught
+        with trio.move_on_after(0):
+            await stream.write(second)
+
+        received = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.write, b"last")
+            while not received.endswith(b"last"):
+                received += await other.receive_some(65_536)
+        begun = received.count(b"end")
+
+        assert received == first * begun + second + b"last"
+        assert registry.traffic.bytes_out == len(received)
+
+
+async def test_a_peer_that_takes_nothing_is_given_up_after_so_many_cancelled_writes() -> None:
+    """Writes that are cancelled again and again do not pile up."""
+    async with pair() as (stream, _other, _registry):
+        with pytest.raises(ConnectionClosedError):  # noqa: PT012 - the one that is too many
+            for _ in range(100):
+                with trio.move_on_after(0.1):
+                    while True:
+                        await stream.write(bytes(65_536))
+        assert len(stream._unsent) <= 512 * 1024
+
+
 async def test_registry_cuts_all() -> None:
     """Whatever is open is closed by the registry, even under cancellation."""
     async with pair() as (stream, other, registry):

@@ -13,10 +13,12 @@ import trio
 import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
-from libp2p.stream_muxer.yamux.yamux import YamuxStream
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamError
 
 from luxrelay.net.config import NetConfig
-from luxrelay.net.yamux import CREDIT_BYTES, GuardedYamux, MuxCounters
+from luxrelay.net.guarded import Faults
+from luxrelay.net.unread import UnreadBudget
+from luxrelay.net.yamux import CREDIT_BYTES, GuardedStream, GuardedYamux, MuxCounters
 
 CONFIG = NetConfig(
     connection_streams_max=3, keepalive_interval_s=10.0, keepalive_misses_max=2, write_timeout_s=5.0
@@ -66,6 +68,7 @@ class Bench:
     mux: GuardedYamux
     counters: MuxCounters
     peer: MemoryConnection
+    faults: Faults
 
     async def send(
         self, kind: int, flags: int, stream: int, length: int, body: bytes = b""
@@ -80,12 +83,14 @@ class Bench:
         _, kind, flags, stream, length = struct.unpack("!BBHII", header)
         return kind, flags, stream, length
 
-    async def open(self, stream: int) -> YamuxStream:
+    async def open(self, stream: int, *, agreed: bool = True) -> GuardedStream:
         """The peer opens a stream and the multiplexer acknowledges it."""
         await self.send(UPDATE, SYN, stream, 0)
         assert await self.heard() == (UPDATE, ACK, stream, 0)
         accepted: Any = await self.mux.accept_stream()
-        assert isinstance(accepted, YamuxStream)
+        assert isinstance(accepted, GuardedStream)
+        if agreed:
+            accepted.agree()
         return accepted
 
     async def closed(self) -> bool:
@@ -96,18 +101,21 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(config: NetConfig = CONFIG, *, blocked: bool = False) -> AsyncIterator[Bench]:
+async def bench(
+    config: NetConfig = CONFIG, *, blocked: bool = False, budget: UnreadBudget | None = None
+) -> AsyncIterator[Bench]:
     """A started multiplexer that was dialled, and its peer."""
     near, far = (
         trio.testing.lockstep_stream_pair() if blocked else trio.testing.memory_stream_pair()
     )
     counters = MuxCounters()
     connection: Any = MemoryConnection(near, initiator=False)
-    mux = GuardedYamux(connection, ID(b"peer"), config, counters)
+    faults = Faults()
+    mux = GuardedYamux(connection, ID(b"peer"), config, counters, budget=budget, faults=faults)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mux.start)
         await mux.event_started.wait()
-        yield Bench(mux, counters, MemoryConnection(far, initiator=True))
+        yield Bench(mux, counters, MemoryConnection(far, initiator=True), faults)
         nursery.cancel_scope.cancel()
 
 
@@ -350,7 +358,7 @@ async def test_window_updates_are_gathered() -> None:
 
 
 async def test_credits_of_streams_that_are_gone_are_forgotten() -> None:
-    """A connection remembers withheld updates of so many streams as it may have, and no more."""
+    """A connection remembers nothing of a stream that is over, nor the credit it still owed."""
     async with bench() as b:
         for number in range(1, 21, 2):
             stream = await b.open(number)
@@ -361,4 +369,267 @@ async def test_credits_of_streams_that_are_gone_are_forgotten() -> None:
             while (await b.heard())[1] != RST:
                 pass  # an update that was due
 
-        assert 0 < len(b.mux._credits) <= CONFIG.connection_streams_max
+        assert not b.mux.streams
+        assert not b.mux.stream_buffers
+        assert not b.mux.stream_events
+        assert b.mux.unread == 0
+
+
+async def granted(b: Bench, stream: int, count: int) -> int:
+    """Push so many bytes in small pieces, and return what was granted beyond the first window."""
+    credit = 0
+
+    async def listen() -> None:
+        nonlocal credit
+        while True:
+            kind, _, number, length = await b.heard()
+            credit += length if kind == UPDATE and number == stream else 0
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        for _ in range(count // 1024):
+            await b.send(DATA, 0, stream, 1024, bytes(1024))
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    return credit
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("step", [32, 1000, 65_536])
+async def test_reading_in_any_steps_never_grants_more_than_the_window(step: int) -> None:
+    """Whatever the reader's steps, unread bytes and credit stay within `receive_window_max`."""
+    async with bench() as b:
+        stream = await b.open(1)
+
+        async def read() -> None:
+            while True:
+                await stream.read(step)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            credit = await granted(b, 1, 3 * WINDOW)
+            nursery.cancel_scope.cancel()
+
+        assert WINDOW + credit - 3 * WINDOW <= CONFIG.receive_window_max
+        assert stream.recv_window + stream.held <= CONFIG.receive_window_max
+
+
+@pytest.mark.trial
+async def test_a_stream_without_protocol_holds_little() -> None:
+    """Until its protocol is known a stream holds `negotiation_unread_max`, and then everything."""
+    async with bench() as b, trio.open_nursery() as nursery:
+        stream = await b.open(1, agreed=False)
+        nursery.start_soon(b.send, DATA, 0, 1, 200_000, bytes(200_000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream.held == CONFIG.negotiation_unread_max
+
+        await stream.read(1000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream.held == CONFIG.negotiation_unread_max
+
+        stream.agree()
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream.held == 199_000
+
+
+@pytest.mark.trial
+async def test_a_connection_with_too_much_unread_loses_its_fullest_stream() -> None:
+    """Above `connection_unread_max` the fullest stream is reset, the others go on."""
+    config = replace(CONFIG, connection_unread_max=600_000)
+    async with bench(config) as b:
+        streams = [await b.open(number) for number in (1, 3, 5)]
+        for number, size in ((1, 200_000), (3, 250_000), (5, 200_000)):
+            await b.send(DATA, 0, number, size, bytes(size))
+
+        assert await b.heard() == (UPDATE, RST, 3, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [stream.held for stream in streams] == [200_000, 0, 200_000]
+        assert b.mux.unread == 400_000
+        assert b.counters.streams_shed == 1
+        assert len(await streams[2].read(200_000)) == 200_000
+
+
+@pytest.mark.trial
+async def test_who_fills_the_node_pays_and_not_who_came_last() -> None:
+    """Above the node's budget the connection that holds most loses a stream."""
+    budget = UnreadBudget(400_000)
+    async with bench(budget=budget) as greedy, bench(budget=budget) as honest:
+        full = await greedy.open(1)
+        other = await honest.open(1)
+        await greedy.send(DATA, 0, 1, 250_000, bytes(250_000))
+        await greedy.open(3)
+        await greedy.send(DATA, 0, 3, 100_000, bytes(100_000))
+        await honest.send(DATA, 0, 1, 100_000, bytes(100_000))
+
+        assert await greedy.heard() == (UPDATE, RST, 1, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert full.closed
+        assert budget.held == 200_000
+        assert len(await other.read(100_000)) == 100_000
+        assert honest.counters.streams_shed == 0
+        await greedy.mux.close()
+        assert budget.held == 0
+
+
+async def test_the_beginning_of_a_frame_counts_as_unread() -> None:
+    """What a reader took and cannot use yet is part of the budget, until its stream is over."""
+    budget = UnreadBudget(1_000_000)
+    async with bench(budget=budget) as b:
+        stream = await b.open(1)
+        await b.send(DATA, 0, 1, 1000, bytes(1000))
+        await stream.read(1000)
+        stream.park(1000)
+        assert budget.held == 1000
+        stream.park(400)
+        assert budget.held == 400
+
+        await b.send(UPDATE, RST, 1, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        stream.park(5000)
+
+        assert budget.held == 0
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize(
+    ("kind", "flags", "number"),
+    [
+        (UPDATE, 0, 1),
+        (UPDATE, ACK, 1),
+        (DATA, 0, 1),
+        (UPDATE, 0, 99),
+        (DATA, FIN, 99),
+        (PING, ACK, 0),
+    ],
+)
+async def test_frames_that_carry_nothing_are_read_at_a_pace(
+    kind: int, flags: int, number: int
+) -> None:
+    """A flood of frames without data is read on in the next second; nobody is hung up on."""
+    async with bench(replace(CONFIG, idle_frames_per_s=50)) as b, trio.open_nursery() as nursery:
+        await b.open(1)
+        began = trio.current_time()
+
+        async def flood() -> None:
+            for _ in range(500):
+                await b.send(kind, flags, number, 0)
+            await b.send(PING, SYN, 0, 7)
+
+        nursery.start_soon(flood)
+        assert await b.heard() == (PING, ACK, 0, 7)
+
+        assert trio.current_time() - began >= 9.0
+
+
+@pytest.mark.trial
+async def test_data_for_streams_that_never_were_ends_the_connection() -> None:
+    """Bytes for unknown streams are passed over up to one window, then hung up on."""
+    async with bench() as b:
+        for number in range(99, 99 + 2 * WINDOW // 65_536, 2):
+            await b.send(DATA, 0, number, 65_536, bytes(65_536))
+        await b.send(PING, SYN, 0, 7)
+        assert await b.heard() == (PING, ACK, 0, 7)
+
+        await b.send(DATA, 0, 997, 1, b"x")
+        assert await b.closed()
+        assert b.counters.protocol_errors == 1
+
+
+async def test_data_under_way_to_a_stream_that_we_reset_is_lawful() -> None:
+    """What the peer had credit for may come after our reset, on any number of streams."""
+    async with bench() as b:
+        for number in range(1, 41, 2):
+            stream = await b.open(number)
+            await stream.reset()
+            assert await b.heard() == (UPDATE, RST, number, 0)
+            await b.send(DATA, 0, number, WINDOW, bytes(WINDOW))
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.1)
+
+        await b.send(PING, SYN, 0, 7)
+        assert await b.heard() == (PING, ACK, 0, 7)
+        assert b.mux.unread == 0
+
+
+async def test_data_arrives_before_its_frame_is_whole() -> None:
+    """A frame whose end does not come is handed on as far as it came."""
+    async with bench() as b:
+        stream = await b.open(1)
+        await b.send(DATA, 0, 1, 200_000, bytes(130_000))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert stream.held >= 65_507
+
+
+async def test_a_stream_opened_twice_ends_the_connection() -> None:
+    """An id that is in use cannot be opened again."""
+    async with bench() as b:
+        await b.open(1)
+        await b.send(UPDATE, SYN, 1, 0)
+
+        assert await b.closed()
+        assert b.counters.protocol_errors == 1
+
+
+async def test_a_stream_that_nobody_serves_any_more_is_given_up() -> None:
+    """A stream whose handler ended holds nothing, and is reset when the peer leaves it open."""
+    async with bench() as b:
+        stream = await b.open(1)
+        await b.send(DATA, 0, 1, 1000, bytes(1000))
+        await trio.testing.wait_all_tasks_blocked()
+
+        stream.abandon()
+        await b.send(DATA, 0, 1, 1000, bytes(1000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert b.mux.unread == 0
+
+        while (await b.heard())[:3] != (UPDATE, RST, 1):
+            pass
+        assert not b.mux.streams
+
+
+async def test_writing_waits_for_credit_and_not_for_ever() -> None:
+    """A writer without credit is woken by an update, and gives up after five seconds."""
+    async with bench() as b, trio.open_nursery() as nursery:
+        stream = await b.open(1)
+
+        async def take() -> None:
+            while header := await b.peer.read(12):
+                _, kind, _, _, length = struct.unpack("!BBHII", header)
+                if kind == DATA:
+                    await b.peer.read(length)
+
+        nursery.start_soon(take)
+        nursery.start_soon(stream.write, bytes(WINDOW + 1000))
+        await trio.sleep(1.0)
+        assert stream.send_window == 0
+        await b.send(UPDATE, 0, 1, 1000)
+        await trio.sleep(1.0)
+        assert stream.send_window == 0
+
+        began = trio.current_time()
+        with pytest.raises(MuxedStreamError, match="no credit"):
+            await stream.write(b"x")
+        assert trio.current_time() - began == pytest.approx(5.0)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("error", [ValueError("decrypt"), KeyError("x"), ZeroDivisionError()])
+async def test_whatever_a_connection_raises_ends_that_connection(error: Exception) -> None:
+    """An exception nobody expected is noted, and nothing is raised where connections are run."""
+    async with bench() as b:
+        stream = await b.open(1)
+
+        async def fail(_: int) -> bytes:
+            raise error
+
+        b.mux.secured_conn.read = fail  # type: ignore[method-assign]  # what a library may raise
+        await b.send(PING, SYN, 0, 1)
+        await b.send(PING, SYN, 0, 2)
+
+        with pytest.raises(MuxedStreamEOF):
+            await stream.read(1)
+        await b.mux.event_closed.wait()
+        assert b.faults.counts() == {"connection": 1}
+        assert b.mux.unread == 0
