@@ -6,16 +6,20 @@ only. Progress redraws one line on a terminal and writes plain lines elsewhere.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Final, TextIO
+
+from luxrelay.text import clean, json_text
+
+PRINTED_MAX: Final = 100_000
+"""Characters of one text on a terminal."""
 
 
 def print_json(value: object) -> None:
-    """Write one JSON document, indented, keys in the order given."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Write one JSON document, indented, keys in the order given; a terminal acts on none of it."""
+    print(json_text(value, indent=2))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -88,7 +92,7 @@ class Progress:
 
 def printable(text: str) -> str:
     """Return the text with a dot for whatever would steer a terminal; peers choose such text."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    return clean(text, PRINTED_MAX)
 
 
 def _cell(value: object) -> str:

@@ -20,6 +20,7 @@ from luxrelay.errors import HelloError
 from luxrelay.gossip import NodeRole
 from luxrelay.gossip.roles import PROOF_MAX
 from luxrelay.net.records import RECORD_MAX
+from luxrelay.text import parse_json
 
 HELLO: Final = "/lux/relay/hello/1.0.0"
 VERSION: Final = 1
@@ -77,8 +78,8 @@ class Hello:
         if len(data) > HELLO_MAX:
             raise HelloError(f"A hello of {len(data)} bytes is above {HELLO_MAX}")
         try:
-            document = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(data)
+        except ValueError as error:
             raise HelloError("A hello is no JSON") from error
         if not isinstance(document, dict):
             raise HelloError("A hello is no JSON object")

@@ -3,6 +3,9 @@
 Values go into fields, never into the text, so that a line can be found by its text. Keys whose
 names say secret are never written. A line names the module that wrote it, and a module or a room
 may have a level of its own.
+
+Peers choose parts of many values (agents, reasons, topics), so every text is cleaned here, in one
+place: a line stays one line, is valid UTF-8 and cannot steer a terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from luxrelay.text import clean, cleaned
+
 LOGGER: Final = "luxrelay"
+FIELD_MAX: Final = 8_000
+"""Characters of one field; a traceback is the longest."""
 _SECRET: Final = ("secret", "seed", "passphrase", "token", "private")
 
 
@@ -37,7 +44,7 @@ class FieldFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        text = record.getMessage()
+        text = clean(record.getMessage())
         if self._as_json:
             line = {
                 "time": stamp,
@@ -45,14 +52,10 @@ class FieldFormatter(logging.Formatter):
                 "node": self._node,
                 "module": record.name.removeprefix(f"{LOGGER}."),
             }
-            return json.dumps({**line, "event": text, **fields}, default=str, ensure_ascii=False)
-        shown = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
+            said = cleaned({**line, "event": text, **fields}, FIELD_MAX)
+            return json.dumps(said, ensure_ascii=False)
+        shown = " ".join(f"{name}={clean(value, FIELD_MAX)}" for name, value in fields.items())
         return f"{stamp[11:23]} {record.levelname[0]} {self._node}: {text}  {shown}".rstrip()
-
-
-def _plain(value: object) -> str:
-    """Return one line that cannot steer a terminal; peers choose parts of it."""
-    return "".join(c if c.isprintable() else "·" for c in str(value))
 
 
 def start_logging(

@@ -82,3 +82,23 @@ def test_levels_change_while_it_runs() -> None:
     exec(said, {"__name__": "luxrelay.net.driver", "log": log})  # noqa: S102  a line of that module
 
     assert written(stream) == [("net.driver", "loud")]
+
+
+def test_a_json_line_is_clean_whatever_a_peer_said() -> None:
+    """No control character, mark or surrogate of a field, a name or a text is written."""
+    bytes_out = io.BytesIO()
+    stream = io.TextIOWrapper(bytes_out, encoding="utf-8")
+    start_logging("relay-1", "info", stream)
+    evil = "a\x1b[31m\x9b\x7f\u202e\u2066\u2028\u2029\ud800z"
+
+    log(logging.INFO, "said", agent=evil, more=[evil, {evil: evil}], long="x" * 100_000)
+    logging.getLogger("luxrelay.net").warning("text %s", evil)
+    stream.flush()
+
+    lines = bytes_out.getvalue().decode().splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    said = json.loads(lines[0])
+    assert said["agent"] == "a·[31m·······z"
+    assert said["more"] == ["a·[31m·······z", {"a·[31m·······z": "a·[31m·······z"}]
+    assert len(said["long"]) < 10_000

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from luxrelay.errors import GatewayError
+from luxrelay.text import parse_json
 
 JSON_TYPE: Final = "application/json"
 MESSAGES_TYPE: Final = "application/vnd.luxrelay.messages"
@@ -274,17 +275,13 @@ def parsed(params: tuple[Param, ...], found: Mapping[str, Mapping[str, str]]) ->
 
 
 def parsed_json(body: bytes) -> Any:
-    """Return the JSON value of a body.
+    """Return the JSON value of a body; see `luxrelay.text.parse_json`.
 
     Raises:
-        GatewayError: it is not JSON, or nested too deeply.
+        GatewayError: it is not JSON that every reader takes alike, or nested too deeply.
 
     """
-
-    def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        return json.loads(body, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+        return parse_json(body)
+    except ValueError as error:
         raise GatewayError(f"the body is not JSON: {error}"[:200], where="body") from error
