@@ -11,13 +11,14 @@ import html
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from luxrelay.archive.chart_data import Chart, Outage, Series
 
 WIDE: Final = (1040, 330)
 """Width and height in CSS pixels: fits a page of 1,200 pixels."""
@@ -59,38 +60,6 @@ _STYLE: Final[dict[Any, Any]] = {
     "ytick.color": _SOFT,
     "legend.frameon": False,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A line over time."""
-
-    name: str
-    """Shown in the legend."""
-    points: tuple[tuple[float, float], ...]
-    """(seconds since the start, value), ascending in time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """A time in which something was down."""
-
-    name: str
-    """Shown above the shaded area."""
-    start_s: float
-    """Seconds since the start."""
-    end_s: float
-    """Seconds since the start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One chart in its two sizes."""
-
-    wide: str
-    """SVG for a wide screen."""
-    narrow: str
-    """SVG for a narrow screen."""
 
 
 def lines_chart(

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from luxrelay.archive.charts import Series
+from luxrelay.archive.chart_data import Series
 from luxrelay.archive.completeness import AuditReport
 from luxrelay.archive.derived import gap_rows
 from luxrelay.archive.folder import ArchiveFolder, open_folder

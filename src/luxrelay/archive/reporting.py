@@ -13,11 +13,13 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from luxrelay.archive.charts import Chart, Outage, Series, distribution_chart, lines_chart
-from luxrelay.archive.completeness import AuditReport
+from luxrelay.archive.chart_data import Chart, Outage, Series
 from luxrelay.bus import Code
+
+if TYPE_CHECKING:
+    from luxrelay.archive.completeness import AuditReport
 
 ROWS_SHOWN: Final = 50
 """Rows of a table before it is cut."""
@@ -89,30 +91,9 @@ def report(run: RunReport, *, out: Path) -> Path:
 
 
 def render(run: RunReport) -> str:
-    """Return the page about ``run``."""
+    """Return the page about ``run``; where matplotlib is not installed it says so, in one line."""
     sections = [
-        _chart_section(
-            "Throughput",
-            "Messages per second over time.",
-            lines_chart(run.throughput, label="messages per second", filled=True)
-            if run.throughput
-            else None,
-        ),
-        _chart_section(
-            "Latency",
-            "From the sender's clock to the moment a relay had stored the message."
-            f" {len(run.latencies_ms):,} deliveries.",
-            distribution_chart(run.latencies_ms, label="deliveries")
-            if len(run.latencies_ms)
-            else None,
-        ),
-        _chart_section(
-            "Stored messages",
-            _stored_note(run.outages),
-            lines_chart(run.stored, label="messages stored", outages=run.outages)
-            if run.stored
-            else None,
-        ),
+        *_chart_sections(run),
         *_audit_sections(run.audit),
         *(_section(table.title, _table(table)) for table in run.tables),
     ]
@@ -232,6 +213,42 @@ def _audit_sections(audit: AuditReport | None) -> list[str]:
     if audit is None:
         return []
     return [_section(table.title, _table(table)) for table in audit_tables(audit)]
+
+
+def _chart_sections(run: RunReport) -> list[str]:
+    if not (run.throughput or len(run.latencies_ms) or run.stored):
+        return []
+    try:
+        from luxrelay.archive.charts import distribution_chart, lines_chart  # noqa: PLC0415  extra
+    except ImportError as error:
+        if error.name != "matplotlib":
+            raise
+        note = "The charts are drawn where matplotlib is installed: pip install 'luxrelay[plots]'."
+        return [_section("Charts", f'<p class="note">{html.escape(note)}</p>')]
+    return [
+        _chart_section(
+            "Throughput",
+            "Messages per second over time.",
+            lines_chart(run.throughput, label="messages per second", filled=True)
+            if run.throughput
+            else None,
+        ),
+        _chart_section(
+            "Latency",
+            "From the sender's clock to the moment a relay had stored the message."
+            f" {len(run.latencies_ms):,} deliveries.",
+            distribution_chart(run.latencies_ms, label="deliveries")
+            if len(run.latencies_ms)
+            else None,
+        ),
+        _chart_section(
+            "Stored messages",
+            _stored_note(run.outages),
+            lines_chart(run.stored, label="messages stored", outages=run.outages)
+            if run.stored
+            else None,
+        ),
+    ]
 
 
 def _chart_section(title: str, note: str, chart: Chart | None) -> str:

@@ -6,6 +6,7 @@ Source: LP-6420 §1, §8; decisions G5, G21, G25.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from luxrelay.gossip.identity import PeerId
@@ -154,6 +155,7 @@ class PeerTable:
         outbox = Outbox(self._params, self._stats, peer=peer, waiting=self._waiting)
         state = PeerState(peer, protocol, outbound=outbound, outbox=outbox, ledger=ledger)
         self._peers[peer] = state
+        self._stats.departed.pop(peer, None)
         return state
 
     def remove(self, peer: PeerId) -> PeerState | None:
@@ -163,7 +165,15 @@ class PeerTable:
         if state is not None:
             for topic in list(state.topics):
                 self._leave(state, topic)
+            self._remember(state)
         return state
+
+    def _remember(self, state: PeerState) -> None:
+        """Keep what a peer that leaves has done; beyond ``peers_max`` the oldest goes."""
+        departed = self._stats.departed
+        departed[state.peer] = replace(state.stats, score=state.score, since=state.since)
+        while len(departed) > self._params.peers_max:
+            del departed[next(iter(departed))]
 
     def subscribe(self, state: PeerState, spelled: str) -> str | None:
         """Note a subscription; return the canonical topic when it is new, else None.

@@ -263,7 +263,7 @@ class GossipRouter:
                 rpc = decode_rpc(rpc_bytes, self._params)
             else:
                 check_rpc(rpc_bytes, self._params)
-                self._stats.unheard += 1
+                self._unheard(state)
         except RpcError:
             self._flow.malformed(state)
         if rpc is not None:
@@ -398,6 +398,7 @@ class GossipRouter:
                 state.peer: replace(state.stats, score=state.score, since=state.since)
                 for state in self._peers
             },
+            departed=dict(self._stats.departed),
         )
 
     def explain(self, peer: PeerId, now: float) -> ScoreTerms | None:
@@ -428,4 +429,8 @@ class GossipRouter:
         if state.score >= self._score_params.graylist_threshold:
             self._control.hear(state, rpc, now)
         elif rpc.has_control():
-            self._stats.unheard += 1
+            self._unheard(state)
+
+    def _unheard(self, state: PeerState) -> None:
+        self._stats.unheard += 1
+        state.stats.unheard += 1

@@ -63,7 +63,7 @@ class TopicStats:
 
 @dataclass(slots=True, kw_only=True)
 class PeerStats:
-    """Counters of one connected peer, since it connected."""
+    """Counters of one connection of a peer."""
 
     received: int = 0
     """Messages it sent us, whatever became of them."""
@@ -77,6 +77,8 @@ class PeerStats:
     """Messages it brought that were rejected; each peer that brought the bytes is counted."""
     malformed: int = 0
     """Frames and messages it sent that could not be read."""
+    unheard: int = 0
+    """Frames it sent that were not heard, whole or their control messages, because of its score."""
     grafts_refused: int = 0
     """GRAFTs it sent during its back-off."""
     promises_broken: int = 0
@@ -186,6 +188,9 @@ class GossipStats:
     """Mesh peers by topic now."""
     peers: dict[PeerId, PeerStats] = field(default_factory=dict)
     """Counters of each connected peer."""
+    departed: dict[PeerId, PeerStats] = field(default_factory=dict)
+    """Counters of the last ``peers_max`` peers that left and did not come back, as they left; what
+    a peer was disconnected for can be read after it was."""
 
     def follow(self, topic: str, topics_max: int) -> None:
         """Begin to count for a topic, when there are fewer than ``topics_max``."""

@@ -105,6 +105,7 @@ def assemble(
         globals_=blobs.topics,
         fees=guards.fees,
         traces=traces,
+        peers_max=2 * config.connections_max,  # those that left lately are still of interest
         deliver=feed.stored,
     )
     router = _router(config, rng, host.peer_id)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import trio
 
 from luxrelay import __version__
-from luxrelay.gossip import PeerId
+from luxrelay.bus import Code
+from luxrelay.gossip import PeerId, PeerStats
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
 from luxrelay.node.config import NodeConfig
@@ -20,6 +21,7 @@ from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import Views
 from luxrelay.node.parts import Parts, wall_ms
+from luxrelay.node.stages.candidate import PeerVerdicts
 from luxrelay.node.topic_metrics import TopicSources
 from luxrelay.store import RelayStore
 
@@ -92,7 +94,7 @@ def views_of(
             "store": _store_view(parts.store),
             "catch_up": parts.catch_up.view(),
             "blocks": parts.blobs.topics.blocks.view(),
-            **_net_view(read_net()),
+            **_net_view(read_net(), parts.doors.refused),
         }
 
     def healthy() -> tuple[bool, dict[str, Any]]:
@@ -123,16 +125,28 @@ def _store_view(store: RelayStore) -> dict[str, Any]:
     }
 
 
-def _net_view(net: NetStats) -> dict[str, Any]:
-    peers = {
-        peer_text(PeerId(peer)): {
-            "received": stats.received,
-            "duplicates": stats.duplicates,
-            "accepted": stats.accepted,
-            "ignored": stats.ignored,
-            "rejected": stats.rejected,
-            "malformed": stats.malformed,
+def _net_view(net: NetStats, refused: PeerVerdicts) -> dict[str, Any]:
+    def seen(peers: Mapping[PeerId, PeerStats]) -> dict[str, Any]:
+        return {
+            peer_text(PeerId(peer)): _peer_view(stats, refused.of(peer))
+            for peer, stats in peers.items()
         }
-        for peer, stats in net.router.peers.items()
+
+    return {
+        "peers": seen(net.router.peers),
+        "departed": seen(net.router.departed),
+        "mesh": dict(net.router.mesh),
     }
-    return {"peers": peers, "mesh": dict(net.router.mesh)}
+
+
+def _peer_view(stats: PeerStats, refused: Mapping[Code, int]) -> dict[str, Any]:
+    return {
+        "received": stats.received,
+        "duplicates": stats.duplicates,
+        "accepted": stats.accepted,
+        "ignored": stats.ignored,
+        "rejected": stats.rejected,
+        "malformed": stats.malformed,
+        "unheard": stats.unheard,
+        "refused": {code.name.lower(): count for code, count in sorted(refused.items())},
+    }

@@ -105,6 +105,8 @@ def parse_line(line: bytes, where: str) -> ChatMessage:
         value = getattr(message, field)
         if not 0 < len(value) <= NAME_MAX:
             raise InputError(f"{field} must have 1 to {NAME_MAX} characters", where=where)
+    if "\0" in message.channel:
+        raise InputError("a channel with a NUL cannot be a content topic", where=where)
     try:
         message.payload()
     except UnicodeEncodeError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.archive.charts import Outage, Series
+from luxrelay.archive.chart_data import Outage, Series
 from luxrelay.archive.completeness import AuditReport, Behind, Gap, NamespaceAudit
 from luxrelay.archive.reporting import (
     ROWS_SHOWN,

@@ -81,3 +81,15 @@ def test_a_removed_peer_leaves_nothing() -> None:
     assert not peers.full()
     assert not peers.subscribers(NAME)
     assert list(peers) == []
+
+
+def test_what_a_peer_did_can_be_read_after_it_left() -> None:
+    """Of the last peers_max that left; one that comes back is no longer among them."""
+    peers, stats = table(GossipParams(peers_max=2))
+
+    for name in (b"a", b"b", b"c"):
+        added(peers, name).stats.unheard = 7
+        peers.remove(PeerId(name))
+    added(peers, b"c")
+
+    assert {peer: found.unheard for peer, found in stats.departed.items()} == {b"b": 7}

@@ -432,6 +432,8 @@ def test_a_peer_that_is_not_heard_costs_little(kit: Kit) -> None:
     desk.receive(peer, b"\xff")
 
     assert (desk.router.stats().malformed, desk.router.stats().unheard) == (2, 2)
+    counted = desk.router.stats().peers[peer]
+    assert (counted.malformed, counted.unheard, counted.received) == (2, 2, 0)
 
 
 def test_below_the_last_threshold_a_peer_is_disconnected(kit: Kit) -> None:

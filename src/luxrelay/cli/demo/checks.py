@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,32 @@ def latencies_ms(
         for relay in holdings
         if digest in relay.received_at
     ]
+
+
+def caught_up_s(
+    samples: Sequence[tuple[float, int | None]], published_at_s: Sequence[float], back_s: float
+) -> float:
+    """Return the seconds from a relay's return until it held what was published by then.
+
+    Publishing may go on meanwhile: the relay has caught up at the first sample in which it holds as
+    many messages as were acknowledged one sample earlier. When it never does, the last sample's
+    time counts.
+
+    Args:
+        samples: (seconds, messages stored or None while it was away), in order.
+        published_at_s: When each message was acknowledged, seconds, in order.
+        back_s: When the relay was back, seconds.
+
+    """
+    known = last = back_s
+    for at_s, stored in samples:
+        if at_s < back_s or stored is None:
+            continue
+        last = at_s
+        if stored >= bisect_right(published_at_s, known):
+            break
+        known = at_s
+    return last - back_s
 
 
 def percentile(values: Sequence[int], share: float) -> int:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
-from luxrelay.cli.demo.outcome import Outcome
-from luxrelay.cli.output import Progress, print_json, table
+from luxrelay.cli.demo.archiving import Archived, archive, missing_extra, require_java
+from luxrelay.cli.demo.outcome import CorruptOutcome, Outcome
+from luxrelay.cli.demo.plan import Plan
+from luxrelay.cli.output import Progress, print_json, printable, table
 from luxrelay.errors import DemoError, InputError
 from luxrelay.node.config import NAMESPACES_MAX
 from luxrelay.sim import ChatMessage, generate_chat, read_chat
@@ -86,12 +88,11 @@ def register(commands: SubParsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from luxrelay.cli.demo.archiving import archive  # noqa: PLC0415  Spark is an extra
-    from luxrelay.cli.demo.page import write_page  # noqa: PLC0415  so is matplotlib
-    from luxrelay.cli.demo.rehearsal import Plan, Rehearsal  # noqa: PLC0415  libp2p is slow
-
     began = time.monotonic()
     messages = _messages(arguments)
+    hint = missing_extra()
+    if not hint:
+        require_java()  # told now, not when the relays have done their part
     out: Path = arguments.out.resolve()
     marker = _prepare(out)
     progress = Progress(quiet=False)
@@ -103,17 +104,28 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         folder=out / "relays",
     )
-    with (
-        marker,
-        _ended_like_an_interrupt(),
-        closing(progress),
-        closing(Rehearsal(plan, progress)) as rehearsal,
-    ):
+    with marker, _ended_like_an_interrupt(), closing(progress):
+        outcome = _rehearse(plan, out, progress, hint, began)
+    _print(outcome, arguments, out)
+    return 0 if not outcome.faults() else 1
+
+
+def _rehearse(plan: Plan, out: Path, progress: Progress, hint: str, began: float) -> Outcome:
+    """Run the plan, archive what the relays hold unless ``hint`` says why not, and report."""
+    from luxrelay.cli.demo.page import write_page  # noqa: PLC0415  imports a chart library
+    from luxrelay.cli.demo.rehearsal import Rehearsal  # noqa: PLC0415  libp2p is slow
+
+    with closing(Rehearsal(plan, progress)) as rehearsal:
         course = rehearsal.run()
-        progress.step("archiving every relay with Spark into Delta")
-        started = time.monotonic()
-        archived = archive(rehearsal.addresses(), out, progress)
-        archive_s = time.monotonic() - started
+        seconds = {"publish": course.publish_s, "catch_up": course.catch_up_s}
+        archived = Archived(None, None, hint)
+        if hint:
+            progress.step(f"the archive is {hint}")
+        else:
+            progress.step("archiving every relay with Spark into Delta")
+            started = time.monotonic()
+            archived = archive(rehearsal.addresses(), out, progress)
+            seconds["archive"] = time.monotonic() - started
         outcome = Outcome(
             messages=len(course.published_at_s),
             senders=course.senders,
@@ -122,18 +134,24 @@ def _run(arguments: argparse.Namespace) -> int:
             corrupt=course.corrupt,
             latency_ms=course.latency(),
             archive=archived.outcome,
-            seconds={
-                "publish": course.publish_s,
-                "catch_up": course.catch_up_s,
-                "archive": archive_s,
-                "total": time.monotonic() - began,
-            },
+            archive_hint=archived.hint,
+            seconds={**seconds, "total": time.monotonic() - began},
         )
-        write_page(out / "report.html", outcome, course, archived)
-        (out / "report.json").write_text(json.dumps(outcome.to_json(), indent=2) + "\n")
+        with _written(out):
+            write_page(out / "report.html", outcome, course, archived)
+            (out / "report.json").write_text(json.dumps(outcome.to_json(), indent=2) + "\n")
         progress.step("stopping the relays")
-    _print(outcome, arguments, out)
-    return 0 if not outcome.faults() else 1
+    return outcome
+
+
+@contextmanager
+def _written(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DemoError(
+            f"the report cannot be written: {error.strerror}", where=str(out)
+        ) from error
 
 
 @contextmanager
@@ -183,6 +201,12 @@ def _prepare(out: Path) -> TextIO:
             nothing was changed.
 
     """
+    if not str(out).isprintable():  # the store takes UTF-8 only, and the report names the folder
+        raise DemoError(
+            "the folder's name has characters that cannot be shown",
+            where=str(out),
+            hint="choose another with --out",
+        )
     try:
         if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
             raise DemoError(
@@ -232,20 +256,43 @@ def _print(outcome: Outcome, arguments: argparse.Namespace, out: Path) -> None:
         for r in outcome.relays
     ]
     print(table(("relay", "stored", "missed while offline", "recovered", "contiguous"), rows))
-    latency, archive, seconds = outcome.latency_ms, outcome.archive, outcome.seconds
+    latency, seconds = outcome.latency_ms, outcome.seconds
+    spent = ", ".join(f"{part.replace('_', '-')} {took:.1f}" for part, took in seconds.items())
     print(
-        f"""
-{outcome.messages:,} messages of {outcome.senders:,} senders in {outcome.namespaces:,} lanes
-corrupt   {outcome.corrupt.sent:,} sent, {outcome.corrupt.rejected:,} turned away, \
-{outcome.corrupt.stored:,} stored
-latency   p50 {latency["p50"]:,} ms, p95 {latency["p95"]:,} ms, p99 {latency["p99"]:,} ms \
-(signature to commit)
-archive   {archive.rows:,} rows of {archive.copies:,} copies, {archive.rejected:,} rejected, \
-{archive.duplicates:,} duplicates, {archive.gaps:,} gaps
-seconds   publish {seconds["publish"]:.1f}, catch-up {seconds["catch_up"]:.1f}, \
-archive {seconds["archive"]:.1f}, total {seconds["total"]:.1f}
-report    {out / "report.html"}"""
+        f"\n{outcome.messages:,} messages of {outcome.senders:,} senders in "
+        f"{outcome.namespaces:,} lanes"
     )
+    print("\n".join(_corrupt(outcome.corrupt)))
+    print(
+        f"latency   p50 {latency['p50']:,} ms, p95 {latency['p95']:,} ms, "
+        f"p99 {latency['p99']:,} ms (signature to commit)"
+    )
+    print(f"archive   {_archive(outcome)}")
+    print(f"seconds   {spent}")
+    print(f"report    {printable(str(out / 'report.html'))}")
     for fault in outcome.faults():
         print(f"FAULT     {fault}")
     print("ok" if not outcome.faults() else "not ok")
+
+
+def _corrupt(corrupt: CorruptOutcome) -> Iterator[str]:
+    yield (
+        f"corrupt   {corrupt.sent:,} sent, {corrupt.rejected:,} refused, {corrupt.unheard:,} "
+        f"unheard below the threshold, {corrupt.unaccounted:,} unaccounted for, "
+        f"{corrupt.stored:,} stored"
+    )
+    for kind in corrupt.kinds:
+        yield (
+            f"          {kind.kind}: {kind.refused:,} refused as {kind.code}, "
+            f"{kind.unheard:,} unheard"
+        )
+
+
+def _archive(outcome: Outcome) -> str:
+    archive = outcome.archive
+    if archive is None:
+        return outcome.archive_hint
+    return (
+        f"{archive.rows:,} rows of {archive.copies:,} copies, {archive.rejected:,} rejected, "
+        f"{archive.duplicates:,} duplicates, {archive.gaps:,} gaps"
+    )

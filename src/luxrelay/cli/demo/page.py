@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.archive import report
-from luxrelay.archive.charts import Outage, Series
+from luxrelay.archive.chart_data import Outage, Series
 from luxrelay.archive.reporting import ReportTable, RunReport, Tile
 from luxrelay.cli.demo.archiving import Archived
 from luxrelay.cli.demo.outcome import Outcome
@@ -27,7 +27,8 @@ def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived)
             title="LuxRelay demonstration",
             summary=(
                 f"{outcome.messages:,} signed messages of {outcome.senders:,} senders went "
-                f"through {len(outcome.relays)} relays into the archive. {ending}"
+                f"through {len(outcome.relays)} relays"
+                f"{_destination(outcome)}. {ending}"
             ),
             tiles=_tiles(outcome),
             throughput=(Series(name="published", points=_per_second(course.published_at_s)),),
@@ -44,9 +45,15 @@ def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived)
     )
 
 
+def _destination(outcome: Outcome) -> str:
+    if outcome.archive is not None:
+        return " into the archive"
+    return f". The archive is {outcome.archive_hint}"
+
+
 def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
     ok = not outcome.faults()
-    latency, corrupt, archive = outcome.latency_ms, outcome.corrupt, outcome.archive
+    latency, corrupt = outcome.latency_ms, outcome.corrupt
     return (
         Tile(label="Result", value="ok" if ok else "not ok", tone="good" if ok else "bad"),
         Tile(
@@ -62,15 +69,23 @@ def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
         Tile(
             label="Broken messages stored",
             value=f"{corrupt.stored:,}",
-            note=f"of {corrupt.sent:,} sent, {corrupt.rejected:,} turned away",
-            tone="bad" if corrupt.stored else "good",
+            note=f"of {corrupt.sent:,} sent: {corrupt.rejected:,} refused, "
+            f"{corrupt.unheard:,} unheard",
+            tone="bad" if corrupt.stored or corrupt.unaccounted else "good",
         ),
-        Tile(
-            label="Archived",
-            value=f"{archive.rows:,}",
-            note=f"{archive.gaps:,} gaps, {archive.duplicates:,} duplicates",
-            tone="good" if archive.rows == outcome.messages and not archive.gaps else "bad",
-        ),
+        _archived(outcome),
+    )
+
+
+def _archived(outcome: Outcome) -> Tile:
+    archive = outcome.archive
+    if archive is None:
+        return Tile(label="Archived", value="not made", note=outcome.archive_hint)
+    return Tile(
+        label="Archived",
+        value=f"{archive.rows:,}",
+        note=f"{archive.gaps:,} gaps, {archive.duplicates:,} duplicates",
+        tone="good" if archive.rows == outcome.messages and not archive.gaps else "bad",
     )
 
 
@@ -115,9 +130,14 @@ def _relays(outcome: Outcome) -> ReportTable:
 def _corrupt(outcome: Outcome) -> ReportTable:
     return ReportTable(
         title="Broken messages",
-        head=("kind", "sent"),
-        rows=tuple((kind, f"{count:,}") for kind, count in sorted(outcome.corrupt.kinds.items())),
-        note="Each breaks one rule of a message that would otherwise be accepted.",
+        head=("kind", "sent", "refused", "with the code", "unheard"),
+        rows=tuple(
+            (kind.kind, f"{kind.sent:,}", f"{kind.refused:,}", kind.code, f"{kind.unheard:,}")
+            for kind in outcome.corrupt.kinds
+        ),
+        note="Each breaks one rule of a message that would otherwise be accepted. Unheard: the "
+        "relay does not look at what a peer sends whose score is below the threshold. "
+        f"Unaccounted for: {outcome.corrupt.unaccounted:,}.",
     )
 
 

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
-from luxrelay.cli.demo.checks import Holdings, latencies_ms, percentile, read_holdings
+from luxrelay.cli.demo.attack import Attack, counts_of, kind_outcome
+from luxrelay.cli.demo.checks import (
+    Holdings,
+    caught_up_s,
+    latencies_ms,
+    percentile,
+    read_holdings,
+)
 from luxrelay.cli.demo.outcome import CorruptOutcome, RelayOutcome
+from luxrelay.cli.demo.patience import Patience
+from luxrelay.cli.demo.plan import Plan
 from luxrelay.cli.demo.publishing import Publisher, Signer, content_topic
 from luxrelay.cli.demo.relays import RelayProcess, Sampler
-from luxrelay.cli.demo.rogue import Corrupt, Rogue, attack
+from luxrelay.cli.demo.rogue import Rogue
 from luxrelay.cli.output import Progress
-from luxrelay.errors import DemoError
-from luxrelay.sim import ChatMessage
-from luxrelay.sync import RelaySyncClient
+from luxrelay.errors import DemoError, LuxRelayError
+from luxrelay.sync import RelaySyncClient, SyncClientConfig
 
-CATCH_UP_S: Final = 120.0
-"""Seconds the relays have to hold everything once the last message is published."""
-_ROGUE_PATIENCE_S: Final = 30.0
+IDLE_S: Final = 120.0
+"""Seconds for which relays that have to connect or to catch up may stand still."""
+_CALL_S: Final = 300.0
+"""Longest call to a relay, seconds; on a busy machine a batch may take some."""
 _POLL_S: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be done."""
-
-    messages: Sequence[ChatMessage]
-    """What is said, in order."""
-    relays: int
-    """How many relays, from 2 when one is to be stopped."""
-    corrupt: int
-    """Broken messages the rogue sends."""
-    rate: int
-    """Messages a second; 0 for as fast as receipts come."""
-    seed: int
-    """Seed of keys and workload."""
-    folder: Path
-    """Where the relays live."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +58,8 @@ class Course:
     publish_s: float
     """Time of publishing."""
     catch_up_s: float
-    """Time from the last message until every relay held everything."""
+    """Time from the return of the relay that was away until it held what was published by then,
+    seconds; 0 without one."""
 
     def latency(self) -> dict[str, int]:
         """Return p50, p95 and p99, milliseconds."""
@@ -120,16 +110,19 @@ class Rehearsal:
         with ExitStack() as stack:
             sampler = Sampler(self.relays)
             stack.callback(sampler.stop)
-            client = stack.enter_context(RelaySyncClient(self.relays[0].runtime.sync))
+            patient = SyncClientConfig(call_s=_CALL_S, page_s=_CALL_S)
+            client = stack.enter_context(
+                RelaySyncClient(self.relays[0].runtime.sync, config=patient)
+            )
             signer = Signer(self._plan.seed)
             publisher = Publisher(client, signer, rate=self._plan.rate, seconds=sampler.seconds)
             began = time.monotonic()
             rogue = self._publish(publisher, sampler)
             publish_s = time.monotonic() - began
-            settled = time.monotonic()
+            self._progress.step(f"accounting for {self._plan.corrupt:,} broken messages")
+            rogue.join(self._progress)
             self._wait_caught_up()
-            catch_up_s = time.monotonic() - settled
-        return self._read_back(publisher, signer, sampler, rogue, (publish_s, catch_up_s))
+        return self._read_back(publisher, signer, sampler, rogue, publish_s)
 
     def _start(self) -> None:
         self._progress.step(f"starting {len(self.relays)} relays as processes of their own")
@@ -140,10 +133,11 @@ class Rehearsal:
 
     def _wait_meshed(self) -> None:
         """Wait until every relay is connected to every other, so that latencies mean gossip."""
-        deadline = time.monotonic() + CATCH_UP_S
-        while time.monotonic() < deadline:
+        patience, connected = Patience(IDLE_S), [0]
+        while not patience.lost(connected):
             states = [relay.status() for relay in self.relays]
-            if all(s is not None and len(s["peers"]) >= len(self.relays) - 1 for s in states):
+            connected = [0 if s is None else len(s["peers"]) for s in states]
+            if all(count >= len(self.relays) - 1 for count in connected):
                 return
             time.sleep(_POLL_S)
         raise DemoError("the relays did not connect to each other", where="demo")
@@ -161,6 +155,8 @@ class Rehearsal:
         if self._offline is not None:
             self._progress.step(f"stopping {self._offline.name}; publishing goes on")
             absence = _Absence(self._offline, publisher, sampler)
+        if self._plan.corrupt:
+            self._progress.step(f"a rogue peer sends {self._plan.corrupt:,} broken messages")
         rogue = _Attack(self._plan, self.parents[0], self.relays[0], publisher)
         publisher.publish(messages[first:second], say)
         if absence is not None:
@@ -170,16 +166,13 @@ class Rehearsal:
         if absence is not None:
             absence.join()
             self._absence = absence
-        self._progress.step(f"a rogue peer sends {self._plan.corrupt:,} broken messages")
-        rogue.join()
         return rogue
 
     def _wait_caught_up(self) -> None:
         total = len(self._plan.messages)
         self._progress.step("waiting until every relay holds every message")
-        deadline = time.monotonic() + CATCH_UP_S
-        held: list[int] = []
-        while time.monotonic() < deadline:
+        patience, held = Patience(IDLE_S), [0]
+        while not patience.lost(held):
             states = [relay.status() for relay in self.relays]
             held = [0 if s is None else int(s["store"]["messages"]) for s in states]
             if all(count >= total for count in held):
@@ -195,7 +188,7 @@ class Rehearsal:
         signer: Signer,
         sampler: Sampler,
         rogue: _Attack,
-        times: tuple[float, float],
+        publish_s: float,
     ) -> Course:
         self._progress.step("reading back what every relay holds")
         held = [read_holdings(relay.runtime.sync, self.parents) for relay in self.relays]
@@ -230,8 +223,17 @@ class Rehearsal:
             corrupt=rogue.outcome(held),
             senders=len({message.sender for message in self._plan.messages}),
             namespaces=len(signer.lanes),
-            publish_s=times[0],
-            catch_up_s=times[1],
+            publish_s=publish_s,
+            catch_up_s=self._catch_up_s(publisher, sampler),
+        )
+
+    def _catch_up_s(self, publisher: Publisher, sampler: Sampler) -> float:
+        """Return how long the relay that was away took, as the chart shows it; 0 without one."""
+        if self._absence is None:
+            return 0.0
+        name, _, back_s = self._absence.span()
+        return caught_up_s(
+            sampler.samples[name], [entry.at_s for entry in publisher.published], back_s
         )
 
 
@@ -291,65 +293,57 @@ class _Attack:
     def __init__(
         self, plan: Plan, parent: NamespaceId, relay: RelayProcess, publisher: Publisher
     ) -> None:
-        """Make the broken messages and begin to send them."""
+        """Begin to send broken messages."""
+        self._plan = plan
         self._relay = relay
-        self._turned_away = 0
-        self._error: Exception | None = None
+        self._error: LuxRelayError | None = None
         rogue = Rogue(parent, plan.seed)
         accepted = [
             (entry.item.header, entry.item.blob)
             for entry in publisher.published
             if entry.item.parent_id == parent
         ][:64]
-        now_ms = time.time_ns() // 1_000_000
-        self._corrupt: list[Corrupt] = rogue.make(plan.corrupt, accepted, now_ms)
-        self._identity = rogue.identity
+        corrupt = rogue.make(plan.corrupt, accepted, lambda: time.time_ns() // 1_000_000)
+        self._attack = Attack(relay.runtime.gossip[0], rogue, corrupt, self._watch)
         self._thread: threading.Thread | None = None
-        if self._corrupt:
+        if plan.corrupt:
             self._thread = threading.Thread(target=self._run, name="rogue", daemon=True)
             self._thread.start()
 
-    def join(self) -> None:
-        """Wait until the relay has judged what was sent.
+    def join(self, progress: Progress) -> None:
+        """Wait until it is known what became of what was sent.
 
         Raises:
             DemoError: the rogue could not reach the relay.
 
         """
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            known = self._attack.fates.accounted()
+            progress.update(f"{known:,} of {self._plan.corrupt:,} are accounted for")
+            self._thread.join(_POLL_S)
         if self._error is not None:
             raise DemoError(f"the rogue peer failed: {self._error}", where=self._relay.name)
 
     def outcome(self, held: Sequence[Holdings]) -> CorruptOutcome:
-        """Return what became of the broken messages, by what the relays hold."""
+        """Return what became of the broken messages, by what the relays hold and counted."""
+        fates = self._attack.fates
         stored = sum(
             any(digest in holdings.received_at for holdings in held)
-            for each in self._corrupt
-            for digest in each.digests
+            for digests in fates.digests
+            for digest in digests
         )
         return CorruptOutcome(
-            sent=len(self._corrupt),
+            sent=self._plan.corrupt,
             stored=stored,
-            rejected=self._turned_away,
-            kinds=dict(Counter(each.kind for each in self._corrupt)),
+            kinds=tuple(kind_outcome(kind, fates) for kind in sorted(fates.sent)),
+            identities=fates.identities,
         )
 
     def _run(self) -> None:
         try:
-            attack(
-                self._relay.runtime.gossip[0],
-                self._identity,
-                self._corrupt,
-                self._settled,
-                patience_s=_ROGUE_PATIENCE_S,
-            )
-        except Exception as error:  # noqa: BLE001  it crosses to the thread that joins
+            self._attack.run()
+        except LuxRelayError as error:
             self._error = error
 
-    def _settled(self, peer: str, sent: int) -> bool:
-        status = self._relay.status()
-        counts = {} if status is None else status["peers"].get(peer, {})
-        turned = ("rejected", "ignored", "malformed", "duplicates")
-        self._turned_away = max(self._turned_away, sum(counts.get(name, 0) for name in turned))
-        return self._turned_away >= sent
+    def _watch(self, peer: str) -> tuple[Mapping[str, int], bool]:
+        return counts_of(self._relay.status(), peer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,16 +16,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from luxrelay.cli.demo.patience import Patience
 from luxrelay.errors import DemoError
 from luxrelay.node.folder import Runtime, read_runtime
 
-START_S: Final = 60.0
-"""Seconds a relay has to become ready; libp2p alone takes some to import."""
+START_IDLE_S: Final = 120.0
+"""Seconds that a relay which is not ready may neither compute nor log anything."""
 STOP_S: Final = 20.0
 """Seconds a relay has to stop in order before it is killed."""
 _POLL_S: Final = 0.05
 _STORAGE_BYTES: Final = 16 * 1024**3
 _SAMPLE_S: Final = 0.2
+_STATUS_S: Final = 30.0
+"""Longest wait for a status page, seconds; on a busy machine a relay may be slow to answer."""
 
 
 class RelayProcess:
@@ -57,29 +61,46 @@ class RelayProcess:
         return self._runtime is not None
 
     def start(self, others: Sequence[RelayProcess]) -> None:
-        """Start the process; its peers are the running ones among ``others``."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Start the process; its peers are the running ones among ``others``.
+
+        Only the thread that lives as long as the demonstration may call it: on Linux a relay ends
+        with the thread that started it.
+
+        Raises:
+            DemoError: the folder cannot be written, or there is no room for a process.
+
+        """
         config = self._folder / "relay.toml"
-        config.write_text(self._config([other.runtime for other in others if other.running]))
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603  our own interpreter and package
-                [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        peers = [other.runtime for other in others if other.running]
+        # What the demonstration says holds, whatever a relay of this machine is told.
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("LUXRELAY_")}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            config.write_text(self._config(peers))
+            with self._log_path.open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603  our own interpreter and package
+                    [sys.executable, "-m", "luxrelay.cli.demo.child", str(config)],
+                    stdin=subprocess.PIPE,  # whose end ends the relay
+                    stdout=log,
+                    stderr=log,
+                    env=environ,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DemoError(
+                f"{self.name} cannot be started: {error.strerror}", where=str(self._folder)
+            ) from error
 
     def wait_ready(self) -> None:
         """Return when the relay has written where it listens.
 
         Raises:
-            DemoError: it ended or was not ready in time; carries its last words.
+            DemoError: it ended, or it stands still; carries its last words.
 
         """
         process = self._require_process()
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
+        patience = Patience(START_IDLE_S)
+        while not patience.lost((self._log_path.stat().st_size, _cpu_ticks(process.pid))):
             runtime = read_runtime(self._folder / "data")
             if runtime is not None and runtime.pid == process.pid:
                 self._runtime = runtime
@@ -90,7 +111,11 @@ class RelayProcess:
                     where=str(self._log_path),
                 )
             time.sleep(_POLL_S)
-        raise DemoError(f"{self.name} was not ready in {START_S:.0f} s", where=str(self._log_path))
+        raise DemoError(
+            f"{self.name} did nothing for {START_IDLE_S:.0f} s and is not ready: "
+            f"{self._last_words()}",
+            where=str(self._log_path),
+        )
 
     def ask_to_stop(self) -> None:
         """Ask the process to end, without waiting."""
@@ -110,9 +135,13 @@ class RelayProcess:
     def kill(self) -> None:
         """End the process without asking, if it still runs."""
         process, self._process, self._runtime = self._process, None, None
-        if process is not None and process.poll() is None:
+        if process is None:
+            return
+        if process.poll() is None:
             process.kill()
             process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     def status(self) -> dict[str, Any] | None:
         """Return the relay's /status page, or None when it does not answer."""
@@ -120,7 +149,9 @@ class RelayProcess:
         if runtime is None:
             return None
         try:
-            with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{runtime.http}/status", timeout=_STATUS_S
+            ) as answer:
                 loaded: dict[str, Any] = json.load(answer)
                 return loaded
         except (OSError, ValueError, urllib.error.URLError):
@@ -161,6 +192,16 @@ class RelayProcess:
         for topic in self._topics:
             lines += ["[[namespace]]", f"content_topic = {json.dumps(topic)}"]
         return "\n".join(lines) + "\n"
+
+
+def _cpu_ticks(pid: int) -> int:
+    """Return what a process has computed so far, in ticks; 0 where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
 
 
 class Sampler:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import trio
-
 from luxrelay.bus import (
+    Code,
     MsgHeader,
     NamespaceId,
     SignatureScheme,
@@ -31,14 +29,21 @@ from luxrelay.gossip import (
     encode_header_with_blob,
     topic_for_namespace,
 )
-from luxrelay.gossip.rpc import encode_message
-from luxrelay.net.addresses import peer_text
-from luxrelay.net.raw_peer import raw_pubsub_peer
 
 NETWORK: Final = "demo"
 OVERSIZE_BYTES: Final = 60 * 1024
 """Above the 48 KiB that may travel inside an announcement (J7), below an envelope's 64 KiB."""
-_PAUSE_S: Final = 0.02
+MALFORMED: Final = "malformed"
+"""What the router counts of messages that it cannot read, before there is a code."""
+CODES: Final = {
+    "bad signature": Code.INVALID_SIGNATURE.name.lower(),
+    "wrong namespace": Code.WRONG_TOPIC.name.lower(),
+    "reserved flag": Code.RESERVED_FLAGS.name.lower(),
+    "truncated": MALFORMED,
+    "oversize": Code.MALFORMED_PAYLOAD.name.lower(),
+    "replayed": Code.DUPLICATE.name.lower(),
+}
+"""Each kind with the code of the rule that it breaks; no two have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,11 @@ class Rogue:
     def __init__(self, parent: NamespaceId, seed: int) -> None:
         """Aim at one namespace."""
         self._parent = parent
-        self._topic = topic_for_namespace(NETWORK, parent)
-        material = hashlib.sha3_256(f"luxrelay rogue {seed}".encode()).digest()
-        self.identity = SigningKey.from_seed(SignatureScheme.ED25519, material)
-        self._key = SigningKey.from_seed(SignatureScheme.ED25519, material[::-1])
+        self._seed = seed
+        self.topic = topic_for_namespace(NETWORK, parent)
+        """What its messages are sent on."""
+        self.identity = self.identity_of(0)
+        self._key = _key(f"luxrelay rogue's sender {seed}")
         self._seq = itertools.count(1)
         self._makers: dict[str, Callable[[MsgHeader, bytes], Corrupt]] = {
             "bad signature": self._bad_signature,
@@ -74,27 +80,33 @@ class Rogue:
             "oversize": self._oversize,
         }
 
+    def identity_of(self, turn: int) -> SigningKey:
+        """Return the libp2p identity with which it comes for the ``turn``-th time, from 0."""
+        return _key(f"luxrelay rogue {self._seed} {turn}")
+
     def make(
-        self, count: int, accepted: Sequence[tuple[bytes, bytes]], now_ms: int
-    ) -> list[Corrupt]:
-        """Return ``count`` broken messages, the kinds in turn.
+        self, count: int, accepted: Sequence[tuple[bytes, bytes]], clock_ms: Callable[[], int]
+    ) -> Iterator[Corrupt]:
+        """Yield ``count`` broken messages, the kinds in turn, no two of the same bytes.
 
         Args:
             count: How many.
             accepted: (header, blob) of messages the relay has accepted, for replays; may be empty.
-            now_ms: Timestamp, Unix milliseconds.
+            clock_ms: Asked for the timestamp of each, Unix milliseconds.
 
         """
         kinds = list(self._makers) + (["replayed"] if accepted else [])
-        made = []
+        replays = itertools.count()
         for index, kind in zip(range(count), itertools.cycle(kinds), strict=False):
+            now_ms = clock_ms()
             if kind == "replayed":
-                header_bytes, blob = accepted[index % len(accepted)]
-                made.append(self._corrupt(kind, header_bytes, blob, ()))
+                rounds, place = divmod(next(replays), len(accepted))
+                header_bytes, blob = accepted[place]
+                # The relay's stamp tells a second replay from the first: equal bytes have no code.
+                yield self._corrupt(kind, header_bytes, blob, (), now_ms - rounds)
             else:
                 blob = f"rogue message {index}".encode()
-                made.append(self._makers[kind](self._valid(blob, now_ms), blob))
-        return made
+                yield self._makers[kind](self._valid(blob, now_ms), blob)
 
     def _valid(self, blob: bytes, now_ms: int) -> MsgHeader:
         return self._key.sign_header(
@@ -130,53 +142,24 @@ class Rogue:
         return self._of("oversize", self._key.sign_header(grown), big)
 
     def _of(self, kind: str, header: MsgHeader, blob: bytes) -> Corrupt:
-        return self._corrupt(kind, header.encode(), blob, (header.digest,))
+        return self._corrupt(kind, header.encode(), blob, (header.digest,), header.timestamp)
 
     def _corrupt(
-        self, kind: str, header_bytes: bytes, blob: bytes, digests: tuple[bytes, ...]
+        self,
+        kind: str,
+        header_bytes: bytes,
+        blob: bytes,
+        digests: tuple[bytes, ...],
+        now_ms: int,
     ) -> Corrupt:
-        now_ms = time.time_ns() // 1_000_000
         announcement = HeaderAnnouncement.signed(header_bytes, self.identity, now_ms)
         envelope = RelayMessage(
             type=MessageType.HEADER_WITH_BLOB,
-            topic=self._topic,
+            topic=self.topic,
             payload=encode_header_with_blob(announcement, blob),
         ).encode()
-        return Corrupt(kind, envelope, self._topic, digests)
+        return Corrupt(kind, envelope, self.topic, digests)
 
 
-def attack(
-    address: str,
-    identity: SigningKey,
-    corrupt: Sequence[Corrupt],
-    settled: Callable[[str, int], bool],
-    *,
-    patience_s: float,
-) -> bool:
-    """Send every broken message; return whether the relay has judged them all in time.
-
-    Args:
-        address: Multiaddress of the relay.
-        identity: The rogue's libp2p identity.
-        corrupt: What to send.
-        settled: Called with the rogue's peer id and the number sent, until it returns True: the
-            relay has judged them all.
-        patience_s: Seconds to wait for that.
-
-    """
-
-    async def run() -> bool:
-        topics = sorted({each.topic for each in corrupt})
-        async with raw_pubsub_peer(address, identity.seed, topics=topics) as peer:
-            name = peer_text(peer.host.peer_id)
-            for each in corrupt:
-                await peer.send_rpc(encode_message(each.topic, each.envelope))
-                await trio.sleep(_PAUSE_S)
-            with trio.move_on_after(patience_s):
-                # The relay judges in its own process; asking is the only way to know.
-                while not await trio.to_thread.run_sync(settled, name, len(corrupt)):  # noqa: ASYNC110
-                    await trio.sleep(0.1)
-                return True
-            return False
-
-    return trio.run(run)
+def _key(name: str) -> SigningKey:
+    return SigningKey.from_seed(SignatureScheme.ED25519, hashlib.sha3_256(name.encode()).digest())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
@@ -49,3 +50,32 @@ class VerdictCounts:
     def total(self, door: str, kind: VerdictKind) -> int:
         """Return how often ``door`` answered ``kind``."""
         return sum(n for (d, k, _), n in self.snapshot().items() if (d, k) == (door, kind))
+
+
+class PeerVerdicts:
+    """Counts what was refused of each peer's messages by code; any thread may add.
+
+    At most ``peers_max`` peers that something was refused of; beyond it the one that was refused
+    longest ago is forgotten. A peer that left and came back is counted on.
+    """
+
+    def __init__(self, peers_max: int) -> None:
+        """Start without peers."""
+        self._peers_max = peers_max
+        self._lock = threading.Lock()
+        self._refused: OrderedDict[bytes, Counter[Code]] = OrderedDict()
+
+    def add(self, peer: bytes, verdict: Verdict) -> None:
+        """Count a verdict on a message that a peer brought, unless it was accepted."""
+        if verdict.accepted:
+            return
+        with self._lock:
+            self._refused.setdefault(peer, Counter())[verdict.code] += 1
+            self._refused.move_to_end(peer)
+            while len(self._refused) > self._peers_max:
+                self._refused.popitem(last=False)
+
+    def of(self, peer: bytes) -> Mapping[Code, int]:
+        """Return how many of a peer's messages were refused, by code."""
+        with self._lock:
+            return dict(self._refused.get(peer, ()))

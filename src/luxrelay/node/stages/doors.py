@@ -39,7 +39,7 @@ from luxrelay.gossip import (
 from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
 from luxrelay.node.receipts import ReceiptBook
-from luxrelay.node.stages.candidate import Candidate, VerdictCounts
+from luxrelay.node.stages.candidate import Candidate, PeerVerdicts, VerdictCounts
 from luxrelay.node.stages.copies import SecondCopies
 from luxrelay.node.stages.firsts import FirstStays
 from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
@@ -99,12 +99,14 @@ class Doors:
         globals_: GlobalTopics | None = None,
         fees: FeeDesk | None = None,
         traces: Traces | None = None,
+        peers_max: int = 128,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
 
         Headers that are stored without their blob are noted in ``wanted``; what is stored is told
-        to ``deliver``. Without ``globals_`` only headers of namespace topics are taken.
+        to ``deliver``. What was refused is remembered of ``peers_max`` peers. Without ``globals_``
+        only headers of namespace topics are taken.
         """
         self._deliver = deliver
         self._store = store
@@ -129,6 +131,8 @@ class Doors:
         self._complained_ms = 0
         self.counts = VerdictCounts()
         """Verdicts by door, kind and code."""
+        self.refused = PeerVerdicts(peers_max)
+        """Of which peer what was refused over gossip, by code."""
         self.latency = LatencyHistogram()
         """Milliseconds from a header's timestamp to its commit here, gossip only (G31)."""
 
@@ -139,6 +143,7 @@ class Doors:
         now_ms = self._clock_ms()
         for item, entry, verdict in zip(batch, found, verdicts, strict=True):
             self.counts.add("claims" if item.message.type in CLAIMS else "gossip", verdict)
+            self.refused.add(item.peer, verdict)
             if verdict.code is Code.OK and isinstance(entry, Candidate):
                 self.latency.observe(now_ms - entry.header.timestamp)
         return [verdict.kind for verdict in verdicts]

@@ -110,6 +110,7 @@ class Peer(_message.Message):
     QUEUED_FRAMES_FIELD_NUMBER: _builtins.int
     QUEUED_BYTES_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
+    UNHEARD_FIELD_NUMBER: _builtins.int
     peer_id: _builtins.str
     """base58"""
     received: _builtins.int
@@ -132,6 +133,8 @@ class Peer(_message.Message):
     queued_bytes: _builtins.int
     pending: _builtins.int
     """its messages in validation now"""
+    unheard: _builtins.int
+    """frames not heard because of its score"""
     @_builtins.property
     def score(self) -> Global___PeerScore:
         """absent when the node keeps none"""
@@ -158,10 +161,11 @@ class Peer(_message.Message):
         queued_frames: _builtins.int = ...,
         queued_bytes: _builtins.int = ...,
         pending: _builtins.int = ...,
+        unheard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

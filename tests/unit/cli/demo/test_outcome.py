@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from luxrelay.cli.demo.outcome import ArchiveOutcome, CorruptOutcome, Outcome, RelayOutcome
+from luxrelay.cli.demo.outcome import (
+    ArchiveOutcome,
+    CorruptOutcome,
+    KindOutcome,
+    Outcome,
+    RelayOutcome,
+)
 
+TRUNCATED = KindOutcome(
+    kind="truncated", code="malformed", sent=6, refused=4, unheard=2, otherwise={}
+)
+ARCHIVE = ArchiveOutcome(rows=10, rejected=0, duplicates=0, gaps=0, copies=10)
 GOOD = Outcome(
     messages=10,
     senders=2,
@@ -15,9 +25,9 @@ GOOD = Outcome(
             name="relay-1", stored=10, missed_while_offline=0, recovered=0, contiguous=True
         ),
     ),
-    corrupt=CorruptOutcome(sent=6, stored=0, rejected=6, kinds={"truncated": 6}),
+    corrupt=CorruptOutcome(sent=6, stored=0, kinds=(TRUNCATED,), identities=1),
     latency_ms={"p50": 1, "p95": 2, "p99": 3},
-    archive=ArchiveOutcome(rows=10, rejected=0, duplicates=0, gaps=0, copies=10),
+    archive=ARCHIVE,
     seconds={"publish": 1.0, "catch_up": 0.5, "archive": 3.0, "total": 5.0},
 )
 
@@ -27,9 +37,9 @@ def test_ok_when_everything_held() -> None:
     report = GOOD.to_json()
 
     assert report["ok"]
-    assert list(report)[:8] == [
+    assert list(report)[:9] == [
         "messages", "senders", "namespaces", "relays", "corrupt", "latency_ms", "archive",
-        "seconds",
+        "archive_hint", "seconds",
     ]  # fmt: skip
 
 
@@ -39,15 +49,35 @@ def test_ok_when_everything_held() -> None:
         replace(GOOD, relays=(replace(GOOD.relays[0], stored=9),)),
         replace(GOOD, relays=(replace(GOOD.relays[0], contiguous=False),)),
         replace(GOOD, corrupt=replace(GOOD.corrupt, stored=1)),
-        replace(GOOD, corrupt=replace(GOOD.corrupt, rejected=5)),
-        replace(GOOD, archive=replace(GOOD.archive, rows=9)),
-        replace(GOOD, archive=replace(GOOD.archive, rows=11)),
-        replace(GOOD, archive=replace(GOOD.archive, duplicates=1)),
-        replace(GOOD, archive=replace(GOOD.archive, gaps=1)),
-        replace(GOOD, archive=replace(GOOD.archive, rejected=1)),
+        replace(GOOD, corrupt=replace(GOOD.corrupt, sent=7)),
+        replace(GOOD, corrupt=replace(GOOD.corrupt, kinds=(replace(TRUNCATED, unheard=1),))),
+        replace(
+            GOOD,
+            corrupt=replace(GOOD.corrupt, kinds=(replace(TRUNCATED, refused=0, unheard=6),)),
+        ),
+        replace(
+            GOOD,
+            corrupt=replace(
+                GOOD.corrupt, kinds=(replace(TRUNCATED, refused=3, otherwise={"accepted": 1}),)
+            ),
+        ),
+        replace(GOOD, archive=replace(ARCHIVE, rows=9)),
+        replace(GOOD, archive=replace(ARCHIVE, rows=11)),
+        replace(GOOD, archive=replace(ARCHIVE, duplicates=1)),
+        replace(GOOD, archive=replace(ARCHIVE, gaps=1)),
+        replace(GOOD, archive=replace(ARCHIVE, rejected=1)),
     ],
 )
 def test_not_ok_when_anything_is_missing(bad: Outcome) -> None:
     """Each fault is found and said in words."""
     assert len(bad.faults()) == 1
     assert not bad.to_json()["ok"]
+
+
+def test_an_archive_that_was_not_made_is_no_fault() -> None:
+    """The rest decides; the report says why there is none."""
+    without = replace(GOOD, archive=None, archive_hint="not made: pip install it")
+
+    assert without.faults() == []
+    assert without.to_json()["archive"] is None
+    assert without.to_json()["archive_hint"] == "not made: pip install it"

@@ -3,7 +3,7 @@
 import pytest
 
 from luxrelay.bus import MsgHeader, topic_namespace, verify_header
-from luxrelay.cli.demo.rogue import OVERSIZE_BYTES, Corrupt, Rogue
+from luxrelay.cli.demo.rogue import CODES, OVERSIZE_BYTES, Corrupt, Rogue
 from luxrelay.errors import EnvelopeError, HeaderError
 from luxrelay.gossip import RelayMessage, decode_header_with_blob
 
@@ -16,7 +16,7 @@ def made() -> dict[str, Corrupt]:
     """One message of each kind."""
     rogue = Rogue(PARENT, seed=1)
     honest = rogue._valid(b"honest", NOW)
-    found = rogue.make(6, [(honest.encode(), b"honest")], NOW)
+    found = rogue.make(6, [(honest.encode(), b"honest")], lambda: NOW)
     return {corrupt.kind: corrupt for corrupt in found}
 
 
@@ -48,6 +48,30 @@ def test_each_breaks_its_rule(made: dict[str, Corrupt]) -> None:
 
 def test_no_replay_without_something_to_replay() -> None:
     """Before anything was accepted, the other kinds take its place."""
-    kinds = [corrupt.kind for corrupt in Rogue(PARENT, seed=1).make(7, [], NOW)]
+    kinds = [corrupt.kind for corrupt in Rogue(PARENT, seed=1).make(7, [], lambda: NOW)]
     assert "replayed" not in kinds
     assert len(kinds) == 7
+
+
+def test_no_two_messages_are_the_same_bytes() -> None:
+    """A relay knows bytes that it refused before, and would count them without their code."""
+    rogue = Rogue(PARENT, seed=1)
+    honest = rogue._valid(b"honest", NOW)
+
+    made = [each.envelope for each in rogue.make(60, [(honest.encode(), b"honest")], lambda: NOW)]
+
+    assert len(set(made)) == 60
+
+
+def test_each_kind_has_a_code_of_its_own(made: dict[str, Corrupt]) -> None:
+    """By its code it can be told which message a relay refused."""
+    assert set(CODES) == set(made)
+    assert len(set(CODES.values())) == len(CODES)
+
+
+def test_it_comes_back_as_somebody_else() -> None:
+    """Each identity is another, and the same in every run."""
+    keys = [Rogue(PARENT, seed=1).identity_of(turn).seed for turn in (0, 1, 2, 0)]
+
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[3]
