@@ -18,6 +18,7 @@ from luxrelay.errors import SyncArgumentError, SyncProtocolError, SyncRemoteErro
 from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
+from luxrelay.sync.rpc.patience import PatientChannel
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.tls import ClientTls
 
@@ -95,6 +96,13 @@ class RelayConnection:
         if channel is not None:
             channel.close()
 
+    def _distrust(self, broken: grpc.Channel) -> None:
+        """Dial anew for the next call: gRPC has not ended one of this channel's in time."""
+        with self._lock:
+            if self._channel is broken:
+                self._channel = None
+        threading.Thread(target=broken.close, name="luxrelay-grpc-close", daemon=True).start()
+
     def __enter__(self) -> Self:
         return self
 
@@ -121,8 +129,13 @@ class RelayConnection:
                     "the client is closed", where=self.address, hint="open a new RelaySyncClient"
                 )
             if self._channel is None:
-                self._channel = with_token(self._dial(), self._token)
+                self._channel = self._patient(with_token(self._dial(), self._token))
             return self._channel
+
+    def _patient(self, channel: grpc.Channel) -> grpc.Channel:
+        """Return the channel, on which every wait has an end of ours."""
+        patient = PatientChannel(channel, lambda: self._distrust(patient))
+        return patient
 
     def _dial(self) -> grpc.Channel:
         options: list[tuple[str, int | str]] = [*self._options()]

@@ -6,7 +6,9 @@ Source: decisions P22, P26, P28, J11.
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from luxrelay.bus import constants as c
@@ -193,6 +195,14 @@ class SetCalls(RelayConnection):
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
         waiting: queue.SimpleQueue[pb.ReconcileRequest | None] = queue.SimpleQueue()
+        until = time.monotonic() + self.config.reconcile_s
+
+        def asked() -> Iterator[pb.ReconcileRequest]:
+            """Yield the questions; whoever takes them does not wait beyond the deadline."""
+            with suppress(queue.Empty):
+                while request := waiting.get(timeout=max(0.0, until - time.monotonic())):
+                    yield request
+
         ranges = isinstance(initiator, Initiator)
         first = pb.ReconcileRequest(
             method=pb.RECONCILE_METHOD_RANGES if ranges else pb.RECONCILE_METHOD_TREE,
@@ -205,9 +215,7 @@ class SetCalls(RelayConnection):
         sent, received = first.ByteSize(), 0
         timeout = self.config.reconcile_s
         answers = self._stream(
-            lambda channel: RelaySyncStub(channel).Reconcile(
-                iter(waiting.get, None), timeout=timeout
-            ),
+            lambda channel: RelaySyncStub(channel).Reconcile(asked(), timeout=timeout),
             scope,
         )
         try:

@@ -113,11 +113,7 @@ class StreamChannel(grpc.Channel):
             parts = list(
                 self._ask(method, request_serializer(request), response_deserializer, timeout)
             )
-            if len(parts) != 1:
-                raise StreamFault(
-                    grpc.StatusCode.DATA_LOSS, f"{len(parts)} responses in place of one"
-                )
-            return parts[0]
+            return _one(parts)
 
         return call
 
@@ -142,7 +138,9 @@ class StreamChannel(grpc.Channel):
             for request in requests:
                 data = request_serializer(request)
                 # To its end: who has what it wanted looks no further, and the stream goes on.
-                yield from list(self._ask(method, data, response_deserializer, timeout))
+                parts = list(self._ask(method, data, response_deserializer, timeout))
+                # Without a response nobody would ask on, and this thread wait for the question.
+                yield _one(parts)
 
         def call(requests: Iterable[Any], timeout: float) -> _Answer:
             return _Answer(turns(requests, timeout), lambda: None)
@@ -182,6 +180,18 @@ class StreamChannel(grpc.Channel):
                     yield from _parts(frames, deserialize)
             except CarrierError as error:
                 raise StreamFault(error.code, str(error)) from None
+
+
+def _one(parts: list[Any]) -> Any:
+    """Return the only response of an answer.
+
+    Raises:
+        StreamFault: there is none, or another one.
+
+    """
+    if len(parts) != 1:
+        raise StreamFault(grpc.StatusCode.DATA_LOSS, f"{len(parts)} responses in place of one")
+    return parts[0]
 
 
 def _parts(frames: Iterator[bytes], deserialize: Callable[[bytes], Any]) -> Iterator[Any]:
@@ -227,3 +237,7 @@ class StreamClient(RelaySyncClient):
 
     def _dial(self) -> grpc.Channel:
         return self._over
+
+    def _patient(self, channel: grpc.Channel) -> grpc.Channel:
+        """Return it as it is: a carrier has deadlines of its own."""
+        return channel
