@@ -1,7 +1,12 @@
 """Bans with expiry, on disk: who was shown the door stays outside after a restart too.
 
 The file is one JSON object and is replaced as a whole, so a crash leaves the old one or the new
-one. Time is the wall clock in milliseconds: a ban outlives the process that made it.
+one. A ban counts the steady milliseconds in which the node runs, and the file says how many are
+left: a wall clock that is set, forward or back, neither ends a ban nor prolongs it. The time when
+the node is down does not count, because nothing but the wall clock could tell it.
+
+Files without ``left_ms``, of an older node, hold wall times; what is left of such a ban is believed
+up to `OLD_BAN_MAX_MS`.
 
 Source: LP-6420 §5.3; decisions G16.
 """
@@ -11,6 +16,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,12 +27,26 @@ import trio
 from luxrelay.errors import AddressError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_id_from_text, peer_text
+from luxrelay.net.scopes import shielded
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 _VERSION: Final = 1
+OLD_BAN_MAX_MS: Final = 86_400_000
+"""Longest rest of a ban that a file without ``left_ms`` is believed, milliseconds."""
+_DURATION_MAX_MS: Final = 2**53
+_LAST_SAVE_S: Final = 2.0
+"""Seconds for the write at the stop."""
+_RESAVE_MS: Final = 30_000
+"""Milliseconds after which the file is written again while bans run down, so that a crash prolongs
+none of them by more."""
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 _REASON_MAX: Final = 200
 """Characters of a reason that are kept."""
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that runs steadily, whatever the wall clock does."""
+    return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +54,7 @@ class Ban:
     """One peer that is not let in."""
 
     until_ms: int
-    """When it may come back, milliseconds since 1970."""
+    """When it may come back, milliseconds of the clock that the list is asked with."""
     reason: str
     """What it did."""
 
@@ -44,11 +65,23 @@ class BanList:
     Args:
         bans_max: The bound.
         path: Where the list is kept, or None for memory alone.
+        steady_ms: The clock of every time in the list, which nobody sets; milliseconds.
+        wall_ms: The wall clock, for files of an older version and for people; milliseconds.
 
     """
 
-    def __init__(self, bans_max: int, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        bans_max: int,
+        path: Path | None = None,
+        *,
+        steady_ms: Callable[[], int] = steady_ms,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._bans_max = bans_max
+        self._steady_ms = steady_ms
+        self._wall_ms = wall_ms
+        self._saved_at = 0
         self._path = path
         self._bans: dict[PeerId, Ban] = {}
         self._saved: dict[PeerId, Ban] = {}
@@ -57,7 +90,10 @@ class BanList:
         """Where a file that could not be read was moved to."""
 
     def load(self, now_ms: int) -> None:
-        """The bans of the file that have not ended are in force.
+        """The bans of the file that have not ended are in force for what is left of them.
+
+        Args:
+            now_ms: Steady milliseconds.
 
         A file that is not ours is set aside under another name and the list begins empty: a node
         does not stay down because of it.
@@ -76,7 +112,7 @@ class BanList:
         except OSError as error:
             raise self._trouble("read", error) from error
         try:
-            bans = _parse(data)
+            bans = _parse(data, now_ms, self._wall_ms())
         except (ValueError, TypeError, KeyError, RecursionError, AddressError):
             self.set_aside = self._path.with_suffix(".unreadable")
             try:
@@ -84,7 +120,7 @@ class BanList:
             except OSError as error:
                 raise self._trouble("moved aside", error) from error
             return
-        self._saved = dict(bans)
+        self._saved, self._saved_at = dict(bans), now_ms
         for peer, ban in bans.items():
             if ban.until_ms > now_ms:
                 self._put(peer, ban)
@@ -114,8 +150,11 @@ class BanList:
 
     @property
     def unsaved(self) -> bool:
-        """Whether the file says something else than the list."""
-        return self._path is not None and self._bans != self._saved
+        """Whether the file says something else than the list, or what was left a while ago."""
+        if self._path is None:
+            return False
+        aged = bool(self._bans) and self._steady_ms() - self._saved_at >= _RESAVE_MS
+        return aged or self._bans != self._saved
 
     def snapshot(self) -> dict[PeerId, Ban]:
         """The bans as they are now, for `write` in another thread and `written` in this one."""
@@ -123,7 +162,7 @@ class BanList:
 
     def written(self, bans: dict[PeerId, Ban]) -> None:
         """The file holds this snapshot."""
-        self._saved = bans
+        self._saved, self._saved_at = bans, self._steady_ms()
 
     def write(self, bans: dict[PeerId, Ban]) -> None:
         """The file says what the snapshot says; touches nothing else, so any thread may do it.
@@ -134,8 +173,14 @@ class BanList:
         """
         if self._path is None:
             return
+        now_ms, wall_ms = self._steady_ms(), self._wall_ms()
         rows = [
-            {"peer": peer_text(peer), "until_ms": ban.until_ms, "reason": ban.reason}
+            {
+                "peer": peer_text(peer),
+                "left_ms": max(0, ban.until_ms - now_ms),
+                "until_ms": wall_ms + ban.until_ms - now_ms,  # for people, and for older nodes
+                "reason": ban.reason,
+            }
             for peer, ban in bans.items()
         ]
         text = json.dumps({"version": _VERSION, "bans": rows}, indent=1) + "\n"
@@ -150,17 +195,28 @@ class BanList:
             raise self._trouble("written", error) from error
 
     async def keep_written(self, pause_s: float) -> None:
-        """The file follows the list, a pause behind it, until cancelled."""
-        while True:
-            await trio.sleep(pause_s)
-            if self.unsaved:
-                snapshot = self.snapshot()
-                try:
-                    await trio.to_thread.run_sync(self.write, snapshot)
-                except NetError as error:
-                    _LOGGER.error("bans not saved", extra={"fields": {"error": str(error)}})
-                else:
-                    self.written(snapshot)
+        """The file follows the list, a pause behind it, until cancelled; then it is written last.
+
+        The last write tells what is left of each ban at the stop.
+        """
+        try:
+            while True:
+                await trio.sleep(pause_s)
+                if self.unsaved:
+                    await self._save()
+        finally:
+            if self._path is not None and (self._bans or self._bans != self._saved):
+                with shielded(_LAST_SAVE_S):
+                    await self._save()
+
+    async def _save(self) -> None:
+        snapshot = self.snapshot()
+        try:
+            await trio.to_thread.run_sync(self.write, snapshot)
+        except NetError as error:
+            _LOGGER.error("bans not saved", extra={"fields": {"error": str(error)}})
+        else:
+            self.written(snapshot)
 
     def _put(self, peer: PeerId, ban: Ban) -> None:
         self._bans[peer] = ban
@@ -175,7 +231,7 @@ class BanList:
         )
 
 
-def _parse(data: bytes) -> dict[PeerId, Ban]:
+def _parse(data: bytes, now_ms: int, wall_ms: int) -> dict[PeerId, Ban]:
     """The bans in the bytes of a file; raises one of a handful of errors when they are not ours."""
     if len(data) > _FILE_BYTES_MAX:
         raise ValueError("too long")
@@ -184,8 +240,13 @@ def _parse(data: bytes) -> dict[PeerId, Ban]:
         raise ValueError("another version")
     bans = {}
     for row in document["bans"]:
-        until_ms, reason = row["until_ms"], row["reason"]
-        if not isinstance(until_ms, int) or not isinstance(reason, str):
-            raise TypeError("a ban is a time and a reason")
+        reason = row["reason"]
+        if "left_ms" in row:
+            left_ms = row["left_ms"]
+        else:
+            left_ms = min(row["until_ms"] - wall_ms, OLD_BAN_MAX_MS)
+        if not isinstance(left_ms, int) or not isinstance(reason, str):
+            raise TypeError("a ban is a duration and a reason")
+        until_ms = now_ms + min(left_ms, _DURATION_MAX_MS)
         bans[peer_id_from_text(row["peer"])] = Ban(until_ms, reason[:_REASON_MAX])
     return bans

@@ -96,6 +96,9 @@ class NetConfig:
     """Outbound connections at one time (G21)."""
     peer_connections_max: int = 2
     """Connections with one peer: one in each direction when both dial at once."""
+    probe_timeout_s: float = 2.0
+    """Seconds for a sign of life over the older connections of a peer that has come anew; a silent
+    one gives its place to the newest."""
     connection_streams_max: int = 16
     """Streams one connection may have open at one time, opened by either side."""
     streams_per_s: int = 100
@@ -169,7 +172,9 @@ class NetConfig:
     steady_s: float = 10.0
     """Seconds a connection must hold before the next loss starts again at `redial_min_s`."""
     stream_attempts_max: int = 4
-    """Tries to open the gossip stream on a connection before the peer is left alone."""
+    """Tries in a row to open the gossip stream, all refused, before a peer may be let go."""
+    stream_pause_max_s: float = 5.0
+    """Longest pause before a gossip stream that broke is opened anew on a live connection."""
     idle_s: float = 60.0
     """Seconds for which a peer that takes no gossip keeps its place; a later connection may take
     it."""

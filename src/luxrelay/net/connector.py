@@ -86,7 +86,7 @@ class Connector:
                 now = trio.current_time()
                 if self._config.exchange and now >= ask_at and self.wanted() > 0:
                     ask_at = now + self._config.upkeep_interval_s
-                    nursery.start_soon(self._ask_somebody)
+                    self._host.faults.start(nursery, "exchange", self._ask_somebody)
                 with trio.move_on_after(self._config.upkeep_interval_s):
                     await self._asked_for_more.wait()
                 self._asked_for_more = trio.Event()
@@ -136,18 +136,20 @@ class Connector:
 
     async def _dial(self, peer: PeerId) -> None:
         try:
-            await self._try(peer, self.book.addresses(peer))
+            if not await self._host.faults.run(
+                "connector", self._try, peer, self.book.addresses(peer)
+            ):
+                self.book.failed(peer, trio.current_time())
         finally:
             self._dialling.discard(peer)
 
     async def _try(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        reason = "it has no address"
-        for address in addresses:
-            reason = self.refuses(parse_peer_address(address)[0].host)
-            if reason:
-                continue
+        reasons = {each: self.refuses(parse_peer_address(each)[0].host) for each in addresses}
+        let_in = [address for address, reason in reasons.items() if not reason]
+        reason = next(filter(None, reasons.values()), "it has no address")
+        if let_in:
             try:
-                await self._host.dial(address, chosen=False)
+                await self._host.dial(*let_in, chosen=False)
             except (NetError, AddressError) as error:
                 reason = str(error)
             else:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -65,6 +66,24 @@ _SHARE_MIN: Final = 16
 """Messages of one peer that may always wait for a verdict."""
 
 
+class _Deaf:
+    """How long, and how often in a row, a peer has opened no gossip stream to us."""
+
+    def __init__(self, config: NetConfig) -> None:
+        self._config = config
+        self._connections: Sequence[object] = ()
+        self._since = 0.0
+        self._count = 0
+
+    def refused(self, connections: Sequence[object], now: float) -> bool:
+        """Note one more try over these connections; True when it was the last."""
+        if self._connections != connections:
+            self._connections, self._since, self._count = connections, now, 0
+        self._count += 1
+        config = self._config
+        return self._count >= config.stream_attempts_max and now - self._since >= config.idle_s
+
+
 class GossipDriver:
     """The one driver of a `GossipRouter` on a network.
 
@@ -103,8 +122,11 @@ class GossipDriver:
         self._redialler = Redialler(host, config, rng, self.counters)
         self._clock = clock
         self._deliver = deliver
-        peers = [(text, parse_peer_address(text)[1]) for text in config.peers]
-        self._kept = [(text, peer) for text, peer in peers if peer != host.peer_id]
+        self._kept: dict[PeerId, list[str]] = {}
+        for text in config.peers:
+            peer = parse_peer_address(text)[1]
+            if peer != host.peer_id:
+                self._kept.setdefault(peer, []).append(text)
         self._links: dict[PeerId, Link] = {}
         self._greeter = Greeter(host, config)
         self._exchange = PeerExchange(host, config, rng)
@@ -114,7 +136,7 @@ class GossipDriver:
             self._exchange,
             rng=rng,
             counters=self.counters,
-            kept={peer for _, peer in self._kept},
+            kept=self._kept.keys(),
             refuses=lambda address: self._router.refuses(address, outbound=True),
             greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
         )
@@ -148,15 +170,18 @@ class GossipDriver:
                 self._nursery = nursery
                 for protocol, handler in self._served.items():
                     self._host.handle(protocol, handler)
-                nursery.start_soon(self._keep_time)
-                nursery.start_soon(self._judge)
-                nursery.start_soon(self._watch_connections)
-                nursery.start_soon(self._connector.run)
+                keep = self._host.faults.keep
+                nursery.start_soon(keep, "timer", self._keep_time)
+                nursery.start_soon(keep, "verdicts", self._judge)
+                nursery.start_soon(keep, "watch", self._watch_connections)
+                nursery.start_soon(keep, "connector", self._connector.run)
                 if self._config.dht:
-                    nursery.start_soon(self._finder.run)
-                nursery.start_soon(self._host.bans.keep_written, self._config.bans_save_s)
-                for address, peer in self._kept:
-                    nursery.start_soon(self._redialler.keep, address, peer)
+                    nursery.start_soon(keep, "finder", self._finder.run)
+                saving = partial(self._host.bans.keep_written, self._config.bans_save_s)
+                nursery.start_soon(keep, "bans", saving)
+                for peer, addresses in self._kept.items():
+                    redial = partial(self._redialler.keep, addresses, peer)
+                    nursery.start_soon(keep, "redial", redial)
                 task_status.started(None)
         finally:
             for protocol in self._served:
@@ -251,7 +276,8 @@ class GossipDriver:
         """Everything the router asks for is under way, and the timer knows the next deadline."""
         while True:
             for action in self._router.drain():
-                self._effects[type(action)](action)
+                with self._host.faults.contained("action"):
+                    self._effects[type(action)](action)
             if not self._busy_tokens:
                 break
             tokens, self._busy_tokens = self._busy_tokens, []
@@ -286,9 +312,16 @@ class GossipDriver:
         if self._nursery is None:
             return
         if action.refuse_s > 0:
-            self._nursery.start_soon(self._host.ban, action.peer, action.refuse_s, action.reason)
+            self._host.faults.start(
+                self._nursery,
+                "disconnect",
+                self._host.ban,
+                action.peer,
+                action.refuse_s,
+                action.reason,
+            )
         else:
-            self._nursery.start_soon(self._host.disconnect, action.peer)
+            self._host.faults.start(self._nursery, "disconnect", self._host.disconnect, action.peer)
 
     def _do_dial(self, action: Dial) -> None:
         if self._config.exchange:
@@ -359,41 +392,58 @@ class GossipDriver:
     async def _serve_link(self, link: Link) -> None:
         try:
             known = self._host.connections(link.peer)
-            await self._talk(link)
-            await self._host.let_go(link.peer, known, self._config.idle_s)
+            with self._host.faults.contained("link"):
+                await self._talk(link)
+                await self._host.let_go(link.peer, known, self._config.idle_s)
         finally:
             del self._links[link.peer]
         if self._host.is_connected(link.peer):
             self._link(link.peer)  # it came back before its last link was forgotten
 
     async def _talk(self, link: Link) -> None:
-        """Our stream to the peer is kept open until the peer is gone, dropped or unwilling."""
-        failures = 0
+        """Our stream to the peer is kept open until the peer is gone, dropped or unwilling.
+
+        A stream that breaks, whoever reset it and how often, is opened anew after a pause that
+        grows up to `stream_pause_max_s`, as long as the connection lives. Only a peer that opens
+        none for `idle_s`, and `stream_attempts_max` times in a row, is let go: it takes no gossip.
+        """
+        deaf, pause_s = _Deaf(self._config), _RETRY_S
         try:
             greeted, link.hello = await self._greeter.greet(link.peer)
             if greeted is Greeted.GONE:
                 return
-            while failures < self._config.stream_attempts_max:
-                if not self._host.is_connected(link.peer):
-                    return
+            while live := self._host.connections(link.peer):
                 began = trio.current_time()
                 try:
                     stream = await self._host.open_stream(link.peer, *MESHSUB)
                 except NetError:
-                    failures += 1
-                    await trio.sleep(_RETRY_S * 2**failures)
-                    continue
-                end = await self._write(link, stream)
-                if end is not WriterEnd.LOST:
-                    await self._drop(link, end)
-                    return
-                steady = trio.current_time() - began >= self._config.steady_s
-                failures = 0 if steady else failures + 1
+                    if deaf.refused(live, began):
+                        await self._host.disconnect(link.peer)
+                        return
+                else:
+                    deaf, end = _Deaf(self._config), WriterEnd.LOST
+                    with self._host.faults.contained("gossip"):
+                        end = await self._write(link, stream)
+                    if end is not WriterEnd.LOST:
+                        await self._drop(link, end)
+                        return
+                    self.counters.streams_lost += 1
+                if trio.current_time() - began >= self._config.steady_s:
+                    pause_s = _RETRY_S
+                await self._pause(link.peer, pause_s)
+                pause_s = min(2 * pause_s, self._config.stream_pause_max_s)
         finally:
             link.close()
             self._exchange.gone(link.peer)
             self._router.peer_disconnected(link.peer, self._clock())
             self._act()
+
+    async def _pause(self, peer: PeerId, seconds: float) -> None:
+        """So long, or until another connection with the peer has come or the last has gone."""
+        known = self._host.connections(peer)
+        with trio.move_on_after(seconds):
+            while self._host.connections(peer) == known:
+                await self._host.wait_changed()
 
     async def _write(self, link: Link, stream: RelayStream) -> WriterEnd:
         """What the router sends to the peer goes out; says why that ended.
@@ -427,7 +477,7 @@ class GossipDriver:
             self._router.peer_role(peer, link.hello.role, now, proof=link.hello.proof)
         share = self._config.exchange or self._config.dht
         if share and link.hello.record and self._nursery is not None:
-            self._nursery.start_soon(self._vouch, link, link.hello.record)
+            self._host.faults.start(self._nursery, "vouch", self._vouch, link, link.hello.record)
 
     def _greet(self, peer: PeerId, protocol: str) -> None:
         self._router.peer_connected(
@@ -436,7 +486,7 @@ class GossipDriver:
             self._host.dialled(peer),
             self._clock(),
             address=self._host.remote_host(peer),
-            protected=any(peer == kept for _, kept in self._kept),
+            protected=peer in self._kept,
         )
 
     async def _vouch(self, link: Link, record: bytes) -> None:

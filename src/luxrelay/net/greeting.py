@@ -19,10 +19,14 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import NetConfig
 from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
-from luxrelay.net.host import RelayHost, RelayStream
-from luxrelay.net.streams import encode_frame, read_frame
+from luxrelay.net.host import RelayHost, RelayStream, broke_off
+from luxrelay.net.streams import FrameDecoder, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
+_ATTEMPTS: Final = 3
+"""Streams that may break before a peer is let go without having said hello."""
+_RETRY_S: Final = 0.1
+"""Seconds before the second stream, doubled before the next."""
 _REFUSE_S: Final = 60.0
 """Seconds for which a peer of another network is not let in again."""
 
@@ -83,31 +87,66 @@ class Greeter:
         """What the peer is, and what it said; one that may not stay is disconnected."""
         known = self._host.connections(peer)
         try:
-            stream = await self._host.open_stream(peer, HELLO)
+            theirs = await self._hear(peer, known)
         except NetError:
             return await self._silent(peer, known)
-        try:
-            with trio.fail_after(self._config.hello_timeout_s):
-                await stream.send_all(encode_frame(self.own().encode()))
-                theirs = Hello.decode(await read_frame(stream, HELLO_MAX))
-        except (trio.TooSlowError, trio.BrokenResourceError):
-            if self._same(peer, known):
-                self.counters.errors += 1
-                await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
-            return Greeted.GONE, None
         except (FrameError, HelloError) as error:
             if not self._same(peer, known):
                 return Greeted.GONE, None
             self.counters.errors += 1
             return await self._let_go(peer, f"its hello cannot be read: {error}")
-        finally:
-            await stream.reset()
+        if theirs is None:
+            if self._same(peer, known):
+                self.counters.errors += 1
+                await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
+            return Greeted.GONE, None
         objection = self.own().objection(theirs)
         if objection:
             self.counters.foreign += 1
             return await self._let_go(peer, objection)
         self.counters.accepted += 1
         return Greeted.OURS, theirs
+
+    async def _hear(self, peer: PeerId, known: Sequence[INetConn]) -> Hello | None:
+        """What the peer says; None when nothing came in time or each stream broke.
+
+        Raises:
+            NetError: It opens no stream for hello.
+            FrameError, HelloError: What came is no hello.
+
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._ask(peer)
+            except trio.TooSlowError:
+                break
+            except NetError as error:
+                if not broke_off(error) or attempt == _ATTEMPTS - 1:
+                    raise
+            except trio.BrokenResourceError:
+                pass
+            await trio.sleep(_RETRY_S * 2**attempt)  # reset, by either side, for whatever reason
+            if not self._same(peer, known):
+                break
+        return None
+
+    async def _ask(self, peer: PeerId) -> Hello:
+        """What the peer says on a stream of its own.
+
+        Raises:
+            NetError: It opens none.
+            trio.BrokenResourceError: The stream ended before the hello was whole.
+            trio.TooSlowError: Nothing came in time.
+            FrameError, HelloError: What came is no hello.
+
+        """
+        stream = await self._host.open_stream(peer, HELLO)
+        try:
+            with trio.fail_after(self._config.hello_timeout_s):
+                await stream.send_all(encode_frame(self.own().encode()))
+                return Hello.decode(await _frame_or_end(stream))
+        finally:
+            await stream.reset()
 
     async def answer(self, stream: RelayStream) -> None:
         """The peer's own hello is answered; what it says is taken from the one it answers us."""
@@ -144,3 +183,19 @@ class Greeter:
         _LOGGER.warning("peer refused", extra={"fields": fields})
         await self._host.ban(peer, _REFUSE_S, reason)
         return Greeted.GONE, None
+
+
+async def _frame_or_end(stream: RelayStream) -> bytes:
+    """The one frame that is expected.
+
+    Raises:
+        trio.BrokenResourceError: The stream ended before the frame was whole.
+        FrameError: The frame is too long, or empty.
+
+    """
+    decoder = FrameDecoder(HELLO_MAX)
+    while data := await stream.receive_some(HELLO_MAX):
+        decoder.feed(data)
+        for frame in decoder.take(1):
+            return frame
+    raise trio.BrokenResourceError("the stream ended without a hello")

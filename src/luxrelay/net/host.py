@@ -32,20 +32,26 @@ from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
-from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
+from libp2p.protocol_muxer.exceptions import (
+    MultiselectClientError,
+    MultiselectCommunicatorError,
+    MultiselectError,
+)
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.tools.anyio_service import TrioManager
 
 from luxrelay.errors import AddressError, ConfigError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import (
+    TcpAddress,
     parse_address,
     parse_listen_address,
     parse_peer_address,
     peer_text,
 )
-from luxrelay.net.bans import Ban, BanList
+from luxrelay.net.bans import Ban, BanList, steady_ms
 from luxrelay.net.config import NetConfig
+from luxrelay.net.dialler import Dialler
 from luxrelay.net.guarded import Faults
 from luxrelay.net.identify import IDENTIFY, IDENTIFY_PUSH, answer, send
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
@@ -211,7 +217,8 @@ class RelayHost:
         seed: 32 bytes of Ed25519 seed; the peer id follows from it (G7).
         config: Bounds and listen addresses.
         bans: Who is not let in; an empty list in memory when None.
-        clock_ms: The wall clock, for bans.
+        clock_ms: The wall clock: numbers of our records, and until when a ban is in force.
+        steady_ms: A clock that nobody sets, for bans; milliseconds.
 
     Raises:
         ConfigError: The seed has another length.
@@ -226,6 +233,7 @@ class RelayHost:
         *,
         bans: BanList | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        steady_ms: Callable[[], int] = steady_ms,
     ) -> None:
         if len(seed) != _SEED_BYTES:
             raise ConfigError(
@@ -237,6 +245,7 @@ class RelayHost:
         self.config = config
         self.bans = bans if bans is not None else BanList(config.bans_max)
         self._clock_ms = clock_ms
+        self._steady_ms = steady_ms
         self._seed = seed
         self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
         self.keys = keys = create_new_key_pair(seed)
@@ -266,13 +275,20 @@ class RelayHost:
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
         self._swarm.on_change = self._note_change
         self._swarm.faults = self.faults
-        self._swarm.refuses = lambda peer: self.bans.banned(peer, clock_ms()) is not None
+        self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
         self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
         self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
         self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
-        self._dialling: dict[PeerId, trio.Event] = {}
+        self._dialler = Dialler(
+            config,
+            connect=lambda address, peer: self._swarm.dial_addr(address.multiaddr(), ID(peer)),
+            is_connected=self.is_connected,
+            outbound=self.outbound_count,
+            refusal=self._refusal,
+            faults=self.faults,
+        )
         self.addresses: tuple[str, ...] = ()
 
     @property
@@ -300,11 +316,13 @@ class RelayHost:
             nursery.start_soon(serve)
             try:
                 await self._start_listening()
+                self._dialler.nursery = nursery
                 task_status.started(self.addresses)
                 await trio.sleep_forever()
             except NetError as error:
                 refused = error  # raised below, where no nursery wraps it
             finally:
+                self._dialler.nursery = None
                 with shielded(self.config.close_timeout_s):
                     await self._close()
                 with shielded():
@@ -363,61 +381,50 @@ class RelayHost:
         """Streams of ``protocol`` are refused; those under way go on."""
         self._host.multiselect.handlers.pop(TProtocol(protocol), None)
 
-    async def dial(self, address: str, *, chosen: bool = True) -> PeerId:
+    async def dial(self, address: str, *others: str, chosen: bool = True) -> PeerId:
         """There is a connection with the peer at the address; its id is returned.
 
         Args:
             address: Multiaddress with the peer's id.
+            others: Further addresses of the same peer, tried in turn.
             chosen: False for a peer that nobody here named: it counts against the limits of its
                 address and subnet.
 
         Raises:
             AddressError: The address cannot be dialled, or is our own.
             NetError: The peer cannot be reached, is somebody else, is banned, or we have enough
-                connections.
+                connections. Who dials a peer that is being dialled gets the same result.
 
         """
         parsed, peer = parse_peer_address(address)
         if peer == self.peer_id:
             raise AddressError("The address is our own", where=address, hint="name another node")
-        under_way = self._dialling.get(peer)
-        if under_way is not None:
-            await under_way.wait()
-        if self.is_connected(peer):
-            return peer
-        refusal = self._refusal(parsed.host, peer, chosen=chosen)
-        if refusal:
-            raise NetError(f"The peer is not dialled: {refusal}", where=address)
-        if self._swarm.count(outbound=True) + len(self._dialling) >= self.config.outbound_max:
-            raise NetError(
-                "All outbound connections are taken",
-                where=address,
-                hint="raise outbound_max or disconnect a peer",
-            )
-        self._dialling[peer] = trio.Event()
-        try:
-            with trio.fail_after(self.config.dial_timeout_s):
-                await self._swarm.dial_addr(parsed.multiaddr(), ID(peer))
-        except (BaseLibp2pError, trio.TooSlowError) as error:
-            raise NetError("The peer cannot be reached", where=address) from error
-        finally:
-            self._dialling.pop(peer).set()
+        targets = [parsed]
+        for text in others:
+            further, same = parse_peer_address(text)
+            if same != peer:
+                raise AddressError("The address is another peer's", where=text)
+            targets.append(further)
+        await self._dialler.dial(targets, peer, chosen=chosen)
         return peer
 
-    def _refusal(self, host: str, peer: PeerId, *, chosen: bool) -> str:
-        ban = self.bans.banned(peer, self._clock_ms())
-        if ban is not None:
-            return f"it is banned ({ban.reason})"
-        return "" if chosen else self._swarm.limits.refusal(host)
+    def _refusal(self, address: TcpAddress, peer: PeerId, chosen: bool) -> str:
+        ban = self.bans.banned(peer, self._steady_ms())
+        reason = f"it is banned ({ban.reason})" if ban is not None else ""
+        if not chosen and not reason:
+            reason = self._swarm.limits.refusal(address.host)
+        return f"The peer is not dialled: {reason}" if reason else ""
 
     async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
         """The peer is disconnected and not let in for so long."""
-        self.bans.ban(peer, self._clock_ms() + int(seconds * 1000), reason)
+        self.bans.ban(peer, self._steady_ms() + int(seconds * 1000), reason)
         await self.disconnect(peer)
 
     def banned(self) -> dict[PeerId, Ban]:
-        """Who is not let in now."""
-        return self.bans.all(self._clock_ms())
+        """Who is not let in now, and until when by the wall clock as it stands."""
+        ahead_ms = self._clock_ms() - self._steady_ms()
+        found = self.bans.all(self._steady_ms())
+        return {peer: Ban(ban.until_ms + ahead_ms, ban.reason) for peer, ban in found.items()}
 
     def remote_host(self, peer: PeerId) -> str:
         """The IP address of a connected peer; empty when there is none."""
@@ -519,6 +526,14 @@ def _agree(stream: INetStream) -> None:
     muxed = getattr(stream, "muxed_stream", None)
     if isinstance(muxed, GuardedStream):
         muxed.agree()
+
+
+def broke_off(error: NetError) -> bool:
+    """Whether a stream was reset before it was agreed on, which says nothing about protocols."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, MultiselectCommunicatorError):
+        found = found.__cause__
+    return found is not None
 
 
 def _is_live(conn: INetConn) -> bool:

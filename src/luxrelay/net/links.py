@@ -50,6 +50,8 @@ class DriverCounters:
     """Streams reset because their bytes were no frames."""
     streams_refused: int = 0
     """Gossip streams reset because the peer had `gossip_streams_max` already."""
+    streams_lost: int = 0
+    """Gossip streams to a peer that broke while its connection lived, whoever reset them."""
     inbox_overflows: int = 0
     """Messages answered with IGNORE because `inbox_max` were waiting."""
     validate_errors: int = 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import trio
 
-from luxrelay.errors import NetError
+from luxrelay.errors import AddressError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
 from luxrelay.net.host import RelayHost
@@ -38,15 +39,21 @@ class Redialler:
         self._rng = rng
         self._counters = counters
 
-    async def keep(self, address: str, peer: PeerId) -> None:
-        """The peer is connected, or dialled again after a while that grows."""
+    async def keep(self, addresses: Sequence[str], peer: PeerId) -> None:
+        """The peer is connected, or dialled again after a while that grows.
+
+        Args:
+            addresses: All that the configuration names for the peer; each dial tries them in turn.
+            peer: Who has to answer there.
+
+        """
         delay = self._config.redial_min_s
         failures = 0
         while True:
             if not self._host.is_connected(peer):
                 try:
-                    await self._host.dial(address)
-                except NetError as error:
+                    await self._host.dial(*addresses)
+                except (NetError, AddressError) as error:
                     self._counters.dials_failed += 1
                     failures += 1
                     _LOGGER.log(

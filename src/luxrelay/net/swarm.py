@@ -9,8 +9,10 @@ stream handler ends every connection.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -25,6 +27,7 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from libp2p.rcmgr import Direction
+from libp2p.tools.anyio_service.api import InternalManagerAPI
 from multiaddr import Multiaddr
 
 from luxrelay.gossip import PeerId
@@ -32,6 +35,7 @@ from luxrelay.net.config import NetConfig
 from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.guarded import Faults
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
+from luxrelay.net.probing import answers
 from luxrelay.net.transport import RelayTcp
 from luxrelay.net.yamux_stream import GuardedStream
 
@@ -50,6 +54,8 @@ class SwarmCounters:
     """Connections closed because the peer is not let in at present."""
     handshakes_failed: int = 0
     """Inbound connections that were no libp2p peer, or not in time."""
+    replaced: int = 0
+    """Connections closed because their peer came anew and they were silent."""
     duplicates_refused: int = 0
     """Connections closed because the peer had `peer_connections_max` already."""
     handler_errors: int = 0
@@ -73,6 +79,35 @@ class _IdleConnector(AutoConnector):
         """Nothing is remembered."""
 
 
+class _GuardedManager:
+    """The library's manager of tasks, in which a task that fails ends itself and no other.
+
+    The library runs both halves of each connection in the swarm's own nursery, so that whatever one
+    of them raises ends all connections, and the node.
+    """
+
+    def __init__(self, manager: InternalManagerAPI, faults: Faults) -> None:
+        self._manager = manager
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> object:
+        """Everything but `run_task` is the library's."""
+        return getattr(self._manager, name)
+
+    def run_task(
+        self, work: Callable[..., Awaitable[object]], *args: object, name: str | None = None
+    ) -> None:
+        """The work runs; if it fails, what it belongs to is closed."""
+        self._manager.run_task(self._run, work, *args, name=name)
+
+    async def _run(self, work: Callable[..., Awaitable[object]], *args: object) -> None:
+        if await self._faults.run("connection", work, *args):
+            return
+        close = getattr(getattr(work, "__self__", None), "close", None)
+        if close is not None and not isinstance(getattr(work, "__self__", None), Swarm):
+            await self._faults.run("connection", close)
+
+
 class RelaySwarm(Swarm):
     """Connections and streams of one host, within the bounds of its `NetConfig`."""
 
@@ -92,6 +127,8 @@ class RelaySwarm(Swarm):
         self.faults = Faults()
         self.limits = ConnectionLimits(config)
         self._dialled_hosts: dict[INetConn, str] = {}
+        self._since: dict[INetConn, float] = {}
+        """When each connection was registered."""
         total = config.inbound_max + config.outbound_max
         super().__init__(
             peer_id,
@@ -110,6 +147,11 @@ class RelaySwarm(Swarm):
             ),
         )
         self.auto_connector = _IdleConnector(self)
+
+    @property
+    def manager(self) -> InternalManagerAPI:
+        """Who runs our tasks; each on its own account."""
+        return cast("InternalManagerAPI", _GuardedManager(self._manager, self.faults))
 
     def count(self, *, outbound: bool) -> int:
         """Open connections in one direction."""
@@ -160,27 +202,97 @@ class RelaySwarm(Swarm):
             self.counters.banned_refused += 1
             await muxed_conn.close()
             raise _UnwantedError(f"{muxed_conn.peer_id} is not let in")
-        if muxed_conn.peer_id == self.self_id or self._full(muxed_conn.peer_id, 1):
+        peer_id = muxed_conn.peer_id
+        if peer_id == self.self_id or (self._full(peer_id, 1) and not await self._room(muxed_conn)):
             self.counters.duplicates_refused += 1
             await muxed_conn.close()
-            raise _UnwantedError(f"no further connection with {muxed_conn.peer_id}")
-        conn = await super().add_conn(muxed_conn, direction)
+            raise _UnwantedError(f"no further connection with {peer_id}")
+        older = self.get_connections(peer_id)
+        conn = await self._started(muxed_conn, direction)
+        self._since[conn] = trio.current_time()
         if went_out(conn):
             self._dialled_hosts[conn] = host_of(conn)
             self.limits.opened(self._dialled_hosts[conn])
-        if self._full(muxed_conn.peer_id, 0):  # another one was registered while this one started
+        if self._full(peer_id, 0) and not await self._prevails(conn):
             self.counters.duplicates_refused += 1
             await conn.close()
-            raise _UnwantedError(f"no further connection with {muxed_conn.peer_id}")
+            raise _UnwantedError(f"no further connection with {peer_id}")
+        if older:
+            self.manager.run_task(self._probe, older)
         return conn
 
+    async def _started(self, muxed_conn: IMuxedConn, direction: str) -> SwarmConn:
+        try:
+            with trio.fail_after(self.config.handshake_timeout_s):  # the library waits for ever
+                return await super().add_conn(muxed_conn, direction)
+        except trio.TooSlowError:
+            await muxed_conn.close()
+            raise SwarmException(
+                f"the connection with {muxed_conn.peer_id} does not start"
+            ) from None
+
     def _full(self, peer_id: ID, more: int) -> bool:
-        held = len(self.connections.get(peer_id, ()))
+        held = sum(not conn.is_closed for conn in self.connections.get(peer_id, ()))
         return held + more > self.config.peer_connections_max
+
+    async def _room(self, muxed_conn: IMuxedConn) -> bool:
+        """Whether a peer that has its fill gets a place for a new connection.
+
+        The newest connection of a proven identity takes the place of a silent one.
+        """
+        peer_id, outbound = muxed_conn.peer_id, muxed_conn.is_initiator
+        for conn in self._crossing(peer_id, outbound=outbound):
+            if self._kept(peer_id, outbound=outbound):
+                self.counters.replaced += 1
+                await conn.close()
+                return not self._full(peer_id, 1)
+        await self._probe(self.get_connections(peer_id))
+        return not self._full(peer_id, 1)
+
+    async def _prevails(self, conn: SwarmConn) -> bool:
+        """Whether a connection stays though another was registered while it started."""
+        peer_id, outbound = conn.muxed_conn.peer_id, went_out(conn)
+        crossing = self._crossing(peer_id, outbound=outbound)
+        if not crossing or not self._kept(peer_id, outbound=outbound):
+            return False
+        self.counters.replaced += 1
+        await crossing[0].close()
+        return not self._full(peer_id, 0)
+
+    def _crossing(self, peer_id: ID, *, outbound: bool) -> list[INetConn]:
+        """The young connections of a peer in the other direction.
+
+        Two that dial each other at once could take each other for silent, or each close what the
+        other keeps, because neither connection has begun at both ends.
+        """
+        young = trio.current_time() - self.config.handshake_timeout_s
+        return [
+            conn
+            for conn in self.get_connections(peer_id)
+            if went_out(conn) != outbound and self._since.get(conn, math.inf) > young
+        ]
+
+    def _kept(self, peer_id: ID, *, outbound: bool) -> bool:
+        """Whether both ends keep the connection of this direction: the one of the lower id."""
+        return outbound == (self.self_id.to_bytes() < peer_id.to_bytes())
+
+    async def _probe(self, conns: Sequence[INetConn]) -> None:
+        """Those of a peer's connections over which nobody answers are closed."""
+        async with trio.open_nursery() as nursery:
+            for conn in conns:
+                self.faults.start(nursery, "probe", self._close_if_silent, conn)
+
+    async def _close_if_silent(self, conn: INetConn) -> None:
+        if conn.is_closed or await answers(conn.muxed_conn, self.config.probe_timeout_s):
+            return
+        if not conn.is_closed:
+            self.counters.replaced += 1
+            await conn.close()
 
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """The connection is forgotten, and all data of peers that have none left."""
         super().remove_conn(swarm_conn)
+        self._since.pop(swarm_conn, None)
         dialled = self._dialled_hosts.pop(swarm_conn, None)
         if dialled is not None:
             self.limits.closed(dialled)
@@ -193,6 +305,9 @@ class RelaySwarm(Swarm):
         """Those who watch know of the connection."""
         self.on_change()
         await super().notify_connected(conn)
+
+    def _trim_connections(self, peer_id: ID) -> None:
+        """The library chooses none of a peer's connections; `add_conn` does."""
 
     def _schedule_prune(self) -> None:
         """Nothing is pruned behind our back."""

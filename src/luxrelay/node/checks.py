@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
+
+from luxrelay.net.names import host_objection, host_port_objection, peer_id_objection
 
 Check = Callable[[Any], str | None]
 """Returns what was expected when the value does not fit, or None."""
@@ -78,23 +79,15 @@ def multiaddress(pattern: str, ports: range, words: str) -> Check:
 
     def check(value: Any) -> str | None:
         found = compiled.fullmatch(value) if isinstance(value, str) else None
-        if found is None or int(found["port"]) not in ports or not _host_fits(found):
+        if found is None or int(found["port"]) not in ports:
             return words
-        return None
+        objection = host_objection(found["kind"], found["host"])
+        peer = found.groupdict().get("peer")
+        if not objection and peer is not None:
+            objection = peer_id_objection(peer)
+        return f"{words}; this one has {objection}" if objection else None
 
     return check
-
-
-def _host_fits(found: re.Match[str]) -> bool:
-    try:
-        match found["kind"]:
-            case "ip4":
-                IPv4Address(found["host"])
-            case "ip6":
-                IPv6Address(found["host"])
-    except ValueError:
-        return False
-    return True
 
 
 def host_port(ports: range) -> Check:
@@ -102,13 +95,17 @@ def host_port(ports: range) -> Check:
 
     def check(value: Any) -> str | None:
         found = _HOST_PORT_TEXT.fullmatch(value) if isinstance(value, str) else None
-        fits = found is not None and int(found["port"]) in ports
-        return None if fits else "an address such as 127.0.0.1:9641"
+        if found is None or int(found["port"]) not in ports:
+            return "an address such as 127.0.0.1:9641"
+        objection = host_port_objection(found["host"])
+        return f"an address such as 127.0.0.1:9641; this one has {objection}" if objection else None
 
     return check
 
 
-_HOST_PORT_TEXT: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_HOST_PORT_TEXT: Final = re.compile(
+    r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
-from luxrelay.errors import ConfigError, GossipArgumentError, KeyFormatError
+from luxrelay.errors import AddressError, ConfigError, GossipArgumentError, KeyFormatError
 from luxrelay.node.document import Document
 from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
@@ -133,10 +133,29 @@ def problems_of(path: Path, environ: Mapping[str, str] | None = None) -> list[Co
     """Return every mistake in a TOML file, in the order of their finding; none when it is right."""
     try:
         document = Document(_text_of(path), str(path), environ)
-        _config_of(document, path.parent)
+        config = _config_of(document, path.parent)
     except ConfigError as error:
         return [error]
-    return document.problems
+    return document.problems or _of_addresses(config, str(path))
+
+
+def _of_addresses(config: NodeConfig, where: str) -> list[ConfigError]:
+    """Return what the parts that use the addresses say of them: check answers as run does."""
+    from luxrelay.net import addresses as parse  # noqa: PLC0415 - loads libp2p
+
+    found = []
+    for texts, parser in (
+        (config.gossip_listen, parse.parse_listen_address),
+        (config.gossip_peers, parse.parse_peer_address),
+        (config.peering.bootstrap, parse.parse_peer_address),
+        (config.peering.announce, parse.parse_address),
+    ):
+        for text in texts:
+            try:
+                parser(text)
+            except AddressError as error:
+                found.append(ConfigError(str(error), where=where, hint=error.hint))
+    return found
 
 
 def parse_config(

@@ -17,7 +17,7 @@ from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ConfigError
 from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
-from luxrelay.net.bans import BanList
+from luxrelay.net.bans import BanList, steady_ms
 from luxrelay.net.reconcile import ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
@@ -282,8 +282,8 @@ def _router(config: NodeConfig, rng: random.Random, own_id: PeerId) -> GossipRou
 
 def _bans(config: NodeConfig, net_config: NetConfig) -> BanList:
     """Return the list of bans that the data folder holds."""
-    bans = BanList(net_config.bans_max, config.data_dir / BANS_FILE)
-    bans.load(wall_ms())
+    bans = BanList(net_config.bans_max, config.data_dir / BANS_FILE, wall_ms=wall_ms)
+    bans.load(steady_ms())
     if bans.set_aside is not None:
         log(logging.WARNING, "bans unreadable, begun anew", kept_as=str(bans.set_aside))
     return bans

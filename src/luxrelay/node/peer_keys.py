@@ -8,7 +8,7 @@ from luxrelay.node.checks import Check, Key, boolean, list_of, match, multiaddre
 
 PEER_ADDRESS: Final = multiaddress(
     r"/(?P<kind>ip4|ip6|dns4|dns6)/(?P<host>[^/]+)/tcp/(?P<port>[0-9]{1,5})"
-    r"/p2p/[1-9A-HJ-NP-Za-km-z]{16,128}",
+    r"/p2p/(?P<peer>[1-9A-HJ-NP-Za-km-z]{16,128})",
     range(1, 65_536),
     "a multiaddress with the peer's id, such as /ip4/127.0.0.1/tcp/9640/p2p/12D3KooW…",
 )

@@ -33,7 +33,7 @@ from luxrelay.gossip import (
     topic_for_namespace,
 )
 from luxrelay.net import GossipDriver, NetConfig, RelayHost, Validator, raw_pubsub_peer
-from luxrelay.net.bans import BanList
+from luxrelay.net.bans import BanList, steady_ms
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.transport import RelayTcpStream, SocketRegistry
 
@@ -140,7 +140,7 @@ class World:
         """A running host whose identity follows from its name."""
         config = self.config(**bounds)
         bans = BanList(config.bans_max, bans_path)
-        bans.load(0)
+        bans.load(steady_ms())
         host = RelayHost(seed(name), config, bans=bans)
         await nursery.start(host.run)
         return host
@@ -284,6 +284,10 @@ class Proxy:
     def freeze(self) -> None:
         """Nothing passes any more, and nothing is closed."""
         self._flow = trio.Event()
+
+    def thaw(self) -> None:
+        """What was held back passes, and what comes after it."""
+        self._flow.set()
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""

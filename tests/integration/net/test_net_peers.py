@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ async def test_banned_peer_stays_out_after_a_restart(world: Any, tmp_path: Path)
         await world.until(path.exists)
         with pytest.raises(NetError, match="banned"):
             await relay.driver.connect(other.address)
-        await other.driver.connect(relay.address)  # it connects, and is hung up on
+        with suppress(NetError):  # it connects and is hung up on, before or after connect looks
+            await other.driver.connect(relay.address)
         await world.until(lambda: relay.host.stats().swarm.banned_refused == 1)
         await world.until(lambda: not other.host.connected())
         nursery.cancel_scope.cancel()
@@ -174,7 +176,8 @@ async def test_banned_peer_stays_out_after_a_restart(world: Any, tmp_path: Path)
     async with trio.open_nursery() as nursery:
         relay = await world.relay(nursery, "relay", bans_path=path, bans_save_s=0.02)
         other = await world.relay(nursery, "other")
-        await other.driver.connect(relay.address)
+        with suppress(NetError):
+            await other.driver.connect(relay.address)
         await world.until(lambda: relay.host.stats().swarm.banned_refused == 1)
 
         assert relay.driver.lift_ban(other.host.peer_id)

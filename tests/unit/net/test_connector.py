@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from luxrelay.gossip import PeerId
 from luxrelay.net import DriverCounters, NetConfig
 from luxrelay.net.connector import Connector
+from luxrelay.net.guarded import Faults
 from luxrelay.net.records import check, seal
 
 OTHER = PeerId(b"other")
@@ -26,6 +27,7 @@ class Lonely:
         self.asked: list[float] = []
         self.known: list[Any] = []
         self.counters = SimpleNamespace(refused=0)
+        self.faults = Faults()
 
     def remote_host(self, peer: PeerId) -> str:
         """Say where the one peer is: out in the world."""

@@ -39,7 +39,7 @@ async def test_leave_out_own_address() -> None:
     """One list of peers fits all nodes: a node leaves itself out."""
     own = RelayHost(bytes(32), NetConfig()).peer_text
 
-    assert driver(f"/ip4/127.0.0.1/tcp/9640/p2p/{own}")._kept == []
+    assert driver(f"/ip4/127.0.0.1/tcp/9640/p2p/{own}")._kept == {}
 
 
 async def test_subscribe_before_running() -> None:

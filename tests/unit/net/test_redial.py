@@ -50,7 +50,7 @@ async def dials(stays_s: list[float], seconds: float) -> tuple[list[float], Driv
     network, counters = Elsewhere(stays_s), DriverCounters()
     redialler = Redialler(cast("RelayHost", network), CONFIG, random.Random(1), counters)
     with trio.move_on_after(seconds):
-        await redialler.keep("/ip4/10.0.0.1/tcp/1", PEER)
+        await redialler.keep(["/ip4/10.0.0.1/tcp/1"], PEER)
     return [at - network.dials[0] for at in network.dials], counters
 
 
