@@ -281,15 +281,18 @@ class RelayHost:
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
         self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
-        self._dialler = Dialler(
-            config,
+        self._dialler = self._make_dialler()
+        self.addresses: tuple[str, ...] = ()
+
+    def _make_dialler(self) -> Dialler:
+        return Dialler(
+            self.config,
             connect=lambda address, peer: self._swarm.dial_addr(address.multiaddr(), ID(peer)),
             is_connected=self.is_connected,
             outbound=self.outbound_count,
             refusal=self._refusal,
             faults=self.faults,
         )
-        self.addresses: tuple[str, ...] = ()
 
     @property
     def peer_text(self) -> str:
