@@ -59,6 +59,10 @@ integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are kil
 trials: setup  ## inputs that once failed, and their siblings, each at a door of a running node
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests -m 'trial and not long'
 
+.PHONY: first-hour
+first-hour: $(STAMPS)/packages  ## the demonstration as its help says, from an installed wheel: without the archive beside two busy loops, then with it; it fetches packages
+	$(BIN)/python tools/first_hour.py
+
 ##@ Longer runs
 .PHONY: mutants
 mutants: setup  ## take each defence out; the test that is named for it must fail
