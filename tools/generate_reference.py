@@ -20,12 +20,14 @@ from luxrelay.cli.main import build_parser
 from luxrelay.errors import CATALOGUE
 from luxrelay.gossip import GossipStats
 from luxrelay.net import DriverCounters, HostStats, NetStats
+from luxrelay.net.guarded import Faults
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.catch_up import CatchUpTotals
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.metrics import NodeCollector, Sources
 from luxrelay.node.rates import LAYERS
+from luxrelay.node.rounds import Rounds
 from luxrelay.node.settings import KEYS, PROFILES
 from luxrelay.node.stages.candidate import VerdictCounts
 from luxrelay.node.stages.latency import LatencyHistogram
@@ -234,6 +236,7 @@ def _idle_metrics() -> list[Metric]:
         held = store.stats()
         store.close()
     counted = SimpleNamespace(counts=VerdictCounts(), latency=LatencyHistogram())
+    rounds = Rounds(Faults(), clock=lambda: 0.0, stall_s=60.0)
     sources = Sources(
         net=lambda: net,
         store=lambda: held,
@@ -247,6 +250,9 @@ def _idle_metrics() -> list[Metric]:
         catch_up_lag=dict,
         rates=lambda: dict.fromkeys(LAYERS, 0),
         modules=dict,
+        rounds=rounds.view,
+        round_ages=rounds.ages_s,
+        faults=lambda: {"other": 0},
         gateway=GatewayStats.none,
     )
     return list(NodeCollector(sources).collect())

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
@@ -23,6 +22,7 @@ from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig
 from luxrelay.sync.rpc.blob_driver import BlobFetcher, FetchStats, OtherSources, sha3_matches
+from luxrelay.sync.rpc.workers import Workers
 
 ROUND_MAX: Final = 256
 """Missing blobs that one round asks for."""
@@ -103,15 +103,18 @@ class MissingBlobs:
         """
         left = min(ROUND_MAX, len(self._wanted))
         until = time.monotonic() + ROUND_S
-        with ThreadPoolExecutor(ABREAST_MAX, thread_name_prefix="luxrelay-missing") as pool:
+        pool = Workers(ABREAST_MAX, "luxrelay-missing")
+        try:
             while left > 0 and time.monotonic() < until and not stopping.is_set():
                 batch = self._wanted.take(min(left, ABREAST_MAX), self._clock_ms())
                 if not batch:
                     break
                 left -= ABREAST_MAX
                 asked = [each for each in batch if not self._settled(each)]
-                blobs = list(pool.map(self._fetch, asked))
+                blobs = pool.map(self._fetch, asked)
                 self._keep([(e, blob) for e, blob in zip(asked, blobs, strict=True) if blob])
+        finally:
+            pool.close(0)
         with self._lock:
             came, self._came = self._came, 0
         return came

@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
@@ -55,6 +55,8 @@ class StoreSink:
         self._doors = doors
         self.gaps = store.gaps
         self.skip_to = store.skip_to
+        self.pages = 0
+        """Pages that were judged; who watches a round sees by it that it moves on."""
 
     def heads(self, parent: NamespaceId | None) -> Iterator[Head]:
         """Yield our heads of a parent and its lanes."""
@@ -72,6 +74,7 @@ class StoreSink:
         del peer  # who served a message is not kept with it (P35)
         verdicts = self._doors.history(parent, messages)
         reached = self._store.head(messages[0].namespace_id).contiguous_seq if messages else 0
+        self.pages += 1
         return AcceptResult(outcomes=tuple(map(_outcome, verdicts)), contiguous_seq=reached)
 
 
@@ -297,11 +300,21 @@ class CatchUpLoop:
             more, cursor = page.has_more, page.next_cursor
 
     def close(self) -> None:
-        """Close the connections to the peers."""
-        if self._blobs is not None:
-            self._blobs.close()
-        for client in self._clients:
+        """Close the connections to the peers; the next round opens others."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+            blobs, self._blobs = self._blobs, None
+        for client in clients:
             client.close()
+        if blobs is not None:
+            blobs.close()
+
+    def moved(self) -> tuple[object, ...]:
+        """Return a value that changes whenever a round has moved on; cheap, any thread."""
+        blobs = self._blobs
+        fetched = () if blobs is None else tuple(asdict(blobs.stats()).values())
+        with self._lock:
+            return self._sink.pages, self._progress, astuple(self._totals), fetched
 
     def totals(self) -> dict[str, int]:
         """Return the counters by name."""

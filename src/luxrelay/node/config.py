@@ -68,6 +68,7 @@ class SyncLimits:
     peer_requests_per_s: int
     peer_streams_max: int
     reconcile_interval_ms: int
+    stall_ms: int
     reconcile_stream: bool
 
 
@@ -83,6 +84,7 @@ class NodeConfig:
     log_level: str
     log_levels: Mapping[str, str]
     restart_modules: bool
+    stop_grace_ms: int
     traces: str
     gossip_listen: tuple[str, ...]
     gossip_peers: tuple[str, ...]
@@ -238,7 +240,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         data_dir=base / node["data_dir"],
         log_level=node["log_level"],
         log_levels=dict(entry.split("=") for entry in node["log_levels"]),
-        restart_modules=node["restart_modules"],
+        **{name: node[name] for name in ("restart_modules", "stop_grace_ms")},
         traces=node["traces"],
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),
@@ -345,6 +347,7 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         **{name: sync[name] for name in rates},
         peer_streams_max=sync["peer_streams_max"],
         reconcile_interval_ms=sync["reconcile_interval_ms"],
+        stall_ms=sync["stall_ms"],
         reconcile_stream=sync["reconcile_stream"],
     )
 

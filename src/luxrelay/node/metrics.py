@@ -69,6 +69,9 @@ class Sources:
     catch_up_lag: Callable[[], dict[NamespaceId, int]]
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
+    rounds: Callable[[], dict[str, dict[str, Any]]]
+    round_ages: Callable[[], dict[str, float]]
+    faults: Callable[[], dict[str, int]]
     gateway: Callable[[], GatewayStats]
     topics: TopicSources = field(default_factory=TopicSources)
 
@@ -99,6 +102,7 @@ class NodeCollector(Collector):
             "luxrelay_uptime_seconds", "Since the node was ready.", self._sources.uptime_s()
         )
         yield from _modules(self._sources.modules())
+        yield from _rounds(self._sources)
         yield from _messages(self._sources)
         yield from _network(self._sources.net())
         yield from _store(self._sources.store(), self._sources.clock_ms())
@@ -123,6 +127,42 @@ def _modules(modules: dict[str, dict[str, Any]]) -> Iterable[Metric]:
         restarts.add_metric((name,), module["restarts"])
     yield running
     yield restarts
+
+
+def _rounds(sources: Sources) -> Iterable[Metric]:
+    ages = GaugeMetricFamily(
+        "luxrelay_round_ended_seconds",
+        "Since a round of background work (catch-up, reconcile, blobs, retention) came to its end; "
+        "before the first one, since the node began.",
+        labels=("round",),
+    )
+    left = GaugeMetricFamily(
+        "luxrelay_round_left_behind",
+        "Threads of a round that hang and were left behind.",
+        labels=("round",),
+    )
+    rounds = CounterMetricFamily(
+        "luxrelay_rounds", "Rounds of background work.", labels=("round", "end")
+    )
+    for (name, kind), age in zip(
+        sources.rounds().items(), sources.round_ages().values(), strict=True
+    ):
+        ages.add_metric((name,), age)
+        left.add_metric((name,), kind["left_behind"])
+        rounds.add_metric((name, "whole"), kind["rounds"] - kind["failed"])
+        rounds.add_metric((name, "cut"), kind["cut"])
+        rounds.add_metric((name, "failed"), kind["failed"] - kind["cut"])
+    yield ages
+    yield left
+    yield rounds
+    faults = CounterMetricFamily(
+        "luxrelay_faults_contained",
+        "Failures of background work that ended one round and nothing else, by kind.",
+        labels=("kind",),
+    )
+    for name, count in sorted(sources.faults().items()):
+        faults.add_metric((name,), count)
+    yield faults
 
 
 def _messages(sources: Sources) -> Iterable[Metric]:

@@ -6,8 +6,8 @@ A module is an async function that starts, reports that it has, and runs until i
 starts when all it needs has started. *Failure*: a module that may be restarted is started again
 after a pause that doubles; one that may not, or that fails too often, takes the node down in order.
 *Order*: each module runs behind a shield of its own, so that a signal does not reach all of them at
-once: they are cancelled one after another, the last to start first, and each is waited for. A
-module that does not end in `stop_s` is named in the log and left behind.
+once: they are cancelled one after another, the last to start first, and each is waited for. All
+together have `stop_s`; a module that does not end is named in the log and left behind.
 
 Source: LP-6490.
 """
@@ -68,8 +68,11 @@ class ModulesConfig:
     """After so long without a failure earlier ones are forgotten, seconds."""
     failures_max: int = 8
     """Failures in a row after which the node goes down."""
-    stop_s: float = 30.0
-    """Longest a module may take to end, seconds."""
+    stop_s: float = 5.0
+    """Longest that all modules together may take to end, seconds; the last to be stopped still
+    have a moment each."""
+    stop_least_s: float = 0.2
+    """What a module has to end although others took the time of all, seconds."""
 
 
 class _Watched:
@@ -133,13 +136,23 @@ class Modules:
                 await trio.sleep_forever()
             finally:
                 self._stopping()
+                until = trio.current_time() + self._config.stop_s
                 with trio.CancelScope(shield=True):
                     for watched in reversed(begun):
-                        await self._stop(watched)
+                        await self._stop(watched, until)
 
-    async def _stop(self, watched: _Watched) -> None:
+    def hanging(self) -> list[str]:
+        """Return the modules that have begun and not ended."""
+        return [
+            watched.module.name
+            for watched in self._watched
+            if watched.state is not ModuleState.WAITING and not watched.ended.is_set()
+        ]
+
+    async def _stop(self, watched: _Watched, until: float) -> None:
         watched.scope.cancel()
-        with trio.move_on_after(self._config.stop_s):
+        left_s = max(self._config.stop_least_s, until - trio.current_time())
+        with trio.move_on_after(left_s):
             await watched.ended.wait()
             return
         log(logging.ERROR, "a module does not end", module=watched.module.name)

@@ -24,23 +24,26 @@ import random
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Final
 
 import trio
 
 from luxrelay import __version__
 from luxrelay.errors import ConfigError, LuxRelayError
+from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.following import followed_topics
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
+from luxrelay.node.grace import Grace
 from luxrelay.node.logs import log, set_levels, start_logging
-from luxrelay.node.modules import Module, Modules
+from luxrelay.node.modules import Module, Modules, ModulesConfig
 from luxrelay.node.observe import Observer, Views
 from luxrelay.node.parts import (
     Parts,
@@ -52,10 +55,12 @@ from luxrelay.node.parts import (
 )
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.reload import RELOADABLE, changes_between
+from luxrelay.node.rounds import KINDS, Rounds, abandoned_on_cancel
 from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
-from luxrelay.store import RelayStore
+from luxrelay.store import CycleStats, RelayStore
 from luxrelay.store.capacity import capacity_warnings
+from luxrelay.sync import RelaySyncClient
 
 _LISTENERS: Final = ("sync", "http", "gateway", "admin", "grpc", "grpc_admin")
 """What `Runtime` tells the addresses of."""
@@ -63,6 +68,10 @@ _BLOBS_PAUSE_S: Final = 0.05
 """Seconds in which headers without blob are gathered before peers are asked."""
 _BLOBS_FEW: Final = 64
 """Missing blobs up to which they are looked at that often; ten times less often beyond."""
+_CLOSE_S: Final = 2.0
+"""Seconds that the connections of catching up have to close when the node stops."""
+_RETENTION_S: Final = 1_800.0
+"""Seconds after which a cycle of deletions hangs; it works on the own disk, and may be long."""
 _BLOBS_IDLE_S: Final = 30.0
 """Seconds after which missing blobs are looked at although nothing was heard."""
 
@@ -84,6 +93,7 @@ def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None)
         trio.run(node.run)
     except BaseExceptionGroup as group:
         raise first_error(group) from group
+    # Not spared: threads that hang would keep the process at its very end too.
     return 0
 
 
@@ -114,6 +124,20 @@ class Node:
         self._places: dict[str, str] = {}
         self._gossip: tuple[str, ...] = ()
         self._gateway: GatewayService | None = None
+        self._faults = Faults(logger=logging.getLogger("luxrelay.node"))
+        runs = {
+            "catch-up": config.sync_peers and config.namespaces,
+            "reconcile": config.sync_limits.reconcile_interval_ms and config.namespaces,
+        }
+        self._rounds = Rounds(
+            self._faults,
+            stall_s=config.sync_limits.stall_ms / 1000,
+            kinds=[kind for kind in KINDS if runs.get(kind, True)],
+        )
+        self._hanging: Callable[[], list[str]] = list
+        self._grace = Grace(
+            config.stop_grace_ms / 1000, lambda: [*self._hanging(), *self._rounds.hanging()]
+        )
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
@@ -204,8 +228,20 @@ class Node:
         if self._config.gateway.listen:
             needs = ("gossip",)
             wanted.append(Module(name="gateway", run=gateway, needs=needs, restart=restart))
-        modules = Modules(wanted, stopping=self._readiness.stopping.set)
-        views = views_of(self._config, parts, modules, self._readiness, self._gateway_stats)
+        modules = Modules(
+            wanted,
+            ModulesConfig(stop_s=0.6 * self._config.stop_grace_ms / 1000),
+            stopping=self._readiness.stopping.set,
+        )
+        self._hanging = modules.hanging
+        views = views_of(
+            self._config,
+            parts,
+            modules,
+            self._readiness,
+            gateway=self._gateway_stats,
+            rounds=self._rounds,
+        )
         return modules
 
     def _gateway_stats(self) -> GatewayStats:
@@ -260,19 +296,33 @@ class Node:
 
     async def _keep_caught_up(self, parts: Parts, ready: ReadyReport[None]) -> None:
         ready.started(None)
+        keep = self._faults.keep
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_reconciled, parts)
-                nursery.start_soon(parts.blame.keep)
-                nursery.start_soon(self._keep_fetching_blobs, parts)
-                while self._config.sync_peers and self._config.namespaces:
-                    await trio.to_thread.run_sync(parts.catch_up.once)
-                    await trio.sleep(self._config.sync_interval_ms / 1000)
-                await trio.sleep_forever()
+                for kind, work in (
+                    ("reconcile loop", self._keep_reconciled),
+                    ("blobs loop", self._keep_fetching_blobs),
+                    ("catch-up loop", self._keep_catching_up),
+                ):
+                    nursery.start_soon(keep, kind, partial(work, parts))
+                nursery.start_soon(keep, "blame", parts.blame.keep)
         finally:
             if self._readiness.stopping.is_set():
-                with trio.CancelScope(shield=True):  # its threads may still ask the loop
-                    await trio.to_thread.run_sync(parts.catch_up.close)
+                # Its threads may still ask the loop; one that hangs is left behind.
+                with trio.CancelScope(shield=True), trio.move_on_after(_CLOSE_S):
+                    await abandoned_on_cancel(parts.catch_up.close)
+
+    async def _keep_catching_up(self, parts: Parts) -> None:
+        pause_s = self._config.sync_interval_ms / 1000
+        while self._config.sync_peers and self._config.namespaces:
+            await self._rounds.run(
+                "catch-up",
+                parts.catch_up.once,
+                progress=parts.catch_up.moved,
+                cut=parts.catch_up.close,
+            )
+            await trio.sleep(self._rounds.pause_s("catch-up", pause_s))
+        await trio.sleep_forever()
 
     async def _keep_fetching_blobs(self, parts: Parts) -> None:
         """Ask for each blob that a stored header lacks when its time has come."""
@@ -282,15 +332,33 @@ class Node:
             await parts.blobs.news.wait(min(max(pause_s, _BLOBS_PAUSE_S), _BLOBS_IDLE_S))
             # What comes together is asked for together; a long list is not walked all the time.
             await trio.sleep(_BLOBS_PAUSE_S * (1 if len(parts.blobs.wanted) < _BLOBS_FEW else 10))
-            await trio.to_thread.run_sync(parts.catch_up.fetch_blobs)
+            await self._rounds.run(
+                "blobs",
+                parts.catch_up.fetch_blobs,
+                progress=parts.catch_up.moved,
+                cut=parts.catch_up.close,
+            )
+            await trio.sleep(self._rounds.pause_s("blobs", 0.0))
 
     async def _keep_reconciled(self, parts: Parts) -> None:
         pause_s = self._config.sync_limits.reconcile_interval_ms / 1000
         while pause_s and self._config.namespaces:
             # Not all nodes at once: half the time, and up to as much again.
-            await trio.sleep(pause_s * (0.5 + self._rng.random()))
+            pause = self._rounds.pause_s("reconcile", pause_s, 10 * pause_s)
+            await trio.sleep(pause * (0.5 + self._rng.random()))
             async with parts.streams.clients(self._rng) as others:
-                await trio.to_thread.run_sync(parts.catch_up.reconcile, others)
+
+                def cut(others: Sequence[RelaySyncClient] = others) -> None:
+                    for client in others:
+                        client.close()
+                    parts.catch_up.close()
+
+                await self._rounds.run(
+                    "reconcile",
+                    partial(parts.catch_up.reconcile, others),
+                    progress=parts.catch_up.moved,
+                    cut=cut,
+                )
 
     async def _upkeep(self, parts: Parts, ready: ReadyReport[None]) -> None:
         """Forget by the clock, in short cycles while there is more to forget than one takes."""
@@ -300,13 +368,18 @@ class Node:
         while True:
             await trio.sleep(pause_ms / 1000)
             pause_ms = config.expire_interval_ms
-            try:
+            ended: list[CycleStats] = []
+
+            def forget() -> None:
                 # Two clocks: a wall clock that jumps against the steady one deletes nothing (P43).
-                stats = await trio.to_thread.run_sync(store.expire, wall_ms(), time.monotonic())
-                await trio.to_thread.run_sync(parts.guards.upkeep)
-            except LuxRelayError as error:
-                log(logging.ERROR, "expiry failed", error=str(error))
+                ended.append(store.expire(wall_ms(), time.monotonic()))  # noqa: B023  run below
+                parts.guards.upkeep()
+
+            if not await self._rounds.run("retention", forget, stall_s=_RETENTION_S):
+                pause_ms = round(1000 * self._rounds.pause_s("retention", pause_ms / 1000))
+            if not ended:
                 continue
+            stats = ended[0]
             if stats.hit_limit:
                 pause_ms = min(store.config.cycle_interval_ms(hit_limit=True), pause_ms)
             if stats.paused:
@@ -321,6 +394,7 @@ class Node:
                     await trio.to_thread.run_sync(self._reload, parts)
                 else:
                     log(logging.INFO, "stopping", signal=signal.Signals(number).name)
+                    self._grace.begin()
                     scope.cancel()
 
     def _reload(self, parts: Parts) -> None:

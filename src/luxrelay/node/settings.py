@@ -116,6 +116,15 @@ KEYS: Final = (
     ),
     Key(
         "node",
+        "stop_grace_ms",
+        8_000,
+        "milliseconds",
+        whole(1_000, 10 * _MINUTE_MS),
+        "How long an orderly end may take after SIGTERM; then the process ends at once with 3 and "
+        "a line that names what hangs. Nothing that was acknowledged is lost by it.",
+    ),
+    Key(
+        "node",
         "traces",
         "",
         "url",
@@ -273,6 +282,15 @@ KEYS: Final = (
         whole(0, _DAY_MS),
         "About how often the whole window is compared with one peer, a sync peer or one of gossip, "
         "which finds forks of a slot and what heads do not show; 0 for never.",
+    ),
+    Key(
+        "sync",
+        "stall_ms",
+        2 * _MINUTE_MS,
+        "milliseconds",
+        whole(1_000, _DAY_MS),
+        "How long a catch-up, a reconciliation or a search for blobs may stand still before its "
+        "connections are closed and the next round begins.",
     ),
     Key(
         "sync",

@@ -21,6 +21,7 @@ from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import Views
 from luxrelay.node.parts import Parts, wall_ms
+from luxrelay.node.rounds import Rounds
 from luxrelay.node.stages.candidate import PeerVerdicts
 from luxrelay.node.topic_metrics import TopicSources
 from luxrelay.store import RelayStore
@@ -54,7 +55,9 @@ def views_of(
     parts: Parts,
     modules: Modules,
     readiness: Readiness,
+    *,
     gateway: Callable[[], GatewayStats],
+    rounds: Rounds,
 ) -> Views:
     """Return what the pages show; each is called from their threads."""
     read_net = _from_loop(parts.driver.stats)
@@ -72,6 +75,9 @@ def views_of(
             catch_up_lag=parts.catch_up.lag,
             rates=parts.guards.rates.refused,
             modules=modules.status,
+            rounds=rounds.view,
+            round_ages=rounds.ages_s,
+            faults=rounds.faults.counts,
             gateway=gateway,
             topics=TopicSources(
                 blocks=parts.blobs.topics.blocks.totals,
@@ -93,6 +99,7 @@ def views_of(
             "modules": modules.status(),
             "store": _store_view(parts.store),
             "catch_up": parts.catch_up.view(),
+            "rounds": rounds.view(),
             "blocks": parts.blobs.topics.blocks.view(),
             **_net_view(read_net(), parts.doors.refused),
         }
@@ -100,8 +107,11 @@ def views_of(
     def healthy() -> tuple[bool, dict[str, Any]]:
         fault = parts.doors.fault()
         down = sorted(name for name, m in modules.status().items() if m["state"] in DOWN)
+        hanging = rounds.hanging()
         ready = readiness.serving and not fault and not down
-        return ready, {"ready": ready, "fault": fault, "down": down}
+        ages = {name: round(age, 1) for name, age in rounds.ages_s().items()}
+        shown = {"ready": ready, "fault": fault, "down": down}
+        return ready, {**shown, "hanging": hanging, "round_ended_s": ages}
 
     return Views(metrics=metrics.exposition, healthy=healthy, status=status)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from luxrelay.bus import sha3_commitment
@@ -27,6 +27,7 @@ from luxrelay.sync.fetch import (
     Wanted,
 )
 from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,7 @@ class BlobFetcher:
         self._waiting: dict[bytes, int] = {}
         self._closed = False
         self._counts = dict.fromkeys(FetchStats.__slots__, 0)
-        self._pool = ThreadPoolExecutor(
-            min(16, self._config.requests_max), thread_name_prefix="luxrelay-blobs"
-        )
+        self._pool = Workers(min(16, self._config.requests_max), "luxrelay-blobs")
 
     def get(self, commitment: bytes, length: int) -> bytes | None:
         """Return the blob: ours, or a relay's that matches; None when nobody has it.
@@ -174,7 +173,7 @@ class BlobFetcher:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
 
     def _peers(self, commitment: bytes) -> list[str]:
         relays = list(self._clients)
@@ -189,7 +188,7 @@ class BlobFetcher:
                 case AskBlob():
                     self._counts["asked"] += 1
                     self._counts["in_flight"] += 1
-                    self._pool.submit(self._ask, action)
+                    self._pool.submit(partial(self._ask, action))
                 case Delivered(commitment, blob):
                     self._counts["delivered"] += 1
                     self._ended[commitment] = blob

@@ -12,9 +12,9 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -27,12 +27,16 @@ from luxrelay.sync.messages import SyncPage, WireMessage
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport
 from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.patience import MARGIN_S
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.rpc.workers import Workers
 
 POLL_S: Final = 0.1
 """How soon a cancelled catch-up notices, seconds."""
 PROGRESS_S: Final = 0.5
 """Time between two reports of progress, seconds."""
+_HEADS_A_STEP: Final = 100
+"""Heads of a listing that count as progress."""
 
 
 class CatchUpSink(Protocol):
@@ -153,9 +157,11 @@ class _Run:
         )
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._scope = CallScope()
+        self._due: dict[int, tuple[AskHeads | AskPage, float]] = {}
+        """When a request is over although no answer and no failure came; each step moves it."""
         # Listings have threads of their own: a relay that is slow to list delays no page.
         workers = config.pages_max + max(1, len(clients))
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="luxrelay-catchup")
+        self._pool = Workers(workers, "luxrelay-catchup")
 
     def to_end(
         self,
@@ -179,9 +185,9 @@ class _Run:
         return self._machine.report()
 
     def close(self) -> None:
-        """End every call under way and wait for their threads."""
+        """End every call under way; a thread that hangs in one is left behind."""
         self._scope.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
 
     def _own(self) -> tuple[list[Head], Mapping[NamespaceId, list[SeqRange]]]:
         heads = list(self._sink.heads(self._parent))
@@ -198,9 +204,11 @@ class _Run:
         for action in self._machine.drain():
             match action:
                 case AskHeads():
-                    self._pool.submit(self._list, action)
+                    self._moved(action)
+                    self._pool.submit(partial(self._list, action))
                 case AskPage():
-                    self._pool.submit(self._fetch, action)
+                    self._moved(action)
+                    self._pool.submit(partial(self._fetch, action))
                 case SkipTo():
                     self._sink.skip_to(action.namespace_id, action.parent, action.seq)
                 case Finished():
@@ -217,7 +225,14 @@ class _Run:
         except queue.Empty:
             if wake_at is not None and wake_at <= self._clock():
                 self._machine.wake(self._clock())
+            self._end_overdue()
             return
+        answered = self._due.pop(_request_of(answer), None)
+        if answered is not None and not isinstance(answer, _Failed):
+            # Answers of one stream come one after another: those behind it wait for it.
+            for ask, _ in list(self._due.values()):
+                if ask.peer == answered[0].peer:
+                    self._moved(ask)
         match answer:
             case _Listed(request, heads):
                 self._machine.heads_received(request, heads, self._clock())
@@ -227,6 +242,19 @@ class _Run:
                 if error is not None:
                     raise error
                 self._machine.failed(request, fault, self._clock())
+
+    def _moved(self, ask: AskHeads | AskPage) -> None:
+        """Give a request the time of one answer from now on, and what ends its call twice over."""
+        config = self._clients[ask.peer].config
+        step_s = config.page_s if isinstance(ask, AskPage) else config.call_s
+        self._due[ask.request] = ask, self._clock() + step_s + config.connect_s + 4 * MARGIN_S
+
+    def _end_overdue(self) -> None:
+        """Take a request for failed whose thread should have come back long ago."""
+        now = self._clock()
+        for request in [each for each, (_, due) in self._due.copy().items() if due <= now]:
+            del self._due[request]
+            self._machine.failed(request, Fault.UNREACHABLE, now)
 
     def _take(self, ask: AskPage, page: SyncPage) -> None:
         result = AcceptResult(outcomes=(), contiguous_seq=0)
@@ -239,8 +267,13 @@ class _Run:
         client = self._clients[ask.peer]
 
         def work() -> _Answer:
+            listed = []
             with closing(client.list_heads(ask.parent, scope=self._scope)) as heads:
-                return _Listed(ask.request, list(islice(heads, self._config.heads_max + 1)))
+                for head in islice(heads, self._config.heads_max + 1):
+                    listed.append(head)
+                    if not len(listed) % _HEADS_A_STEP and ask.request in self._due:
+                        self._moved(ask)
+            return _Listed(ask.request, listed)
 
         self._answers.put(_guarded(ask.request, work))
 
@@ -260,6 +293,10 @@ class _Run:
             return _Fetched(ask, page)
 
         self._answers.put(_guarded(ask.request, work))
+
+
+def _request_of(answer: _Answer) -> int:
+    return answer.ask.request if isinstance(answer, _Fetched) else answer.request
 
 
 def _guarded(request: int, work: Callable[[], _Answer]) -> _Answer:

@@ -1,0 +1,265 @@
+"""Whatever a peer, a relay or a client leaves unanswered ends in time, and so does the node."""
+
+import contextlib
+import json
+import secrets
+import socket
+import struct
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from luxrelay.bus import SigningKey, topic_namespace
+from luxrelay.client import LaneSigner
+from luxrelay.gossip import topic_for_namespace
+from luxrelay.net.raw_peer import raw_pubsub_peer
+from luxrelay.net.reconcile import RECONCILE
+from luxrelay.net.streams import encode_frame
+from luxrelay.sync import PublishItem, RelaySyncClient
+
+TOPIC = "/chat/1/room"
+PARENT = topic_namespace(TOPIC)
+GRACE_S = 10.0
+"""SIGTERM ends a node within this time, whatever hangs."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def h2_frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
+    """Return a frame of HTTP/2."""
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
+
+
+SETTINGS = h2_frame(4)
+GOAWAY = h2_frame(7, struct.pack(">II", 2**31 - 1, 0))
+HEADERS = h2_frame(  # :status 200, content-type application/grpc, and then no word
+    1, b"\x88\x5f\x10application/grpc", flags=4, stream=1
+)
+
+
+class Listener:
+    """A port that takes connections, says what it is told to, and then nothing."""
+
+    def __init__(
+        self, says: Callable[[bytes], bytes], *, backlog: int = 16, takes: bool = True
+    ) -> None:
+        """Listen on a free port; ``says`` answers each chunk that comes."""
+        self._says = says
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.taken = 0
+        self._open: list[socket.socket] = []
+        if takes:
+            threading.Thread(target=self._run, daemon=True).start()
+        else:  # a full backlog: a further SYN is dropped, as behind a black hole
+            for _ in range(backlog + 8):
+                client = socket.socket()
+                client.setblocking(False)
+                client.connect_ex(self._listener.getsockname())
+                self._open.append(client)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.taken += 1
+                self._open.append(client)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(self._says(b""))
+            while data := client.recv(65_536):
+                client.sendall(self._says(data))
+
+    def close(self) -> None:
+        """Let everything go."""
+        self._listener.close()
+        for client in self._open:
+            client.close()
+
+
+def on_headers(answer: bytes) -> Callable[[bytes], bytes]:
+    """Return what speaks HTTP/2 until a call comes, and answers it with ``answer``."""
+    said: list[bool] = []
+
+    def says(data: bytes) -> bytes:
+        if not data:
+            return SETTINGS
+        if len(data) > len(PREFACE) + 64 and not said:
+            said.append(True)
+            return answer
+        return b""
+
+    return says
+
+
+PEERS: dict[str, Callable[[], Listener]] = {
+    "silence": lambda: Listener(lambda _: b""),
+    "a black hole": lambda: Listener(lambda _: b"", backlog=1, takes=False),
+    "settings and then nothing": lambda: Listener(lambda data: b"" if data else SETTINGS),
+    "a call without an answer": lambda: Listener(on_headers(HEADERS)),
+    "goaway and then nothing": lambda: Listener(on_headers(GOAWAY)),
+    "headers and goaway": lambda: Listener(on_headers(HEADERS + GOAWAY)),
+    "another protocol": lambda: Listener(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+}
+
+
+def metrics(http: str) -> dict[str, float]:
+    """Return every sample that a node shows."""
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        name: float(value)
+        for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
+    }
+
+
+def end(node: Any) -> int:
+    """Send SIGTERM and return the exit code; fail when it takes longer than the grace."""
+    process, node.process = node.process, None
+    process.terminate()
+    try:
+        return int(process.wait(GRACE_S))
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def listener() -> Iterator[Callable[[str], Listener]]:
+    """A maker of ports, all closed with the test."""
+    made: list[Listener] = []
+
+    def make(kind: str) -> Listener:
+        made.append(PEERS[kind]())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("kind", PEERS)
+def test_a_relay_that_does_not_answer_holds_neither_rounds_nor_the_end(
+    kind: str,
+    new_node: Callable[[str], Any],
+    listener: Callable[[str], Listener],
+    eventually: Callable[..., Any],
+) -> None:
+    """Rounds end beside it, another relay is caught up with, and SIGTERM is obeyed in time."""
+    other = new_node("other")
+    served = other.start()
+    publish(served.sync, 3)
+    node = new_node("node")
+    node.sections["sync"] |= {"peers": [listener(kind).address, served.sync]}
+    runtime = node.start()
+
+    def caught_up() -> bool:
+        shown = json.loads(get(runtime.http, "/status"))
+        return int(shown["store"]["messages"]) == 3
+
+    eventually(caught_up)
+
+    assert end(node) == 0
+
+
+@pytest.mark.trial
+def test_an_answer_of_nothing_to_a_comparison_is_blamed_and_asked_again(
+    new_node: Callable[[str], Any],
+) -> None:
+    """A gossip peer that answers END alone ends its own round, not all of them (J4)."""
+    node = new_node("node")
+    node.sections["sync"] |= {"reconcile_interval_ms": 100}
+    runtime = node.start()
+    enough = trio.Event()
+    asked = [0]
+
+    async def attack() -> None:
+        topics = [topic_for_namespace("test", PARENT)]
+        async with raw_pubsub_peer(
+            runtime.gossip[0], secrets.token_bytes(32), topics=topics
+        ) as peer:
+
+            async def serve(stream: Any) -> None:
+                while await stream.receive_some(65_536):
+                    asked[0] += 1
+                    if asked[0] == 6:
+                        enough.set()
+                    await stream.send_all(encode_frame(b"\x01"))  # END, and no part
+
+            peer.host.handle(RECONCILE, serve)
+            with trio.fail_after(120):
+                await enough.wait()
+
+    trio.run(attack)
+
+    shown = json.loads(get(runtime.http, "/status"))["rounds"]["reconcile"]
+    assert shown["rounds"] >= 2
+    assert shown["left_behind"] == 0
+    assert end(node) == 0
+
+
+@pytest.mark.trial
+def test_a_full_queue_does_not_hold_the_end(new_node: Callable[[str], Any]) -> None:
+    """A gossip peer that takes nothing, with messages waiting for it, is no reason to stay."""
+    node = new_node("node")
+    runtime = node.start()
+
+    async def attack() -> None:
+        topics = [topic_for_namespace("test", PARENT)]
+        async with raw_pubsub_peer(runtime.gossip[0], secrets.token_bytes(32), topics=topics):
+            await trio.to_thread.run_sync(publish, runtime.sync, 60, 40_000)
+            assert await trio.to_thread.run_sync(end, node) == 0
+
+    trio.run(attack)
+
+
+@pytest.mark.trial
+def test_clients_that_take_nothing_do_not_hold_the_end(new_node: Callable[[str], Any]) -> None:
+    """Connections to every port that say nothing, or half a request, are no reason to stay."""
+    node = new_node("node")
+    node.sections["gateway"] = dict.fromkeys(
+        ("listen", "admin_listen", "grpc_listen"), "127.0.0.1:0"
+    )
+    runtime = node.start()
+    ports = [runtime.sync, runtime.http, runtime.gateway, runtime.admin, runtime.grpc]
+    gossip = runtime.gossip[0].split("/")
+    ports.append(f"{gossip[2]}:{gossip[4]}")
+    begins = (b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", PREFACE + SETTINGS)
+    held = []
+    for port in ports:
+        for begin in begins:
+            held.append(socket.create_connection((port.split(":")[0], int(port.split(":")[1])), 10))
+            held[-1].sendall(begin)
+
+    assert end(node) == 0
+    for each in held:
+        each.close()
+
+
+def get(http: str, path: str) -> bytes:
+    """Return one of the operator's pages."""
+    with urllib.request.urlopen(f"http://{http}{path}", timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def publish(sync: str, count: int, size: int = 20) -> None:
+    """Publish messages of one new lane."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    now_ms = time.time_ns() // 1_000_000
+    signed = [signer.sign(secrets.token_bytes(size), now_ms) for _ in range(count)]
+    items = [PublishItem(header=s.header, blob=s.blob, parent_id=PARENT) for s in signed]
+    with RelaySyncClient(sync) as client:
+        assert all(receipt.stored for receipt in client.publish(items))
