@@ -29,7 +29,7 @@ from luxrelay.gossip.envelope import (
 )
 from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
 from luxrelay.gossip.params import GossipParams
-from luxrelay.gossip.places import Place, PlaceResolver, PlaceTable
+from luxrelay.gossip.places import Location, Place, PlaceResolver, PlaceTable, locate
 from luxrelay.gossip.roles import NodeRole, role_topics, validator_proof
 from luxrelay.gossip.router import GossipRouter
 from luxrelay.gossip.rpc import PROTOCOLS
@@ -74,6 +74,7 @@ __all__ = [
     "GossipStats",
     "HeaderAnnouncement",
     "HeaderNotice",
+    "Location",
     "MessageType",
     "NodeRole",
     "Notice",
@@ -100,6 +101,7 @@ __all__ = [
     "global_topic",
     "judge_block",
     "judge_hint",
+    "locate",
     "parse_topic",
     "peer_id_of",
     "relay_message_id",

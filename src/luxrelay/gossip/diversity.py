@@ -10,7 +10,7 @@ Source: LP-6420 §6; decisions G21, G22, G23.
 # Does not know: scores, topics, meshes. It counts the connected peers by address group, autonomous
 #   system and region, and the outbound ones by group.
 # Rules of admission, each a row of `Diversity.refusal`:
-#   group      at most subnet_max peers of one /16 (IPv6: /32)
+#   group      at most subnet_max peers of one /16 (IPv6: /32), private_subnet_max of a private one
 #   asn        at most asn_max of one autonomous system, where the resolver knows it
 #   outbound   while outbound peers are of fewer than outbound_distinct_min groups, the last places
 #              are kept for groups that are missing
@@ -46,6 +46,9 @@ class DiversityParams:
 
     subnet_max: int = 4
     """Peers of one /16, for IPv6 of one /32."""
+    private_subnet_max: int = 24
+    """The same for a private network, loopback included: its addresses cost nothing, and all of an
+    operator's relays are there."""
     asn_max: int = 8
     """Peers of one autonomous system; counts only with a resolver."""
     regions_min: int = 0
@@ -125,8 +128,9 @@ class Diversity:
         if location is None:
             return ""
         params, place = self._params, self._place(location)
-        if self._groups[location.group] >= params.subnet_max:
-            return f"{params.subnet_max} peers of {location.group} are connected"
+        most = params.private_subnet_max if location.private else params.subnet_max
+        if self._groups[location.group] >= most:
+            return f"{most} peers of {location.group} are connected"
         if place.asn and self._systems[place.asn] >= params.asn_max:
             return f"{params.asn_max} peers of AS{place.asn} are connected"
         if outbound and location.group in self._outbound:

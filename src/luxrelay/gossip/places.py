@@ -18,6 +18,21 @@ ENTRIES_MAX: Final = 1_000_000
 _V4_GROUP: Final = 16
 _V6_GROUP: Final = 32
 _V6_HOST: Final = 64
+_PRIVATE: Final = tuple(
+    ip_network(text)
+    for text in (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "169.254.0.0/16",
+        "127.0.0.0/8",
+        "fc00::/7",
+        "fe80::/10",
+        "::1/128",
+    )
+)
+"""Networks that are no one's in particular (RFC 1918, 3927, 4193, 4291, 6598)."""
 _LOCATED_MAX: Final = 4096
 """Addresses whose meaning is remembered; it depends on the text alone."""
 
@@ -35,6 +50,10 @@ class Location:
     """Its /16, for IPv6 its /32 (G23)."""
     loopback: bool
     """True for an address of this machine."""
+    private: bool
+    """True for an address that anybody may use behind a router of his own, loopback included: who
+    has one costs nothing, and many peers of one such network are one operator's rule, not an
+    attacker's mark."""
 
 
 @lru_cache(maxsize=_LOCATED_MAX)
@@ -53,9 +72,11 @@ def locate(address: str) -> Location | None:
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     text, loopback = str(found), found.is_loopback
+    private = any(found in network for network in _PRIVATE)
     if isinstance(found, IPv4Address):
-        return Location(text, text, _prefix(found, _V4_GROUP), loopback)
-    return Location(text, _prefix(found, _V6_HOST), _prefix(found, _V6_GROUP), loopback)
+        return Location(text, text, _prefix(found, _V4_GROUP), loopback, private)
+    host, group = _prefix(found, _V6_HOST), _prefix(found, _V6_GROUP)
+    return Location(text, host, group, loopback, private)
 
 
 @dataclass(frozen=True, slots=True)

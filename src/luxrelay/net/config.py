@@ -83,6 +83,10 @@ class NetConfig:
     """Connections with one IPv4 address or IPv6 /64 (LP-6422 §6)."""
     subnet_connections_max: int = 16
     """Connections with one IPv4 /24 or IPv6 /56 (G23)."""
+    private_address_connections_max: int = 24
+    """Connections with one private address, loopback included."""
+    private_subnet_connections_max: int = 48
+    """Connections with one private /24 or /56."""
     loopback_exempt: bool = False
     """Whether this machine's own addresses count for neither; for development networks (G23)."""
     bans_max: int = 4096
@@ -91,7 +95,18 @@ class NetConfig:
     """Seconds between two writes of the list of bans."""
 
     inbound_max: int = 34
-    """Inbound connections at one time, those still in the handshake included (G21)."""
+    """Inbound connections at one time whose handshake came to its end (G21)."""
+    handshakes_max: int = 64
+    """Inbound connections in the handshake at one time, apart from `inbound_max`; one /16 or /32
+    has a quarter of them, a private one half."""
+    handshakes_per_s: float = 20.0
+    """Handshakes of one address a second that are calculated, a second's worth at once; further
+    ones wait."""
+    first_byte_timeout_s: float = 3.0
+    """Seconds until the first byte of an inbound connection."""
+    speak_timeout_s: float = 15.0
+    """Seconds after the handshake in which a stream for a protocol of ours has to be opened, by
+    either side, or the inbound connection is closed."""
     outbound_max: int = 16
     """Outbound connections at one time (G21)."""
     peer_connections_max: int = 2

@@ -1,7 +1,7 @@
 """How many connections one address and one subnet may have, and who is not let in at all. Pure.
 
-An address is asked about before the handshake, a peer id once it is proven. A flood from one house
-or one rented /24 then takes its share of the places and not all of them.
+Only connections whose handshake came to its end count; those before have the `doorway`. A flood
+from one house or one rented /24 then takes its share of the places and not all of them.
 
 Source: LP-6420 §1.3, LP-6422 §6; decisions G21, G23.
 """
@@ -9,23 +9,25 @@ Source: LP-6420 §1.3, LP-6422 §6; decisions G21, G23.
 from __future__ import annotations
 
 from collections import Counter
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_network
 from typing import Final
 
+from luxrelay.gossip import Location, locate
 from luxrelay.net.config import NetConfig
 
 _V4_SUBNET: Final = 24
 _V6_SUBNET: Final = 56
-_V6_HOST: Final = 64
 
 
 class ConnectionLimits:
-    """Counts open connections, those in the handshake included, by address and subnet.
+    """Counts open connections by address and subnet.
 
-    An IPv6 customer has a /64 to himself, so that counts as one address (G23).
+    An IPv6 customer has a /64 to himself, so that counts as one address (G23). Private addresses,
+    loopback included, have numbers of their own.
 
     Args:
-        config: `address_connections_max`, `subnet_connections_max`, `loopback_exempt`.
+        config: `address_connections_max`, `subnet_connections_max`, the same with `private_`,
+            `loopback_exempt`.
 
     """
 
@@ -36,29 +38,33 @@ class ConnectionLimits:
 
     def refusal(self, host: str) -> str:
         """Why one more connection with the host is too many; empty when it is not."""
-        keys = self._keys(host)
-        if keys is None:
+        place = self._place(host)
+        if place is None:
             return ""
-        address, subnet = keys
-        if self._addresses[address] >= self._config.address_connections_max:
+        address, subnet = place.host, _subnet(place)
+        most, most_near = self._config.address_connections_max, self._config.subnet_connections_max
+        if place.private:
+            most = self._config.private_address_connections_max
+            most_near = self._config.private_subnet_connections_max
+        if self._addresses[address] >= most:
             return f"{address} has {self._addresses[address]} connections"
-        if self._subnets[subnet] >= self._config.subnet_connections_max:
+        if self._subnets[subnet] >= most_near:
             return f"{subnet} has {self._subnets[subnet]} connections"
         return ""
 
     def opened(self, host: str) -> None:
         """One more connection with the host counts."""
-        keys = self._keys(host)
-        if keys is not None:
-            self._addresses[keys[0]] += 1
-            self._subnets[keys[1]] += 1
+        place = self._place(host)
+        if place is not None:
+            self._addresses[place.host] += 1
+            self._subnets[_subnet(place)] += 1
 
     def closed(self, host: str) -> None:
         """One connection with the host counts no longer."""
-        keys = self._keys(host)
-        if keys is None:
+        place = self._place(host)
+        if place is None:
             return
-        for counter, key in ((self._addresses, keys[0]), (self._subnets, keys[1])):
+        for counter, key in ((self._addresses, place.host), (self._subnets, _subnet(place))):
             counter[key] -= 1
             if counter[key] <= 0:
                 del counter[key]
@@ -67,19 +73,14 @@ class ConnectionLimits:
         """Addresses that are counted now; bounded by the connections there are."""
         return len(self._addresses)
 
-    def _keys(self, host: str) -> tuple[str, str] | None:
-        """Address and subnet as they count; None when the host is exempt or no address."""
-        try:
-            found: IPv4Address | IPv6Address = ip_address(host.partition("%")[0])
-        except ValueError:
+    def _place(self, host: str) -> Location | None:
+        """Where the host is; None when it is exempt or no address."""
+        place = locate(host)
+        if place is not None and place.loopback and self._config.loopback_exempt:
             return None
-        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        if found.is_loopback and self._config.loopback_exempt:
-            return None
-        if isinstance(found, IPv4Address):
-            return str(found), str(ip_network((found, _V4_SUBNET), strict=False))
-        return (
-            str(ip_network((found, _V6_HOST), strict=False)),
-            str(ip_network((found, _V6_SUBNET), strict=False)),
-        )
+        return place
+
+
+def _subnet(place: Location) -> str:
+    length = _V6_SUBNET if ":" in place.address else _V4_SUBNET
+    return str(ip_network((place.address, length), strict=False))

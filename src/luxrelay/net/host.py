@@ -64,6 +64,8 @@ from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
 
 _SEED_BYTES: Final = 32
+_LIBRARY: Final = frozenset({IDENTIFY, "/ipfs/ping/1.0.0"})
+"""Protocols of every libp2p host: a stream for one of them does not make a peer of ours."""
 _FAREWELL_S: Final = 0.5
 """Seconds to reset or close one stream before we stop caring."""
 
@@ -158,7 +160,7 @@ class _BoundedHost(BasicHost):
             await net_stream.reset()
             return
         net_stream.set_protocol(protocol)
-        _agree(net_stream)
+        _agree(net_stream, ours=protocol not in _LIBRARY)
         await handler(net_stream)
 
     async def new_stream(self, peer_id: ID, protocol_ids: Sequence[TProtocol]) -> INetStream:
@@ -184,7 +186,7 @@ class _BoundedHost(BasicHost):
                 await stream.reset()
             raise
         stream.set_protocol(TProtocol(protocol))
-        _agree(stream)
+        _agree(stream, ours=protocol not in _LIBRARY)
         return stream
 
 
@@ -206,6 +208,8 @@ class HostStats:
     """Connections and handlers, counted."""
     mux: MuxCounters
     """What the multiplexers stopped."""
+    accept_errors: int = 0
+    """Connections that could not be accepted."""
     unread: int = 0
     """Bytes of all peers that nobody has read yet."""
 
@@ -256,7 +260,7 @@ class RelayHost:
         """What peers provoked and what went no further than their stream or connection."""
         self.unread = UnreadBudget(config.unread_max)
         """Bytes of all peers that nobody has read yet."""
-        self._registry = SocketRegistry()
+        self._registry = SocketRegistry(faults=self.faults)
         self._transport = RelayTcp(self._registry)
         peerstore = PeerStore()
         peerstore.add_key_pair(own_id, keys)
@@ -273,6 +277,7 @@ class RelayHost:
             config.handshake_timeout_s,
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
+        self._transport.make_room = self._swarm.inbound.doorway.turn_out_one
         self._swarm.on_change = self._note_change
         self._swarm.faults = self.faults
         self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
@@ -520,15 +525,18 @@ class RelayHost:
             bytes_out=traffic.bytes_out,
             swarm=self._swarm.counters,
             mux=self.mux_counters,
+            accept_errors=traffic.accept_errors,
             unread=self.unread.held,
         )
 
 
-def _agree(stream: INetStream) -> None:
-    """The whole window of the stream may be used from now on."""
+def _agree(stream: INetStream, *, ours: bool) -> None:
+    """The whole window of the stream may be used; one for a protocol of ours shows good will."""
     muxed = getattr(stream, "muxed_stream", None)
     if isinstance(muxed, GuardedStream):
         muxed.agree()
+        if ours:
+            muxed.mux.spoke.set()
 
 
 def broke_off(error: NetError) -> bool:

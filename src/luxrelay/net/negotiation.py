@@ -9,7 +9,7 @@ one choice of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from libp2p.abc import IMultiselectCommunicator, IMuxedConn, IRawConnection, ISecureConn
@@ -129,6 +129,10 @@ class MuxerFactory(Protocol):
         ...
 
 
+async def _at_once(_: IRawConnection) -> None:
+    """Nobody is made to wait."""
+
+
 class NoiseYamuxUpgrader(TransportUpgrader):
     """Turns a raw connection into a Noise session, and that into streams; nothing else is offered.
 
@@ -140,6 +144,8 @@ class NoiseYamuxUpgrader(TransportUpgrader):
         self._noise = noise
         self._muxer = muxer
         self._timeout_s = timeout_s
+        self.before_noise: Callable[[IRawConnection], Awaitable[None]] = _at_once
+        """Waits until the arithmetic of an inbound handshake may be done."""
 
     async def _agree(self, duplex: Duplex, protocol: str, *, initiator: bool) -> None:
         if initiator:
@@ -160,6 +166,7 @@ class NoiseYamuxUpgrader(TransportUpgrader):
         try:
             await self._agree(raw_conn, NOISE, initiator=is_initiator)
             if not is_initiator:
+                await self.before_noise(raw_conn)
                 return await self._noise.secure_inbound(raw_conn)
             if peer_id is None:
                 raise SecurityUpgradeFailure("a dial needs the peer id it expects")

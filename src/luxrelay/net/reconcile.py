@@ -150,6 +150,8 @@ class ReconcileStreams:
                 host.config,
                 address_connections_max=self._config.address_streams_max,
                 subnet_connections_max=self._config.subnet_streams_max,
+                private_address_connections_max=self._config.address_streams_max,
+                private_subnet_connections_max=self._config.subnet_streams_max,
             )
         )
         self.counters = ReconcileStreamCounters()

@@ -1,7 +1,8 @@
 """The library's swarm, with its slots given back and its own will taken away.
 
 Faults worked around: an inbound slot is held until the swarm ends instead of until the connection
-ends, so after `inbound_max` connections in a node's life every later one is refused; the swarm
+ends, so after `inbound_max` connections in a node's life every later one is refused (`inbound` has
+the places now, and gives none of a peer's to a stranger); the swarm
 dials peers it has heard of and prunes connections by rules of its own (both are ours to decide,
 G21); a peer that disconnects leaves its data behind in the peer store; and any exception of a
 stream handler ends every connection.
@@ -12,15 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
 from libp2p.io.abc import ReadWriteCloser
-from libp2p.metrics.swarm import SwarmEvent
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
-from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
@@ -34,6 +34,7 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
 from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.guarded import Faults
+from luxrelay.net.inbound import Inbound, InboundCounters
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.probing import answers
 from luxrelay.net.transport import RelayTcp
@@ -41,19 +42,11 @@ from luxrelay.net.yamux_stream import GuardedStream
 
 
 @dataclass(slots=True)
-class SwarmCounters:
+class SwarmCounters(InboundCounters):
     """What happened to connections and streams of one host."""
 
-    inbound_accepted: int = 0
-    """Inbound connections that finished the handshake."""
-    inbound_refused: int = 0
-    """Inbound connections turned away because all slots were taken."""
-    address_refused: int = 0
-    """Inbound connections turned away because their address or subnet has enough."""
     banned_refused: int = 0
     """Connections closed because the peer is not let in at present."""
-    handshakes_failed: int = 0
-    """Inbound connections that were no libp2p peer, or not in time."""
     replaced: int = 0
     """Connections closed because their peer came anew and they were silent."""
     duplicates_refused: int = 0
@@ -147,6 +140,14 @@ class RelaySwarm(Swarm):
             ),
         )
         self.auto_connector = _IdleConnector(self)
+        self.inbound = Inbound(
+            config,
+            upgrader,
+            self.limits,
+            add=partial(self.add_conn, direction="inbound"),
+            unwanted=_UnwantedError,
+            counters=self.counters,
+        )
 
     @property
     def manager(self) -> InternalManagerAPI:
@@ -160,36 +161,8 @@ class RelaySwarm(Swarm):
     async def _handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
-        host = remote_host(read_write_closer)
-        if self.limits.refusal(host):
-            self.counters.address_refused += 1
-            return  # the listener cuts the connection
-        if self._inbound_limiter.available_tokens <= 0:
-            self.counters.inbound_refused += 1
-        self.limits.opened(host)
-        try:
-            await super()._handle_inbound_connection(read_write_closer, maddr)
-        finally:
-            self.limits.closed(host)
-
-    async def _do_handle_inbound_connection(
-        self,
-        read_write_closer: ReadWriteCloser,
-        maddr: Multiaddr,
-        failure_event: SwarmEvent,  # noqa: ARG002 - the library's signature
-    ) -> None:
-        """The connection lives and dies inside this call, so its slot is free when it returns."""
-        raw = RawConnection(read_write_closer, initiator=False)
-        try:
-            muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
-        except _UnwantedError:
-            return
-        except Exception:  # noqa: BLE001 - whatever a stranger on the port provoked
-            self.counters.handshakes_failed += 1
-            return
-        self.counters.inbound_accepted += 1
-        assert hasattr(muxed, "event_closed")
-        await muxed.event_closed.wait()
+        del maddr
+        await self.inbound.serve(read_write_closer)
 
     async def add_conn(self, muxed_conn: IMuxedConn, direction: str = "unknown") -> SwarmConn:
         """The connection is registered and its streams are served.

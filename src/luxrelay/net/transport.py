@@ -7,6 +7,7 @@ could not be had, which `Swarm.listen` throws away.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,11 +24,16 @@ from multiaddr import Multiaddr
 
 from luxrelay.errors import AddressError
 from luxrelay.net.addresses import parse_address, parse_listen_address
+from luxrelay.net.guarded import Faults
 
 _READ_BYTES: Final = 65_536
 _UNSENT_MAX: Final = 256 * 1024
 """Bytes that cancelled writes may leave behind before the connection is given up."""
 _BACKLOG: Final = 128
+_ACCEPT_PAUSE_S: Final = 0.1
+"""Seconds before a listener goes on that could not accept."""
+ACCEPT_CAPACITY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""What `accept` says when there are too many descriptors, or no memory for one."""
 
 
 @dataclass(slots=True)
@@ -40,6 +46,8 @@ class TrafficCounters:
     """Bytes sent on all connections."""
     handler_errors: int = 0
     """Connections that ended in an exception nobody expected."""
+    accept_errors: int = 0
+    """Connections that could not be accepted, for want of descriptors or another reason."""
 
 
 @dataclass(slots=True)
@@ -50,6 +58,8 @@ class SocketRegistry:
     """What went over all of them."""
     open: set[RelayTcpStream] = field(default_factory=set)
     """Sockets not closed yet."""
+    faults: Faults = field(default_factory=Faults)
+    """Where failures are noted that end one connection."""
 
     async def cut_all(self) -> None:
         """Every socket is closed, without a farewell and without waiting."""
@@ -68,6 +78,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
+        self.on_first: Callable[[], None] | None = None
+        """Called once, when the first bytes have come."""
         registry.open.add(self)
 
     async def read(self, n: int | None = None) -> bytes:
@@ -91,6 +103,9 @@ class RelayTcpStream(ReadWriteCloser):
         except trio.ClosedResourceError:
             return b""
         self._registry.traffic.bytes_in += len(chunk)
+        if self.on_first is not None and chunk:
+            first, self.on_first = self.on_first, None
+            first()
         return chunk
 
     async def write(self, data: bytes) -> None:
@@ -172,18 +187,38 @@ class RelayTcpListener(IListener):
 
     async def _serve(self) -> None:
         with self._scope:
-            await trio.serve_listeners(
-                self._accept, list(self._sockets), handler_nursery=self.background_nursery
-            )
+            async with trio.open_nursery() as nursery:
+                for listener in self._sockets:
+                    nursery.start_soon(self._listen, listener)
+
+    async def _listen(self, listener: trio.SocketListener) -> None:
+        """Connections are accepted whatever `accept` says of one of them.
+
+        Besides want of descriptors it tells of networks that went away, of packets that a filter
+        stopped and of peers that left while they waited; none of it is the listener's end.
+        """
+        registry = self._transport.registry
+        while True:
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                registry.traffic.accept_errors += 1
+                registry.faults.note("accept", error)
+                if error.errno in ACCEPT_CAPACITY:
+                    self._transport.make_room()
+                await trio.sleep(_ACCEPT_PAUSE_S)
+            else:
+                self.background_nursery.start_soon(self._accept, stream)
 
     async def _accept(self, stream: trio.SocketStream) -> None:
         registry = self._transport.registry
         connection = RelayTcpStream(stream, registry)
         handler: Callable[[ReadWriteCloser], Awaitable[None]] = self._handler
         try:
-            await handler(connection)
-        except Exception:  # noqa: BLE001 - one peer must not end the listener
-            registry.traffic.handler_errors += 1
+            if not await registry.faults.run("inbound", handler, connection):
+                registry.traffic.handler_errors += 1
         finally:
             await connection.cut()
 
@@ -204,6 +239,10 @@ class RelayTcp(ITransport):
     def __init__(self, registry: SocketRegistry) -> None:
         self.registry = registry
         self.refused: dict[str, OSError | AddressError] = {}
+        self.local_host: str | None = None
+        """Address of this machine to dial from; None lets the system choose."""
+        self.make_room: Callable[[], object] = lambda: None
+        """Called when no further connection can be had for want of descriptors."""
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """A TCP connection to the address.
@@ -214,7 +253,9 @@ class RelayTcp(ITransport):
         """
         try:
             address = parse_address(str(maddr))
-            stream = await trio.open_tcp_stream(address.host, address.port)
+            stream = await trio.open_tcp_stream(
+                address.host, address.port, local_address=self.local_host
+            )
         except (OSError, AddressError) as error:
             raise OpenConnectionError(f"cannot connect to {maddr}: {error}") from error
         return RawConnection(RelayTcpStream(stream, self.registry), initiator=True)

@@ -149,6 +149,8 @@ class GuardedYamux(Yamux):
         self.negotiation_max = config.negotiation_unread_max
         self.window_max = config.receive_window_max
         self.unread = 0
+        self.spoke = trio.Event()
+        """Set once a stream was agreed on for a protocol of ours, and when the connection ends."""
         self._config = config
         self._counters = counters
         self._budget = budget if budget is not None else UnreadBudget(config.unread_max)
@@ -218,6 +220,7 @@ class GuardedYamux(Yamux):
         self.streams.clear()
         self.stream_buffers.clear()
         self.stream_events.clear()
+        self.spoke.set()
         self._budget.give(self.unread)
         self.unread = 0
         self._budget.leave(self)

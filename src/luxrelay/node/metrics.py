@@ -293,6 +293,31 @@ def _admission(net: NetStats) -> Iterable[Metric]:
 def _streams(net: NetStats) -> Iterable[Metric]:
     for name, help_text, value in (
         (
+            "luxrelay_net_handshakes_failed",
+            "Inbound connections that were no libp2p peer, or not in time.",
+            net.host.swarm.handshakes_failed,
+        ),
+        (
+            "luxrelay_net_strangers_turned_out",
+            "Inbound connections in the handshake that gave their place to a newer one.",
+            net.host.swarm.strangers_turned_out,
+        ),
+        (
+            "luxrelay_net_silent_displaced",
+            "Inbound peers that had said nothing and gave their place to a newer one.",
+            net.host.swarm.silent_displaced,
+        ),
+        (
+            "luxrelay_net_silent_closed",
+            "Inbound peers closed because they said nothing in time.",
+            net.host.swarm.silent_closed,
+        ),
+        (
+            "luxrelay_net_accept_errors",
+            "Connections that could not be accepted, for want of descriptors or other reasons.",
+            net.host.accept_errors,
+        ),
+        (
             "luxrelay_net_streams_shed",
             "Streams reset because too many bytes waited to be read.",
             net.host.mux.streams_shed,

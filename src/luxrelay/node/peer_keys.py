@@ -126,6 +126,48 @@ PEER_KEYS: Final = (
     ),
     Key(
         "gossip",
+        "private_group_peers_max",
+        24,
+        "peers",
+        whole(1, 1000),
+        "The same as group_peers_max for private networks, loopback included (10/8, 172.16/12, "
+        "192.168/16, 100.64/10, fc00::/7): an operator's own relays are there.",
+    ),
+    Key(
+        "gossip",
+        "private_address_connections_max",
+        24,
+        "connections",
+        whole(1, 1000),
+        "Connections with one address of a private network.",
+    ),
+    Key(
+        "gossip",
+        "private_subnet_connections_max",
+        48,
+        "connections",
+        whole(1, 1000),
+        "Connections with one /24 or /56 of a private network.",
+    ),
+    Key(
+        "gossip",
+        "handshakes_max",
+        64,
+        "connections",
+        whole(8, 4096),
+        "Inbound connections in the handshake at one time, apart from connections_max; one /16 or "
+        "/32 has a quarter of them, and the oldest goes when there is no room.",
+    ),
+    Key(
+        "gossip",
+        "handshakes_per_s",
+        20,
+        "handshakes/s",
+        whole(1, 10_000),
+        "Handshakes of one address that are calculated in a second; further ones wait.",
+    ),
+    Key(
+        "gossip",
         "exempt_loopback",
         False,
         "",

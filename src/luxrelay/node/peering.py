@@ -35,6 +35,11 @@ class Peering:
     group_peers_max: int
     address_connections_max: int
     subnet_connections_max: int
+    private_group_peers_max: int
+    private_address_connections_max: int
+    private_subnet_connections_max: int
+    handshakes_max: int
+    handshakes_per_s: int
     exempt_loopback: bool
     unread_max: int
     connection_unread_max: int
@@ -58,6 +63,11 @@ def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
         "group_peers_max",
         "address_connections_max",
         "subnet_connections_max",
+        "private_group_peers_max",
+        "private_address_connections_max",
+        "private_subnet_connections_max",
+        "handshakes_max",
+        "handshakes_per_s",
         "exempt_loopback",
         "unread_max",
         "connection_unread_max",
@@ -114,6 +124,10 @@ def net_config_of(config: NodeConfig) -> NetConfig:
         dht_interval_s=peering.dht_interval_ms / 1000,
         address_connections_max=peering.address_connections_max,
         subnet_connections_max=peering.subnet_connections_max,
+        private_address_connections_max=peering.private_address_connections_max,
+        private_subnet_connections_max=peering.private_subnet_connections_max,
+        handshakes_max=peering.handshakes_max,
+        handshakes_per_s=peering.handshakes_per_s,
         loopback_exempt=peering.exempt_loopback,
         unread_max=peering.unread_max,
         connection_unread_max=peering.connection_unread_max,
@@ -153,6 +167,7 @@ def diversity_of(config: NodeConfig) -> DiversityParams:
     outbound, peering = outbound_max(config), config.peering
     return DiversityParams(
         subnet_max=peering.group_peers_max,
+        private_subnet_max=peering.private_group_peers_max,
         asn_max=peering.tuning.system_peers_max,
         regions_min=peering.tuning.regions_min,
         outbound_distinct_min=min(4, outbound),

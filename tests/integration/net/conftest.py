@@ -24,6 +24,7 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 
 from luxrelay.bus import NamespaceId, VerdictKind
 from luxrelay.gossip import (
+    DiversityParams,
     GossipParams,
     GossipRouter,
     HeaderAnnouncement,
@@ -86,14 +87,22 @@ def envelope(seq: int, topic: str, size: int) -> bytes:
 class Relay:
     """A host, a router, a driver, and what was delivered."""
 
-    def __init__(self, host: RelayHost, validate: Validator | None, config: NetConfig) -> None:
+    def __init__(
+        self,
+        host: RelayHost,
+        validate: Validator | None,
+        config: NetConfig,
+        *,
+        strict: bool = False,
+    ) -> None:
         self.host = host
         self.delivered: list[bytes] = []
         self.judged = 0
         self.router = GossipRouter(
-            replace(GossipParams.small(), exempt_loopback=True),
+            replace(GossipParams.small(), exempt_loopback=not strict),
             rng=random.Random(7),
             own_id=host.peer_id,
+            diversity=DiversityParams() if strict else None,
         )
         self.driver = GossipDriver(
             self.router,
@@ -135,13 +144,20 @@ class World:
         )
 
     async def host(
-        self, nursery: trio.Nursery, name: str, *, bans_path: Path | None = None, **bounds: Any
+        self,
+        nursery: trio.Nursery,
+        name: str,
+        *,
+        bans_path: Path | None = None,
+        local: str | None = None,
+        **bounds: Any,
     ) -> RelayHost:
-        """A running host whose identity follows from its name."""
+        """A running host whose identity follows from its name; it dials from its local address."""
         config = self.config(**bounds)
         bans = BanList(config.bans_max, bans_path)
         bans.load(steady_ms())
         host = RelayHost(seed(name), config, bans=bans)
+        host._transport.local_host = local
         await nursery.start(host.run)
         return host
 
@@ -158,11 +174,12 @@ class World:
         peers: tuple[str, ...] = (),
         topics: tuple[str, ...] = (TOPIC,),
         validate: Validator | None = None,
+        strict: bool = False,
         **bounds: Any,
     ) -> Relay:
-        """A host with a router and a driver, all running."""
+        """A host with a router and a driver, all running; a strict one counts loopback, too."""
         host = await self.host(nursery, name, **bounds)
-        relay = Relay(host, validate, replace(host.config, peers=peers))
+        relay = Relay(host, validate, replace(host.config, peers=peers), strict=strict)
         await nursery.start(relay.driver.run)
         for topic in topics:
             relay.driver.subscribe(topic)

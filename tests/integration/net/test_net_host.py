@@ -139,14 +139,22 @@ async def test_give_inbound_slot_back(world: Any) -> None:
         servers.cancel_scope.cancel()
 
 
+async def until_ended(stream: RelayStream) -> None:
+    """Take what comes on the stream until it is over."""
+    while await stream.receive_some():
+        pass
+
+
 @pytest.mark.slow
 async def test_refuse_above_inbound_max(world: Any) -> None:
-    """While all slots are taken a further dial is refused and counted; a freed slot admits it."""
+    """While peers that speak have all slots a further dial is refused; a freed slot admits it."""
     async with trio.open_nursery() as nursery:
         server = await world.host(nursery, "server", inbound_max=2)
+        server.handle(ECHO, until_ended)
         clients = [await world.host(nursery, f"c{n}", dial_timeout_s=2.0) for n in range(3)]
         for client in clients[:2]:
             await client.dial(server.addresses[0])
+            await client.open_stream(server.peer_id, ECHO)
 
         with pytest.raises(NetError) as caught:
             await clients[2].dial(server.addresses[0])

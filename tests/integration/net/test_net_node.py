@@ -89,7 +89,7 @@ async def start(nursery: trio.Nursery, parts: Parts) -> str:
 
 async def test_diversity_reaches_the_nodes_router(world: Any, tmp_path: Path) -> None:
     """With one peer a /16 the second peer of this machine is refused (20-30, G23)."""
-    with assembled(tmp_path, "group_peers_max = 1") as parts:
+    with assembled(tmp_path, "private_group_peers_max = 1") as parts:
         async with trio.open_nursery() as nursery:
             address = await start(nursery, parts)
             for name in ("one", "two"):

@@ -206,7 +206,7 @@ async def test_limit_connections_of_one_address(world: Any) -> None:
     """The ninth connection from one address is closed before its handshake (LP-6422 §6, G23)."""
     async with trio.open_nursery() as nursery:
         relay = await world.relay(
-            nursery, "relay", loopback_exempt=False, address_connections_max=3
+            nursery, "relay", loopback_exempt=False, private_address_connections_max=3
         )
         hosts = [await world.host(nursery, f"h{number}") for number in range(4)]
         for host in hosts[:3]:

@@ -16,7 +16,7 @@ from luxrelay.gossip.diversity import Diversity
 Kit = Any
 
 WORLD = PlaceTable(
-    [(f"10.{n}.0.0/16", Place(asn=n // 4 + 1, region="abc"[n % 3])) for n in range(40)]
+    [(f"11.{n}.0.0/16", Place(asn=n // 4 + 1, region="abc"[n % 3])) for n in range(40)]
 )
 
 
@@ -69,21 +69,21 @@ def test_refuse_a_diversity_that_cannot_be(changes: dict[str, float], text: str)
         DiversityParams(**changes)  # type: ignore[arg-type]  # names come from the table above
 
 
-@pytest.mark.parametrize("net", ["10.7.{}.1", "2001:db8:{}::1"])
+@pytest.mark.parametrize("net", ["11.7.{}.1", "2001:db8:{}::1"])
 def test_one_network_gives_four_peers(net: str) -> None:
     """Of a hundred hosts of one /16 or IPv6 /32, four come in (20-30, G23)."""
     room = made()
 
     assert fill(room, [net.format(n) for n in range(100)]) == 4
     assert "peers of" in room.refusal(net.format(200), outbound=False)
-    assert room.refusal("10.8.0.1", outbound=False) == ""
+    assert room.refusal("11.8.0.1", outbound=False) == ""
     room.left(PeerId(net.format(0).encode()))
     assert room.refusal(net.format(200), outbound=False) == ""
 
 
 def test_one_autonomous_system_gives_eight_peers() -> None:
     """Where a resolver knows it, and across its networks (20-30)."""
-    hosts = [f"10.{n}.{k}.1" for n in range(4) for k in range(4)]
+    hosts = [f"11.{n}.{k}.1" for n in range(4) for k in range(4)]
 
     assert fill(made(resolver=WORLD), hosts) == 8
     assert fill(made(), hosts) == 16
@@ -92,40 +92,54 @@ def test_one_autonomous_system_gives_eight_peers() -> None:
 def test_the_last_outbound_places_are_for_other_networks() -> None:
     """With four places and one network connected, three are for others (20-30)."""
     room = made(DiversityParams(outbound_max=5, outbound_distinct_min=4))
-    same = [f"10.1.{n}.1" for n in range(4)]
+    same = [f"11.1.{n}.1" for n in range(4)]
 
     assert fill(room, same, outbound=True) == 2
-    assert "other networks" in room.refusal("10.1.9.1", outbound=True)
-    assert room.refusal("10.1.9.1", outbound=False) == ""
-    others = [f"10.{n}.0.1" for n in range(2, 5)]
+    assert "other networks" in room.refusal("11.1.9.1", outbound=True)
+    assert room.refusal("11.1.9.1", outbound=False) == ""
+    others = [f"11.{n}.0.1" for n in range(2, 5)]
     assert fill(room, others, outbound=True) == 3
-    assert room.refusal("10.2.0.2", outbound=True) == ""
+    assert room.refusal("11.2.0.2", outbound=True) == ""
 
 
 def test_the_last_places_are_for_other_regions() -> None:
     """With regions_min 3 and one region seen, two places are kept (20-31)."""
     room = made(replace(DiversityParams(), regions_min=3), resolver=WORLD, peers_max=6)
-    region_a = [f"10.{n}.0.1" for n in range(0, 39, 3)]
+    region_a = [f"11.{n}.0.1" for n in range(0, 39, 3)]
 
     assert fill(room, region_a) == 4
-    assert "other regions" in room.refusal("10.3.9.9", outbound=False)
+    assert "other regions" in room.refusal("11.3.9.9", outbound=False)
     assert "other regions" in room.refusal("192.0.2.1", outbound=False)
-    assert fill(room, ["10.1.0.1", "10.2.0.1"]) == 2
+    assert fill(room, ["11.1.0.1", "11.2.0.1"]) == 2
 
 
 def test_regions_need_a_resolver() -> None:
     """Without one nothing is known, and nobody is refused for it (20-31)."""
     room = made(replace(DiversityParams(), regions_min=3), peers_max=6)
 
-    assert fill(room, [f"10.{n}.0.1" for n in range(6)]) == 6
+    assert fill(room, [f"11.{n}.0.1" for n in range(6)]) == 6
 
 
 def test_loopback_counts_unless_it_is_exempt() -> None:
     """A development network on one machine says so (G23)."""
-    hosts = [f"127.0.0.{n}" for n in range(1, 11)]
+    hosts = [f"127.0.0.{n}" for n in range(1, 41)]
 
-    assert fill(made(), hosts) == 4
-    assert fill(made(exempt_loopback=True), hosts) == 10
+    assert fill(made(), hosts) == 24
+    assert fill(made(exempt_loopback=True), hosts) == 40
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize(
+    "net", ["10.7.{}.1", "172.16.{}.1", "192.168.{}.1", "100.64.{}.1", "fd00:0:{}::1"]
+)
+def test_a_private_network_has_a_number_of_its_own(net: str) -> None:
+    """Ten relays of one private /16 are peers of each other, and a flood of them is bounded."""
+    room = made()
+
+    assert fill(room, [net.format(n) for n in range(10)]) == 10
+    assert fill(room, [net.format(n) for n in range(10, 100)]) == 14
+    assert "24 peers of" in room.refusal(net.format(200), outbound=False)
+    assert fill(made(DiversityParams(private_subnet_max=3)), [net.format(n) for n in range(9)]) == 3
 
 
 def test_an_unknown_address_is_in_no_network() -> None:
@@ -135,8 +149,8 @@ def test_an_unknown_address_is_in_no_network() -> None:
     for number in range(20):
         assert room.refusal("", outbound=True) == ""
         room.joined(PeerId(bytes([number])), "", outbound=True)
-    room.joined(PeerId(b"first"), "10.1.0.1", outbound=True)
-    assert "other networks" in room.refusal("10.1.0.2", outbound=True)
+    room.joined(PeerId(b"first"), "11.1.0.1", outbound=True)
+    assert "other networks" in room.refusal("11.1.0.2", outbound=True)
 
 
 STEPS = st.lists(
@@ -154,7 +168,7 @@ def test_counting_ends_where_it_began(steps: list[tuple[int, int, bool, bool]]) 
             room.left(PeerId(bytes([who])))
             there.pop(who, None)
         else:
-            there[who] = (f"10.{where}.0.1", outbound)
+            there[who] = (f"11.{where}.0.1", outbound)
             room.joined(PeerId(bytes([who])), *there[who][:1], outbound=outbound)
         groups = [address.rpartition(".0.1")[0] for address, _ in there.values()]
         assert sum(room._groups.values()) == len(there) == len(room)
@@ -171,18 +185,18 @@ def test_an_eclipse_by_one_network_fails(kit: Kit) -> None:
     desk = kit.Desk(diversity=DiversityParams())
     for number in range(60):
         desk.router.peer_connected(
-            kit.peer_id(number), "/meshsub/1.1.0", False, desk.now, address=f"10.66.{number}.1"
+            kit.peer_id(number), "/meshsub/1.1.0", False, desk.now, address=f"11.66.{number}.1"
         )
     assert len(desk.drain().disconnect) == 56
     for number in range(60, 80):
         desk.router.peer_connected(
-            kit.peer_id(number), "/meshsub/1.1.0", True, desk.now, address=f"11.{number}.1.1"
+            kit.peer_id(number), "/meshsub/1.1.0", True, desk.now, address=f"12.{number}.1.1"
         )
 
     assert desk.drain().disconnect == []
     assert len(desk.router.stats().peers) == 24
     assert desk.router.stats().refused == 56
-    assert "10.66.0.0/16" in desk.router.refuses("10.66.99.1", outbound=True)
+    assert "11.66.0.0/16" in desk.router.refuses("11.66.99.1", outbound=True)
 
 
 def test_a_peer_that_leaves_makes_room_for_its_neighbours(kit: Kit) -> None:
@@ -190,13 +204,13 @@ def test_a_peer_that_leaves_makes_room_for_its_neighbours(kit: Kit) -> None:
     desk = kit.Desk(diversity=DiversityParams())
     for number in range(4):
         desk.router.peer_connected(
-            kit.peer_id(number), "/meshsub/1.1.0", False, desk.now, address="10.66.0.1"
+            kit.peer_id(number), "/meshsub/1.1.0", False, desk.now, address="11.66.0.1"
         )
-    assert desk.router.refuses("10.66.0.9", outbound=False)
+    assert desk.router.refuses("11.66.0.9", outbound=False)
 
     desk.router.peer_disconnected(kit.peer_id(0), desk.now)
 
-    assert desk.router.refuses("10.66.0.9", outbound=False) == ""
+    assert desk.router.refuses("11.66.0.9", outbound=False) == ""
 
 
 def test_a_protected_peer_is_let_in_and_counts(kit: Kit) -> None:
@@ -208,12 +222,12 @@ def test_a_protected_peer_is_let_in_and_counts(kit: Kit) -> None:
             "/meshsub/1.1.0",
             True,
             desk.now,
-            address="10.66.0.1",
+            address="11.66.0.1",
             protected=True,
         )
 
     assert desk.drain().disconnect == []
-    assert desk.router.refuses("10.66.0.9", outbound=False)
+    assert desk.router.refuses("11.66.0.9", outbound=False)
 
 
 def test_crowds_are_scored_by_host(kit: Kit) -> None:

@@ -16,8 +16,8 @@ def test_a_refusal_says_why(kit: Kit) -> None:
     for peer, protocol, address in (
         (b"the desk", "/meshsub/1.1.0", ""),
         (b"a", "/floodsub/1.0.0", ""),
-        (b"b", "/meshsub/1.1.0", "10.0.0.1"),
-        (b"c", "/meshsub/1.1.0", "10.0.0.2"),
+        (b"b", "/meshsub/1.1.0", "11.0.0.1"),
+        (b"c", "/meshsub/1.1.0", "11.0.0.2"),
     ):
         desk.router.peer_connected(PeerId(peer), protocol, False, desk.now, address=address)
     for number in range(4):
@@ -27,7 +27,7 @@ def test_a_refusal_says_why(kit: Kit) -> None:
     assert [(d.peer, d.reason) for d in desk.drain().disconnect] == [
         (b"the desk", "this is ourselves"),
         (b"a", "protocol '/floodsub/1.0.0' is not spoken here"),
-        (b"c", "1 peers of 10.0.0.0/16 are connected"),
+        (b"c", "1 peers of 11.0.0.0/16 are connected"),
         (b"full", "too many peers"),
     ]
     assert desk.router.stats().refused == 4
@@ -38,14 +38,14 @@ def test_a_second_connection_updates_what_is_known(kit: Kit) -> None:
     desk = kit.Desk(diversity=DiversityParams(subnet_max=2))
     peer = kit.peer_id(0)
     for _ in range(5):
-        desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now, address="10.0.0.1")
-    assert desk.router.refuses("10.0.0.2", outbound=False) == ""
+        desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now, address="11.0.0.1")
+    assert desk.router.refuses("11.0.0.2", outbound=False) == ""
 
-    desk.router.peer_connected(peer, "/meshsub/1.2.0", True, desk.now, address="10.9.0.1")
+    desk.router.peer_connected(peer, "/meshsub/1.2.0", True, desk.now, address="11.9.0.1")
 
     state = desk.router._peers.get(peer)
     assert (state.protocol, state.outbound, state.declines) == ("/meshsub/1.2.0", True, True)
-    desk.router.peer_connected(peer, "/meshsub/1.2.0", False, desk.now, address="10.9.0.1")
+    desk.router.peer_connected(peer, "/meshsub/1.2.0", False, desk.now, address="11.9.0.1")
     assert state.outbound
     assert desk.drain().disconnect == []
 
@@ -56,7 +56,7 @@ def test_a_ledger_does_not_outlive_a_good_peer(kit: Kit) -> None:
     for number in range(10_000):
         peer = PeerId(b"%d" % number)
         desk.router.peer_connected(
-            peer, "/meshsub/1.1.0", False, desk.now, address=f"10.{number % 200}.1.1"
+            peer, "/meshsub/1.1.0", False, desk.now, address=f"11.{number % 200}.1.1"
         )
         desk.router.peer_disconnected(peer, desk.now)
 

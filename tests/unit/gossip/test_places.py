@@ -11,18 +11,24 @@ from luxrelay.gossip import Place, PlaceTable, places
 from luxrelay.gossip.places import Location, locate
 
 
+def location(address: str, host: str, group: str, *, ours: bool = False) -> Location:
+    """Where an address is; one of this machine is private as well."""
+    private = ours or address.startswith("fe80")
+    return Location(address, host, group, loopback=ours, private=private)
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("192.0.2.77", Location("192.0.2.77", "192.0.2.77", "192.0.0.0/16", loopback=False)),
-        ("127.0.0.9", Location("127.0.0.9", "127.0.0.9", "127.0.0.0/16", loopback=True)),
+        ("192.0.2.77", location("192.0.2.77", "192.0.2.77", "192.0.0.0/16")),
+        ("127.0.0.9", location("127.0.0.9", "127.0.0.9", "127.0.0.0/16", ours=True)),
         (
             "2001:db8:1:2:3::4",
-            Location("2001:db8:1:2:3::4", "2001:db8:1:2::/64", "2001:db8::/32", loopback=False),
+            location("2001:db8:1:2:3::4", "2001:db8:1:2::/64", "2001:db8::/32"),
         ),
-        ("fe80::1%eth0", Location("fe80::1", "fe80::/64", "fe80::/32", loopback=False)),
-        ("::1", Location("::1", "::/64", "::/32", loopback=True)),
-        ("::ffff:192.0.2.77", Location("192.0.2.77", "192.0.2.77", "192.0.0.0/16", loopback=False)),
+        ("fe80::1%eth0", location("fe80::1", "fe80::/64", "fe80::/32")),
+        ("::1", location("::1", "::/64", "::/32", ours=True)),
+        ("::ffff:192.0.2.77", location("192.0.2.77", "192.0.2.77", "192.0.0.0/16")),
         ("", None),
         ("relay.example", None),
         ("1.2.3", None),
@@ -33,11 +39,37 @@ def test_an_address_has_a_host_and_a_group(address: str, expected: Location | No
     assert locate(address) == expected
 
 
+@pytest.mark.parametrize(
+    ("address", "private"),
+    [
+        ("10.255.0.1", True),
+        ("172.16.0.1", True),
+        ("172.32.0.1", False),
+        ("192.168.9.9", True),
+        ("100.64.0.1", True),
+        ("100.128.0.1", False),
+        ("127.4.5.6", True),
+        ("169.254.1.1", True),
+        ("fd00::1", True),
+        ("::1", True),
+        ("::ffff:10.0.0.1", True),
+        ("192.0.2.1", False),
+        ("11.0.0.1", False),
+        ("2001:db8::1", False),
+    ],
+)
+def test_private_networks_are_known(address: str, *, private: bool) -> None:
+    """Addresses that anybody may use are told from those that somebody has."""
+    found = locate(address)
+    assert found is not None
+    assert found.private is private
+
+
 @given(st.text(max_size=60))
 def test_locating_never_raises(text: str) -> None:
     """Text that is no address is nowhere."""
-    location = locate(text)
-    assert location is None or location.group
+    found = locate(text)
+    assert found is None or found.group
 
 
 def test_the_longest_network_says_where_an_address_is() -> None:

@@ -37,8 +37,9 @@ def test_limit_by_address_and_subnet(host: str, same: str, near: str, far: str) 
 
 def test_loopback_counts_unless_exempt() -> None:
     """This machine's addresses are limited like others, except in a development network (G23)."""
-    strict = ConnectionLimits(CONFIG)
-    lenient = ConnectionLimits(NetConfig(address_connections_max=2, loopback_exempt=True))
+    bounds = {"private_address_connections_max": 2}
+    strict = ConnectionLimits(NetConfig(**bounds))
+    lenient = ConnectionLimits(NetConfig(**bounds, loopback_exempt=True))
 
     for limits in (strict, lenient):
         for _ in range(2):
@@ -46,6 +47,24 @@ def test_loopback_counts_unless_exempt() -> None:
 
     assert strict.refusal("127.0.0.1")
     assert not lenient.refusal("127.0.0.1")
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("net", ["10.1.2.{}", "172.20.2.{}", "192.168.2.{}", "100.64.2.{}"])
+def test_private_networks_have_numbers_of_their_own(net: str) -> None:
+    """Ten relays in one private /24 have two connections with each other."""
+    limits = ConnectionLimits(CONFIG)
+
+    for number in range(10):
+        for _ in range(2):
+            assert not limits.refusal(net.format(number))
+            limits.opened(net.format(number))
+    for _ in range(22):
+        limits.opened(net.format(1))
+    assert "has 24 connections" in limits.refusal(net.format(1))
+    for number in range(10, 16):
+        limits.opened(net.format(number))
+    assert "/24 has 48 connections" in limits.refusal(net.format(99))
 
 
 def test_nothing_is_kept_of_closed_connections() -> None:
