@@ -60,6 +60,7 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_streams()
     words = sys.argv[1:] if argv is None else argv
     if list(words) == ["--version"]:
         print(f"luxrelay {__version__}")
@@ -84,6 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"luxrelay: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     return code
+
+
+def _open_streams() -> None:
+    """Give a program that was started with a closed stream an empty one: Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free descriptor is the closed one; nothing else is to be opened under it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _give_up_output() -> None:

@@ -188,3 +188,16 @@ def test_an_interrupt_while_modules_load_is_one_line(
 
     assert main(["query"]) == 130
     assert capsys.readouterr().err == "luxrelay: interrupted\n"
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_empty_ones(closed: str) -> None:
+    """A program that a supervisor starts without them ends as with them."""
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m luxrelay completion bash {closed}', sys.executable],
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
