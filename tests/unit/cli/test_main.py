@@ -195,7 +195,7 @@ def test_an_interrupt_while_modules_load_is_one_line(
 def test_closed_streams_are_empty_ones(closed: str) -> None:
     """A program that a supervisor starts without them ends as with them."""
     done = subprocess.run(
-        ["sh", "-c", f'"$0" -m luxrelay completion bash {closed}', sys.executable],
+        ["/bin/sh", "-c", f'"$0" -m luxrelay completion bash {closed}', sys.executable],
         capture_output=True,
         check=False,
     )
