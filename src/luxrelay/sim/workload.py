@@ -62,10 +62,9 @@ def read_chat(path: Path) -> Iterator[ChatMessage]:
 
     """
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-        with gzip.open(path) if packed else path.open("rb") as file:
-            yield from _lines(file, str(path))
+        with path.open("rb") as raw:  # once: what is read from a pipe is gone
+            packed = raw.peek(2)[:2] == _GZIP_MAGIC
+            yield from _lines(gzip.GzipFile(fileobj=raw) if packed else raw, str(path))
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot read the messages: {reason}", where=str(path)) from error

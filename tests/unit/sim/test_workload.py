@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,24 @@ def test_reads_plain_and_gzip(tmp_path: Path, packed: bool) -> None:
     path.write_bytes(gzip.compress(data) if packed else data)
 
     assert list(read_chat(path)) == [ChatMessage("#a", "user-1", 1100521080000, "héllo")] * 2
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("packed", [False, True])
+def test_reads_a_pipe(tmp_path: Path, packed: bool) -> None:
+    """A pipe can be read once, and its first bytes count."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    data = (LINE * 3).encode()
+    writer = threading.Thread(
+        target=path.write_bytes, args=[gzip.compress(data) if packed else data]
+    )
+    writer.start()
+
+    found = list(read_chat(path))
+
+    writer.join()
+    assert len(found) == 3
 
 
 def test_payload_is_the_line() -> None:
