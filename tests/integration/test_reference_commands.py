@@ -125,6 +125,7 @@ def test_those_that_need_a_node(terminal: Terminal, eventually: Callable[..., An
     quick = EXAMPLES["subscribe"].replace("--after latest", f"--after 0 --count 1 {gateway}")
     assert terminal.type(quick)
     (folder / "alice.token").write_text(token)
+    (folder / "alice.token").chmod(0o600)  # one that others may open is refused
     chat = f"{EXAMPLES['channel chat']} {gateway} --token-file alice.token"
     terminal.type(f"{chat} < /dev/null")
     assert identity in terminal.type(EXAMPLES["node token revoke"].replace("5f3a90c1", identity))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TextIO
 
+from luxrelay import files
 from luxrelay.archive.schema import Table
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
@@ -29,6 +29,8 @@ FORMAT: Final = "luxrelay-archive"
 VERSION: Final = 1
 _LOCK: Final = ".luxrelay-archive.lock"
 _DRAFT: Final = f"{MARKER}.new"
+_TEAM_MODE: Final = 0o644
+"""Tables are meant for teams, and so is what says which they are."""
 _SEGMENTS: Final = "-segments"
 _TAKEN_OTHERWISE: Final = frozenset("%\\")
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]{0,64}")
@@ -168,7 +170,8 @@ def _opened(path: Path) -> TextIO:
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     if path.exists() and not path.is_dir():
         raise ArchiveError("this is a file", where=str(path), code="archive.foreign")
-    if names - {_LOCK, _DRAFT} and MARKER not in names:
+    drafts = {name for name in names if name == _DRAFT or name.startswith(f".{MARKER}.")}
+    if names - {_LOCK} - drafts and MARKER not in names:
         raise ArchiveError(
             "the folder is not empty and is no LuxRelay archive",
             where=str(path),
@@ -209,9 +212,4 @@ def _write_marker(path: Path, marker: Marker) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is there whole, durably, or as it was before."""
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    files.write_whole(path, text.encode(), mode=_TEAM_MODE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.errors import InputError
+from luxrelay.files import read_bounded
 
 DEFAULT_GATEWAY: Final = "127.0.0.1:9643"
 """Where docs and examples let a gateway listen."""
@@ -41,14 +42,23 @@ def chosen_token(arguments: argparse.Namespace) -> str:
     """Return the token to send; empty without one.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or others may open it.
 
     """
     if arguments.token_file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip()
     try:
-        with arguments.token_file.open("rb") as file:
-            token: str = file.read(_TOKEN_BYTES_MAX).decode("ascii").strip()
-            return token
-    except (OSError, UnicodeDecodeError) as error:
+        data = read_bounded(arguments.token_file, _TOKEN_BYTES_MAX, private=True)
+        return data.decode("ascii").strip()
+    except PermissionError as error:
+        raise InputError(
+            f"the token cannot be read: {error.strerror}",
+            where=str(arguments.token_file),
+            hint="a token file is its user's only: chmod 600 FILE",
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"the token cannot be read: {error.strerror}", where=str(arguments.token_file)
+        ) from error
+    except UnicodeDecodeError as error:
         raise InputError("the token cannot be read", where=str(arguments.token_file)) from error

@@ -16,6 +16,7 @@ from typing import Final
 from luxrelay import __version__
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
+from luxrelay.files import PRIVATE_UMASK
 
 _COMMANDS: Final = {
     "demo": "demo",
@@ -41,6 +42,8 @@ _COMMANDS: Final = {
 second to import."""
 
 
+_FOR_TEAMS: Final = frozenset({"archive", "demo", "sim", "vectors", "policy", "completion"})
+"""Commands that write tables and reports for others; what the rest write is their user's only."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -67,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         arguments = build_parser(words[0] if words else "").parse_args(words)
+        if arguments.command not in _FOR_TEAMS:
+            os.umask(PRIVATE_UMASK)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LuxRelayError as error:

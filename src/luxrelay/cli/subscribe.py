@@ -36,6 +36,8 @@ from luxrelay.client import (
     subscribe,
 )
 from luxrelay.errors import ClientRefusedError, ClientUnreachableError, InputError
+from luxrelay.files import read_bounded, write_whole
+from luxrelay.text import parse_json
 
 _U64: Final = 2**64 - 1
 _PLACE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -160,8 +162,7 @@ def _read_place(path: Path | None) -> Place:
     if path is None or not path.exists():
         return Place()
     try:
-        with path.open("rb") as file:
-            loaded = json.loads(file.read(_PLACE_BYTES_MAX))
+        loaded = parse_json(read_bounded(path, _PLACE_BYTES_MAX))
         return Place({NamespaceId(bytes.fromhex(lane)): int(seq) for lane, seq in loaded.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError("the file holds no positions", where=str(path)) from error
@@ -170,10 +171,9 @@ def _read_place(path: Path | None) -> Place:
 def _keep_place(path: Path | None, place: Place) -> None:
     if path is None:
         return
-    scratch = path.with_name(f".{path.name}.new")
+    text = json.dumps({lane.hex(): seq for lane, seq in place.positions.items()})
     try:
-        scratch.write_text(json.dumps({lane.hex(): seq for lane, seq in place.positions.items()}))
-        scratch.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
         raise InputError(
             f"the positions cannot be kept: {error.strerror}", where=str(path)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
 from luxrelay.cli.output import print_json, table
+from luxrelay.errors import UsageError
+from luxrelay.files import write_whole
 from luxrelay.node.config import load_config
 from luxrelay.node.folder import DataFolder
 from luxrelay.node.gateway.tokens import Token, TokenFile
@@ -29,6 +31,12 @@ def register(actions: SubParsers) -> None:
         "make a token and print it, this once",
         "luxrelay node token new --config relay.toml --scope read --scope publish phone",
         _new,
+    )
+    new.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the token to a new file of mode 0600 instead of printing it",
     )
     new.add_argument("name", metavar="NAME", help="whose it is, for people")
     new.add_argument(
@@ -88,7 +96,10 @@ def _file(arguments: argparse.Namespace) -> TokenFile:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    text, token = _file(arguments).new(
+    tokens = _file(arguments)
+    if arguments.out is not None and arguments.out.exists():
+        raise _exists(arguments.out)
+    text, token = tokens.new(
         arguments.name,
         arguments.scope,
         time.time_ns() // 1_000_000,
@@ -96,11 +107,32 @@ def _new(arguments: argparse.Namespace) -> int:
         requests_per_s=arguments.requests_per_s,
         publish_bytes_per_s=arguments.publish_bytes_per_s,
     )
+    if arguments.out is not None:
+        _keep(tokens, text, token, arguments.out)
     if arguments.json:
-        print_json({**token.view(), "token": text})
+        print_json(token.view() if arguments.out else {**token.view(), "token": text})
     else:
-        print(text)
+        print(arguments.out or text)
     return 0
+
+
+def _keep(tokens: TokenFile, text: str, token: Token, out: Path) -> None:
+    """Write the token to its file; one that nobody knows is not left valid."""
+    try:
+        write_whole(out, text.encode() + b"\n", fresh=True)
+    except OSError as error:
+        tokens.revoke(token.id)
+        if isinstance(error, FileExistsError):
+            raise _exists(out) from error
+        raise UsageError(
+            f"cannot write the token: {error.strerror}", where=str(out), hint="no token was made"
+        ) from error
+
+
+def _exists(out: Path) -> UsageError:
+    return UsageError(
+        "the file exists already", where=str(out), hint="give another with --out; none was made"
+    )
 
 
 def _list(arguments: argparse.Namespace) -> int:

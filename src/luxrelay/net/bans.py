@@ -13,9 +13,9 @@ Source: LP-6420 §5.3; decisions G16.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,9 +25,11 @@ from typing import Final
 import trio
 
 from luxrelay.errors import AddressError, NetError
+from luxrelay.files import read_bounded, write_whole
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_id_from_text, peer_text
 from luxrelay.net.scopes import shielded
+from luxrelay.text import parse_json
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 _VERSION: Final = 1
@@ -105,25 +107,28 @@ class BanList:
         if self._path is None:
             return
         try:
-            with self._path.open("rb") as file:
-                data = file.read(_FILE_BYTES_MAX + 1)
+            bans = _parse(read_bounded(self._path, _FILE_BYTES_MAX), now_ms, self._wall_ms())
         except FileNotFoundError:
             return
+        except (ValueError, TypeError, KeyError, AddressError):
+            self._put_aside(self._path)
+            return
         except OSError as error:
-            raise self._trouble("read", error) from error
-        try:
-            bans = _parse(data, now_ms, self._wall_ms())
-        except (ValueError, TypeError, KeyError, RecursionError, AddressError):
-            self.set_aside = self._path.with_suffix(".unreadable")
-            try:
-                self._path.replace(self.set_aside)
-            except OSError as error:
-                raise self._trouble("moved aside", error) from error
+            if error.errno != errno.EFBIG:
+                raise self._trouble("read", error) from error
+            self._put_aside(self._path)
             return
         self._saved, self._saved_at = dict(bans), now_ms
         for peer, ban in bans.items():
             if ban.until_ms > now_ms:
                 self._put(peer, ban)
+
+    def _put_aside(self, path: Path) -> None:
+        self.set_aside = path.with_suffix(".unreadable")
+        try:
+            path.replace(self.set_aside)
+        except OSError as error:
+            raise self._trouble("moved aside", error) from error
 
     def ban(self, peer: PeerId, until_ms: int, reason: str) -> None:
         """The peer is not let in until then; of two bans the one that lasts longer counts."""
@@ -184,13 +189,8 @@ class BanList:
             for peer, ban in bans.items()
         ]
         text = json.dumps({"version": _VERSION, "bans": rows}, indent=1) + "\n"
-        beside = self._path.with_suffix(".new")
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
+            write_whole(self._path, text.encode())
         except OSError as error:
             raise self._trouble("written", error) from error
 
@@ -233,9 +233,7 @@ class BanList:
 
 def _parse(data: bytes, now_ms: int, wall_ms: int) -> dict[PeerId, Ban]:
     """The bans in the bytes of a file; raises one of a handful of errors when they are not ours."""
-    if len(data) > _FILE_BYTES_MAX:
-        raise ValueError("too long")
-    document = json.loads(data)
+    document = parse_json(data)
     if document["version"] != _VERSION:
         raise ValueError("another version")
     bans = {}

@@ -17,6 +17,7 @@ from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import AddressError, ConfigError, GossipArgumentError, KeyFormatError
+from luxrelay.files import read_bounded
 from luxrelay.node.document import Document
 from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
@@ -195,11 +196,7 @@ def _tuned(config: NodeConfig, lines: Document) -> None:
 
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:  # a device has no size, so what is read is bounded
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise ConfigError(f"the file is larger than {FILE_BYTES_MAX} bytes", where=str(path))
-        return data.decode()
+        return read_bounded(path, FILE_BYTES_MAX, streams=True).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"cannot read the configuration: {error.strerror}",

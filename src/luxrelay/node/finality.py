@@ -23,6 +23,7 @@ from luxrelay.bus.finality import (
     StatementOracle,
 )
 from luxrelay.errors import ConfigError, FinalityError
+from luxrelay.files import read_bounded
 from luxrelay.node.logs import log
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -116,9 +117,7 @@ class FinalityFile:
         mark = (found.st_mtime_ns, found.st_size, found.st_ino)
         if mark == self._seen:
             return []
-        if found.st_size > FILE_BYTES_MAX:
-            raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
-        text = self._path.read_text(encoding="ascii")
+        text = read_bounded(self._path, FILE_BYTES_MAX).decode("ascii")
         if self._seen is not None and found.st_ino != self._seen[2]:
             self._taken = 0  # another file: numbers that do not rise are refused one by one
         self._seen = mark

@@ -14,11 +14,14 @@ from typing import Final
 
 from luxrelay.bus import SigningKey
 from luxrelay.errors import NodeError
+from luxrelay.files import make_folder, make_private, read_bounded, write_whole
 from luxrelay.node.keyfile import read_or_create
+from luxrelay.text import parse_json
 
 IDENTITY_FILE: Final = "identity.pem"
 STORE_FOLDER: Final = "store"
 RUNTIME_FILE: Final = "runtime.json"
+_RUNTIME_BYTES_MAX: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +55,13 @@ class DataFolder:
         """Make the folder, or take one that holds a node's identity, or an empty one.
 
         Raises:
-            NodeError: it holds something else, or cannot be made (``store.foreign``,
-                ``store.io``); nothing was changed.
+            NodeError: it holds something else, cannot be made, or cannot be made private
+                (``store.foreign``, ``store.io``).
 
         """
         self.path = path
+        self.mended: list[str]
+        """What others could open, and no longer can; the folder itself is ``.``."""
         try:
             if path.exists() and not path.is_dir():
                 raise NodeError("the data folder is a file", where=str(path), code="store.foreign")
@@ -69,10 +74,13 @@ class DataFolder:
                     where=str(path),
                     code="store.foreign",
                 )
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
+            self.mended = make_private(path)
         except OSError as error:
             raise NodeError(
-                f"cannot use the data folder: {error.strerror}", where=str(path), code="store.io"
+                f"cannot use the data folder: {error.strerror}",
+                where=str(error.filename or path),
+                code="store.io",
             ) from error
 
     @property
@@ -91,14 +99,13 @@ class DataFolder:
             NodeError: the disk refuses it (``store.io``).
 
         """
-        scratch = self.path / f".{RUNTIME_FILE}.new"
+        place = self.path / RUNTIME_FILE
         try:
-            scratch.write_text(json.dumps(asdict(runtime), indent=1) + "\n")
-            scratch.replace(self.path / RUNTIME_FILE)
+            write_whole(place, json.dumps(asdict(runtime), indent=1).encode() + b"\n")
         except OSError as error:
             raise NodeError(
                 f"cannot write the data folder: {error.strerror}",
-                where=str(scratch),
+                where=str(place),
                 code="store.io",
             ) from error
 
@@ -113,7 +120,7 @@ class DataFolder:
 def read_runtime(data_dir: Path) -> Runtime | None:
     """Return where the node of ``data_dir`` listens, or None when it says nothing."""
     try:
-        loaded = json.loads((data_dir / RUNTIME_FILE).read_text())
+        loaded = parse_json(read_bounded(data_dir / RUNTIME_FILE, _RUNTIME_BYTES_MAX))
         return Runtime(
             pid=int(loaded["pid"]),
             peer_id=str(loaded["peer_id"]),

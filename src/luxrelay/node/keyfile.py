@@ -6,13 +6,13 @@ Source: crypto-notes on keys; LP-6411 §2.7.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import SignatureScheme, SigningKey
 from luxrelay.errors import KeyFileError
+from luxrelay.files import write_whole
 from luxrelay.node.keypem import decode_pem, encode_pem
 from luxrelay.node.keystore import COST_DEFAULT, is_keystore, open_keystore, seal_key
 
@@ -42,18 +42,8 @@ def create_key_file(
     if not path.name:
         raise KeyFileError("not the name of a file", where=str(path))
     text = encode_pem(key) if passphrase is None else seal_key(key, passphrase, cost=cost)
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(scratch, path)  # unlike rename, link refuses to replace a key
-        finally:
-            scratch.unlink()
-        _sync_folder(path.parent)
+        write_whole(path, text, fresh=True)
     except FileExistsError as error:
         raise KeyFileError(
             "a file is there already", where=str(path), hint="choose another name or remove it"
@@ -138,11 +128,3 @@ def _check_private(descriptor: int, path: Path) -> None:
             where=str(path),
             hint=f"chmod 600 {path}",
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -34,6 +34,7 @@ import trio
 
 from luxrelay import __version__
 from luxrelay.errors import ConfigError, LuxRelayError
+from luxrelay.files import PRIVATE_UMASK
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.config import NodeConfig
@@ -41,6 +42,7 @@ from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.following import followed_topics
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
+from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 from luxrelay.node.grace import Grace
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig
@@ -64,6 +66,8 @@ from luxrelay.sync import RelaySyncClient
 
 _LISTENERS: Final = ("sync", "http", "gateway", "admin", "grpc", "grpc_admin")
 """What `Runtime` tells the addresses of."""
+_FAULT_PAUSE_S: Final = 60.0
+"""Seconds between two lines about a broken token file."""
 _BLOBS_PAUSE_S: Final = 0.05
 """Seconds in which headers without blob are gathered before peers are asked."""
 _BLOBS_FEW: Final = 64
@@ -87,6 +91,7 @@ def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None)
         LuxRelayError: it cannot start or go on; everything that was started has been stopped.
 
     """
+    os.umask(PRIVATE_UMASK)  # RocksDB makes its files as the process says
     start_logging(config.name, config.log_level, levels=config.log_levels)
     node = Node(config, reread=reread)
     try:
@@ -138,13 +143,20 @@ class Node:
         self._grace = Grace(
             config.stop_grace_ms / 1000, lambda: [*self._hanging(), *self._rounds.hanging()]
         )
+        self._tokens = TokenFile(config.data_dir, config.gateway.tokens_max)
+        """For the check at the start and for what is told of the file; the gateway has its own."""
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
         policies = CurrentPolicies(self._config)
         require_ephemeral(self._config, policies, wall_ms())
         folder = DataFolder(self._config.data_dir)
+        if folder.mended:
+            words = "others could open the data folder; its modes were mended"
+            log(logging.WARNING, words, files=len(folder.mended), first=folder.mended[:10])
         identity = folder.identity()
+        if self._config.gateway.listen:
+            self._tokens.check()
         with ExitStack() as stack:
             store_config = store_config_of(self._config)
             store = RelayStore.open(folder.store, store_config, now_ms=wall_ms())
@@ -178,6 +190,8 @@ class Node:
         modules = self._modules(folder, parts)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._heed_signals, nursery.cancel_scope, parts)
+            if self._config.gateway.listen:
+                nursery.start_soon(self._watch_tokens)
             await nursery.start(self._run_modules, modules)
             self._readiness.ready()
             runtime = self._announce(folder, parts)
@@ -241,6 +255,7 @@ class Node:
             self._readiness,
             gateway=self._gateway_stats,
             rounds=self._rounds,
+            tokens=lambda: self._tokens.fault,
         )
         return modules
 
@@ -386,6 +401,15 @@ class Node:
                 log(logging.ERROR, "expiry is paused: the wall clock has jumped")
             elif stats.removed_count:
                 log(logging.INFO, "expired", messages=stats.removed_count)
+
+    async def _watch_tokens(self) -> None:
+        """Say once a minute that the token file is broken; the tokens stay as they were."""
+        while True:
+            await trio.sleep(RELOAD_S)
+            fault = await trio.to_thread.run_sync(self._tokens.look, trio.current_time())
+            if fault:
+                log(logging.ERROR, "the changed token file is not believed", error=fault)
+                await trio.sleep(_FAULT_PAUSE_S)
 
     async def _heed_signals(self, scope: trio.CancelScope, parts: Parts) -> None:
         async with _signals() as signals:

@@ -15,6 +15,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus.registry import PolicyRecord, PolicyRegistry, RegistryConfig
 from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
 from luxrelay.errors import ConfigError, PolicyError
+from luxrelay.files import read_bounded
 from luxrelay.node.config import NodeConfig
 
 DOCUMENTS_MAX: Final = 64
@@ -31,9 +32,7 @@ def read_policy_file(path: Path) -> list[SignedPolicy]:
 
     """
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes", where=str(path))
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = read_bounded(path, FILE_BYTES_MAX).decode("ascii").splitlines()
     except OSError as error:
         raise ConfigError(
             f"cannot read the policy file: {error.strerror}",

@@ -8,12 +8,14 @@ Source: LP-6420 §4.1, §5, §6.1; decisions G13, G18, G21; 20-13, 20-31.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from luxrelay.errors import ConfigError, GossipArgumentError
+from luxrelay.files import read_bounded
 from luxrelay.gossip import GossipParams, Place, PlaceTable, ScoreParams
 
 if TYPE_CHECKING:
@@ -123,10 +125,14 @@ def read_places(path: Path) -> PlaceTable:
 
     """
     try:
-        if path.stat().st_size > PLACES_BYTES_MAX:
-            raise ConfigError(f"a file of more than {PLACES_BYTES_MAX:,} bytes", where=str(path))
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bounded(path, PLACES_BYTES_MAX).decode()
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise ConfigError(
+                f"a file of more than {PLACES_BYTES_MAX:,} bytes", where=str(path)
+            ) from error
+        raise ConfigError(f"places cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"places cannot be read: {error}", where=str(path)) from error
     lines = ((n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1))
     return _table(((number, line) for number, line in lines if line), path)

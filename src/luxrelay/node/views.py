@@ -58,6 +58,7 @@ def views_of(
     *,
     gateway: Callable[[], GatewayStats],
     rounds: Rounds,
+    tokens: Callable[[], str],
 ) -> Views:
     """Return what the pages show; each is called from their threads."""
     read_net = _from_loop(parts.driver.stats)
@@ -111,7 +112,9 @@ def views_of(
         ready = readiness.serving and not fault and not down
         ages = {name: round(age, 1) for name, age in rounds.ages_s().items()}
         shown = {"ready": ready, "fault": fault, "down": down}
-        return ready, {**shown, "hanging": hanging, "round_ended_s": ages}
+        shown |= {"hanging": hanging, "round_ended_s": ages}
+        # A token file that became broken leaves the tokens as they were: told, not unready.
+        return ready, shown | ({"tokens": broken} if (broken := tokens()) else {})
 
     return Views(metrics=metrics.exposition, healthy=healthy, status=status)
 

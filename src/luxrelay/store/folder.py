@@ -9,6 +9,7 @@ Source: decisions P43; store rows of the error catalogue.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.errors import StoreError
+from luxrelay.files import holder, make_folder, read_bounded, sync_folder
 
 MARKER: Final = "luxrelay-store"
 DATABASE: Final = "db"
@@ -50,16 +52,18 @@ class Folder:
         """
         try:
             fresh = _is_fresh(path)
-            lock = os.open(path / MARKER, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if fresh else 0))
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if fresh else 0)
+            lock = os.open(path / MARKER, flags, 0o600)
         except OSError as error:
             raise _refused(error, path) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _check_marker(lock, path, layout_version)
         except BlockingIOError as error:
+            who = holder(lock)
             os.close(lock)
             raise StoreError(
-                "the store is open already", where=str(path), code="store.locked"
+                f"the store is open already, in {who}", where=str(path), code="store.locked"
             ) from error
         except OSError as error:
             os.close(lock)
@@ -78,10 +82,12 @@ class Folder:
 
         """
         try:
-            text = (path / MARKER).read_bytes()[:MARKER_BYTES_MAX]
+            text = read_bounded(path / MARKER, MARKER_BYTES_MAX)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise (_foreign(path) if path.exists() else _missing(path)) from error
         except OSError as error:
+            if error.errno in {errno.EFBIG, errno.EINVAL, errno.EISDIR}:
+                raise _foreign(path) from error
             raise _refused(error, path) from error
         form = _FORM.fullmatch(text)
         if form is None:
@@ -121,7 +127,7 @@ def _is_fresh(path: Path) -> bool:
     try:
         names = {entry.name for entry in path.iterdir()}
     except FileNotFoundError:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         return True
     except NotADirectoryError as error:
         raise StoreError(
@@ -142,7 +148,7 @@ def _check_marker(lock: int, path: Path, layout_version: int) -> None:
         os.ftruncate(lock, 0)
         os.pwrite(lock, _marker_text(layout_version), 0)
         os.fsync(lock)
-        _sync_names(path)
+        sync_folder(path)
     elif int(form[1]) > layout_version:
         raise StoreError(
             f"the store has layout {int(form[1])}, this version knows {layout_version}",
@@ -153,14 +159,6 @@ def _check_marker(lock: int, path: Path, layout_version: int) -> None:
 
 def _marker_text(layout_version: int) -> bytes:
     return f"luxrelay store, layout {layout_version}\n".encode()
-
-
-def _sync_names(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _missing(path: Path) -> StoreError:

@@ -20,8 +20,8 @@ Source: store-notes 4; decisions P3, P43.
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +32,7 @@ from zlib import crc32
 
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import StoreError
+from luxrelay.files import read_bounded, write_whole
 from luxrelay.store.ledger import Ledger
 
 MARK: Final = "luxrelay-mark"
@@ -136,11 +137,13 @@ def read(folder: Path) -> Mark | Loss | None:
 
     """
     try:
-        return Mark.decode((folder / MARK).read_bytes()[: MARK_BYTES_MAX + 1])
+        return Mark.decode(read_bounded(folder / MARK, MARK_BYTES_MAX))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise _refused(error, folder) from error
+        if error.errno != errno.EFBIG:
+            raise _refused(error, folder) from error
+        return Loss(rows=0, messages=0, namespaces={}, others=0, unreadable=True)
     except StoreError:
         return Loss(rows=0, messages=0, namespaces={}, others=0, unreadable=True)
 
@@ -169,15 +172,8 @@ def write(folder: Path, mark: Mark) -> None:
         StoreError: ``store.io``.
 
     """
-    fresh = folder / (MARK + ".new")
     try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(handle, mark.encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        fresh.replace(folder / MARK)
+        write_whole(folder / MARK, mark.encode())
     except OSError as error:
         raise _refused(error, folder) from error
 

@@ -18,7 +18,6 @@ Source: store-notes 4; decisions J4.
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,7 @@ from typing import Final
 from zlib import crc32
 
 from luxrelay.errors import StoreError
+from luxrelay.files import read_bounded, sync_folder, write_whole
 from luxrelay.store.merkle import TABLE_BYTES, MerkleTree
 from luxrelay.store.rocks import Database
 
@@ -63,17 +63,9 @@ def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree
     check = 0
     for part in parts:
         check = crc32(part, check)
-    fresh = folder / (TREES + ".new")
     try:
-        with fresh.open("wb") as file:
-            file.writelines(parts)
-            file.write(check.to_bytes(4, "big"))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(folder / TREES)
+        write_whole(folder / TREES, [*parts, check.to_bytes(4, "big")])
     except OSError:
-        with suppress(OSError):
-            fresh.unlink()
         return False
     return True
 
@@ -81,11 +73,10 @@ def keep(folder: Path, database: Database, trees: Iterable[tuple[int, MerkleTree
 def kept(folder: Path, database: Database) -> Mapping[int, MerkleTree]:
     """Return the trees by number of their slice; none when they are not those of the rows."""
     try:
-        with (folder / TREES).open("rb") as file:
-            data = file.read(_BYTES_MAX + 1)
+        data = read_bounded(folder / TREES, _BYTES_MAX)
     except OSError:
         return {}
-    if not _HEAD.size + 4 <= len(data) <= _BYTES_MAX:
+    if len(data) < _HEAD.size + 4:
         return {}
     body = memoryview(data)[:-4]
     magic, identity, sequence, count = _HEAD.unpack_from(data)
@@ -117,11 +108,7 @@ def forget(folder: Path) -> None:
         (folder / (TREES + ".new")).unlink()
     try:
         (folder / TREES).unlink()
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(folder)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -70,7 +70,7 @@ def test_broken_runtime_reads_as_none(tmp_path: Path, text: str) -> None:
 def test_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     """A disk that refuses the file with the addresses is named; nothing else is raised."""
     folder = DataFolder(tmp_path / "data")
-    (tmp_path / "data" / ".runtime.json.new").mkdir()  # even root cannot write over a folder
+    (tmp_path / "data" / "runtime.json").mkdir()  # even root cannot write over a folder
 
     with pytest.raises(NodeError, match="cannot write the data folder"):
         folder.announce(Runtime(pid=1, peer_id="", gossip=(), sync="", http=""))

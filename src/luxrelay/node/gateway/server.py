@@ -38,6 +38,7 @@ from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
 from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.tls import server_context
 
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent and received at once."""
@@ -162,18 +163,7 @@ class HttpServer:
         config = self._config
         if not config.tls_certificate:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(config.tls_certificate, config.tls_key)
-        except (OSError, ssl.SSLError) as error:
-            raise NodeError(
-                f"cannot use the certificate: {error.strerror or error}",
-                where=config.tls_certificate,
-                hint="give PEM files of a certificate chain and its private key",
-                code="node.config",
-            ) from error
-        return context
+        return server_context(config.tls_certificate, config.tls_key)
 
     async def _serve(self, raw: trio.SocketStream, context: ssl.SSLContext | None) -> None:
         address = _client(raw)

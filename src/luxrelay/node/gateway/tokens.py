@@ -10,22 +10,22 @@ Source: issue of the gateway; decisions J10.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from luxrelay.errors import GatewayError, TokenFileError
+from luxrelay.files import LOCK_WAIT_S, locked, make_folder, read_bounded, write_whole
 from luxrelay.node.gateway.calls import Caller, Scope
+from luxrelay.text import clean, parse_json
 
 TOKENS_FILE: Final = "tokens.json"
 RELOAD_S: Final = 1.0
@@ -33,6 +33,7 @@ RELOAD_S: Final = 1.0
 _TOKEN: Final = re.compile(r"lrt_([0-9a-f]{8})_[A-Za-z0-9_-]{43}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9._@ -]{1,64}", re.ASCII)
 _FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+_VERSION: Final = 1
 _DAY_MS: Final = 86_400_000
 _RATE_MAX: Final = 2**40
 
@@ -95,16 +96,46 @@ def _digest(text: str) -> str:
     return hashlib.sha3_256(b"luxrelay.token.v1" + text.encode()).hexdigest()
 
 
+def _tokens_of(data: bytes) -> dict[str, Token]:
+    """Return the tokens of a file's bytes; raises one of a handful of errors without."""
+    loaded = parse_json(data)
+    if not isinstance(loaded, dict) or set(loaded) != {"version", "tokens"}:
+        raise ValueError("expected an object with version and tokens")
+    if type(loaded["version"]) is not int or loaded["version"] != _VERSION:
+        raise ValueError("it has a version that this program does not know")
+    entries = loaded["tokens"]
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ValueError("tokens is no list of objects")
+    tokens = [Token(**{**entry, "scopes": tuple(entry["scopes"])}) for entry in entries]
+    known = {token.id: token for token in tokens}
+    if len(known) != len(tokens):
+        raise ValueError("an id stands twice")
+    return known
+
+
 class TokenFile:
     """The tokens of one node; any thread, and the command beside a running node, may call it."""
 
-    def __init__(self, data_dir: Path, tokens_max: int) -> None:
-        """Use the file in ``data_dir``; it need not exist."""
+    def __init__(
+        self, data_dir: Path, tokens_max: int, *, lock_wait_s: float = LOCK_WAIT_S
+    ) -> None:
+        """Use the file in ``data_dir``; it need not exist.
+
+        Args:
+            data_dir: The node's data folder.
+            tokens_max: Most tokens of the file.
+            lock_wait_s: Seconds that another writer is waited for.
+
+        """
+        self._lock_wait_s = lock_wait_s
+        self.fault = ""
+        """Why the file cannot be read since it changed last; empty while it can."""
         self._path = data_dir / TOKENS_FILE
         self._max = tokens_max
         self._known: dict[str, Token] = {}
         self._stamp: tuple[int, int, int] | None = None
         self._looked = float("-inf")
+        self._checked = False
 
     def list(self) -> list[Token]:
         """Return the tokens of the file, oldest first.
@@ -222,13 +253,42 @@ class TokenFile:
         return self._current(now).get(identity) or self._current(now, 0.0).get(identity)
 
     def _current(self, now: float, age_s: float = RELOAD_S) -> dict[str, Token]:
+        if self.fault:  # a guesser does not have the same broken file read for each guess
+            age_s = RELOAD_S
         if now - self._looked >= age_s:
-            stamp = self._look()
-            if stamp != self._stamp:
-                self._known = self._read()
-                self._stamp = stamp
             self._looked = now
+            try:
+                stamp = self._look()
+                if stamp != self._stamp:
+                    self._known = self._read()
+                    self._stamp = stamp
+            except TokenFileError as error:
+                self.fault = str(error)
+                if not self._checked:
+                    raise
+            else:
+                self.fault, self._checked = "", True
         return self._known
+
+    def look(self, now: float) -> str:
+        """Look at the file again; return why it cannot be believed, or nothing."""
+        with suppress(TokenFileError):
+            self._current(now, 0.0)
+        return self.fault
+
+    def check(self) -> None:
+        """Read the file, as a node does when it starts.
+
+        What was revoked must not be believed again, so that a broken file is no empty one; while
+        the node runs, a file that becomes broken leaves the tokens as they were (`fault`).
+
+        Raises:
+            TokenFileError: the file cannot be read or holds something else.
+
+        """
+        stamp = self._look()
+        self._known = self._read()
+        self._stamp, self._checked, self.fault = stamp, True, ""
 
     def _look(self) -> tuple[int, int, int]:
         try:
@@ -241,45 +301,43 @@ class TokenFile:
 
     def _read(self) -> dict[str, Token]:
         try:
-            with self._path.open("rb") as file:
-                data = file.read(_FILE_BYTES_MAX)
+            data = read_bounded(self._path, _FILE_BYTES_MAX)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise self._fault(error) from error
         try:
-            loaded = json.loads(data)
-            tokens = [
-                Token(**{**entry, "scopes": tuple(entry["scopes"])}) for entry in loaded["tokens"]
-            ]
-        except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-            raise TokenFileError("the token file is broken", where=str(self._path)) from error
-        return {token.id: token for token in tokens}
+            return _tokens_of(data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            why = f"it holds no {error}" if isinstance(error, KeyError) else str(error)
+            raise TokenFileError(
+                f"the token file is broken: {clean(why, 200)}",
+                where=str(self._path),
+                hint="put back a copy of it, or remove it and make all tokens anew",
+            ) from error
 
     def _write(self, tokens: dict[str, Token]) -> None:
-        scratch = self._path.with_name(f".{TOKENS_FILE}.new")
-        text = json.dumps({"version": 1, "tokens": [asdict(t) for t in tokens.values()]}, indent=1)
+        content = {"version": _VERSION, "tokens": [asdict(t) for t in tokens.values()]}
         try:
-            scratch.unlink(missing_ok=True)
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(self._path)
+            write_whole(self._path, json.dumps(content, indent=1).encode() + b"\n")
         except OSError as error:
             raise self._fault(error) from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other writers out, in this process and others."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            lock = self._path.with_name(f".{TOKENS_FILE}.lock").open("w")
-        except OSError as error:
-            raise self._fault(error) from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        """Keep other writers out, in this process and others.
+
+        Raises:
+            TokenFileError: another process has the lock for ``lock_wait_s``; says which.
+
+        """
+        with ExitStack() as stack:
+            try:
+                make_folder(self._path.parent)
+                lock = self._path.with_name(f".{TOKENS_FILE}.lock")
+                stack.enter_context(locked(lock, wait_s=self._lock_wait_s))
+            except OSError as error:
+                raise self._fault(error) from error
             yield
 
     def _fault(self, error: OSError) -> TokenFileError:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from luxrelay.errors import SyncArgumentError
+from luxrelay.files import read_bounded
 
 PEM_BYTES_MAX: Final = 1024 * 1024
 """Largest file of certificates or keys that is read, bytes."""
@@ -124,15 +125,11 @@ class ClientTls:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:  # a device has no size, so what is read is bounded
-            data = file.read(PEM_BYTES_MAX + 1)
+        return read_bounded(path, PEM_BYTES_MAX)
     except OSError as error:
         raise SyncArgumentError(
             f"cannot read the file: {error.strerror}", where=str(path), hint="give a PEM file"
         ) from error
-    if len(data) > PEM_BYTES_MAX:
-        raise SyncArgumentError(f"larger than {PEM_BYTES_MAX} bytes", where=str(path))
-    return data
 
 
 def _certificates(pem: bytes, whose: str) -> list[x509.Certificate]:

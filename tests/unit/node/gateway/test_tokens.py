@@ -1,11 +1,13 @@
 """Bearer tokens and their file."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from luxrelay.errors import GatewayError, TokenFileError
+from luxrelay.files import locked
 from luxrelay.node.gateway.calls import Scope
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 
@@ -130,3 +132,65 @@ def test_a_widened_entry_is_refused(tokens: TokenFile, tmp_path: Path) -> None:
 
     with pytest.raises(TokenFileError):
         tokens.list()
+
+
+BROKEN = {
+    "empty": b"",
+    "cut off": b'{"version": 1, "tok',
+    "a list": b"[]",
+    "no tokens": b'{"version": 1}',
+    "a later version": b'{"version": 2, "tokens": []}',
+    "tokens of another type": b'{"version": 1, "tokens": {}}',
+    "an entry of another type": b'{"version": 1, "tokens": [1]}',
+    "not UTF-8": b"\xff",
+    "zeros": bytes(4096),
+    "deep": b"[" * 100_000,
+    "members twice": b'{"version": 1, "tokens": [], "tokens": []}',
+}
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_told_at_the_start_and_believed_at_no_time(
+    tokens: TokenFile, tmp_path: Path, content: bytes
+) -> None:
+    """A new node says so; a running one keeps what it knew, and says why until it is mended."""
+    text, token = tokens.new("phone", ["read"], NOW_MS)
+    good = (tmp_path / "tokens.json").read_bytes()
+    tokens.check()
+    (tmp_path / "tokens.json").write_bytes(content)
+
+    with pytest.raises(TokenFileError, match=r"broken: .*tokens\.json"):
+        TokenFile(tmp_path, 3).check()
+    assert "broken" in tokens.look(10.0)
+    assert tokens.caller(text, NOW_MS, 20.0).name == "phone"
+    with pytest.raises(TokenFileError):
+        tokens.new("another", ["read"], NOW_MS)
+
+    (tmp_path / "tokens.json").write_bytes(good)
+    assert not tokens.look(30.0)
+    tokens.revoke(token.id)
+    with pytest.raises(GatewayError):
+        tokens.caller(text, NOW_MS, 40.0)
+
+
+def test_an_id_that_stands_twice_is_no_token_file(tokens: TokenFile, tmp_path: Path) -> None:
+    """Which of the two holds nobody can tell."""
+    tokens.new("phone", ["read"], NOW_MS)
+    path = tmp_path / "tokens.json"
+    content = json.loads(path.read_text())
+    content["tokens"] *= 2
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(TokenFileError, match="an id stands twice"):
+        tokens.check()
+
+
+def test_a_locked_token_file_is_an_error_after_the_wait(tmp_path: Path) -> None:
+    """Not a hang: the text says who has it."""
+    tokens = TokenFile(tmp_path, 3, lock_wait_s=0.0)
+    with (
+        locked(tmp_path / ".tokens.json.lock"),
+        pytest.raises(TokenFileError, match=f"process {os.getpid()} has locked it"),
+    ):
+        tokens.new("phone", ["read"], NOW_MS)
