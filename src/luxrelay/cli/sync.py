@@ -140,13 +140,23 @@ def _catch_up(
 
 
 def _blank() -> dict[str, Any]:
-    return {"received": 0, "stored": 0, "rejected": 0, "withheld": 0, "failures": 0, "state": ""}
+    return {
+        "received": 0,
+        "stored": 0,
+        "rejected": 0,
+        "withheld": 0,
+        "failures": 0,
+        "state": "",
+        "reason": "",
+    }
 
 
 def _add(total: dict[str, Any], peer: Any) -> None:
     for name in ("received", "stored", "rejected", "withheld", "failures"):
         total[name] += getattr(peer, name)
     total["state"] = total["state"] or peer.given_up
+    if peer.given_up:
+        total["reason"] = peer.reason
 
 
 def _told(parent: NamespaceId, progress: Progress) -> Callable[[CatchUpProgress], None]:
@@ -173,7 +183,7 @@ def _reconcile(
             report = node.reconcile(client, parent)
         except (SyncUnreachableError, SyncRemoteError) as error:
             total["failures"] += 1
-            total["state"] = str(error)
+            total["state"], total["reason"] = "cannot be compared with", error.what
             return
         total["received"] += report.fetched
         total["stored"] += report.stored
@@ -192,8 +202,19 @@ def _show(summary: dict[str, Any]) -> None:
         for each in summary["relays"]
     ]
     print(table(("relay", *names), rows))
+    for each in summary["relays"]:
+        if each["state"]:
+            reason = f"{each['state']}: {each['reason']}" if each["reason"] else each["state"]
+            print(printable(f"luxrelay: {each['relay']}: {reason}"), file=sys.stderr)
     if summary["complete"]:
         print(f"complete: {summary['stored']:,} messages and {summary['blobs']:,} blobs came")
+        return
+    if all(each["state"] for each in summary["relays"]):
+        print(
+            "not complete: no relay could be asked, so it is not known what is missing. Is it the "
+            "relay's sync port (sync.listen)?",
+            file=sys.stderr,
+        )
         return
     print(
         f"not complete: {summary['stillMissing']:,} messages are missing still. What came is kept; "

@@ -437,6 +437,7 @@ class CatchUpLoop:
                     "a sync peer does not serve us",
                     peer=peer.peer,
                     why=peer.given_up,
+                    reason=peer.reason,
                 )
             elif not peer.given_up and peer.peer in self._away and not report.cancelled:
                 self._away.discard(peer.peer)

@@ -90,6 +90,8 @@ class PeerReport:
     """Answers that could not be used, and heads that contradict themselves."""
     given_up: str = ""
     """Why it was not asked again; empty while it is in good standing."""
+    reason: str = ""
+    """What its last call that failed came to, in words; empty when none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,8 @@ from luxrelay.bus import MsgHeader, SigningKey, lane, sha3_commitment, topic_nam
 from luxrelay.bus.policy import default_policy
 from luxrelay.cli.main import main
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
-from luxrelay.sync import RelaySyncServer, SyncServerConfig
+from luxrelay.sync import RelaySyncServer, SyncClientConfig, SyncServerConfig
+from luxrelay.sync.rpc import connection
 
 TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
@@ -127,6 +131,93 @@ def test_not_complete_says_what_to_do(place: Place, capsys: pytest.CaptureFixtur
     assert "2 messages are missing still" in said.err
     assert "unreachable" in said.out
     assert place.held() == {writer.lane: (2, 4)}
+
+
+def _refuses(peer: socket.socket) -> None:
+    peer.recv(1_000)
+    peer.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    peer.close()
+
+
+def _greets(peer: socket.socket) -> None:
+    peer.sendall(b"\x13/multistream/1.0.0\n")
+
+
+def _settles(peer: socket.socket) -> None:
+    peer.sendall(b"\0\0\0\4\0\0\0\0\0")  # the settings of HTTP/2, and no word more
+
+
+def _is_silent(peer: socket.socket) -> None:
+    peer.setblocking(False)
+
+
+@contextmanager
+def other_port(act: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Listen on a port that is no relay's, and do with each connection what ``act`` does."""
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # closed at the end
+                while True:
+                    peer, _ = listener.accept()
+                    kept.append(peer)
+                    with suppress(OSError):  # who asks may have gone
+                        act(peer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    for peer in kept:
+        peer.close()
+
+
+@pytest.mark.trial
+@pytest.mark.slow
+@pytest.mark.parametrize("dry", [False, True], ids=["catch-up", "dry-run"])
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (_refuses, "http1"),
+        (_greets, "HTTP/2"),
+        (_settles, "in time"),
+        (_is_silent, "timed out"),
+        (None, "refused"),
+    ],
+    ids=["an HTTP port", "a gossip port", "settings and silence", "silence", "closed"],
+)
+def test_a_port_that_is_no_relay_is_told_with_the_reason(
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[socket.socket], None] | None,
+    reason: str,
+    *,
+    dry: bool,
+) -> None:
+    """Exit 1 in bounded time with what happened, never '0 messages are missing still'."""
+    short = SyncClientConfig(call_s=2.0, page_s=2.0, reconcile_s=2.0, connect_s=1.0)
+    monkeypatch.setattr(connection, "SyncClientConfig", lambda: short)
+    place.write([place.relay([])])
+    assert run(place) == 0  # the store to compare with
+    capsys.readouterr()
+    with other_port(act) if act is not None else closed_port() as port:
+        place.write([port])
+        began = time.monotonic()
+        assert run(place, *(["--dry-run"] if dry else [])) == 1
+        assert time.monotonic() - began < 60
+    said = capsys.readouterr().err
+    assert reason in said
+    assert port in said
+    assert "missing still" not in said
+
+
+@contextmanager
+def closed_port() -> Iterator[str]:
+    """Hold a port on which nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def test_dry_run_names_what_differs(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import queue
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
@@ -93,6 +93,8 @@ class _Failed:
     fault: Fault
     error: BaseException | None = None
     """A bug of ours, to be raised in the calling thread."""
+    reason: str = ""
+    """What happened, in words."""
 
 
 _Answer = _Listed | _Fetched | _Failed
@@ -157,6 +159,8 @@ class _Run:
         )
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._scope = CallScope()
+        self._reasons: dict[str, str] = {}
+        """What the last call that failed came to, by peer."""
         self._due: dict[int, tuple[AskHeads | AskPage, float]] = {}
         """When a request is over although no answer and no failure came; each step moves it."""
         # Listings have threads of their own: a relay that is slow to list delays no page.
@@ -182,7 +186,11 @@ class _Run:
                 on_progress(self._machine.progress())
         if on_progress is not None:
             on_progress(self._machine.progress())
-        return self._machine.report()
+        report = self._machine.report()
+        peers = tuple(
+            replace(each, reason=self._reasons.get(each.peer, "")) for each in report.peers
+        )
+        return replace(report, peers=peers)
 
     def close(self) -> None:
         """End every call under way; a thread that hangs in one is left behind."""
@@ -238,10 +246,15 @@ class _Run:
                 self._machine.heads_received(request, heads, self._clock())
             case _Fetched(ask, page):
                 self._take(ask, page)
-            case _Failed(request, fault, error):
-                if error is not None:
-                    raise error
-                self._machine.failed(request, fault, self._clock())
+            case _Failed():
+                self._fail(answer, answered)
+
+    def _fail(self, failed: _Failed, asked: tuple[AskHeads | AskPage, float] | None) -> None:
+        if failed.error is not None:
+            raise failed.error
+        if asked is not None:
+            self._reasons[asked[0].peer] = failed.reason
+        self._machine.failed(failed.request, failed.fault, self._clock())
 
     def _moved(self, ask: AskHeads | AskPage) -> None:
         """Give a request the time of one answer from now on, and what ends its call twice over."""
@@ -253,7 +266,8 @@ class _Run:
         """Take a request for failed whose thread should have come back long ago."""
         now = self._clock()
         for request in [each for each, (_, due) in self._due.copy().items() if due <= now]:
-            del self._due[request]
+            ask, _ = self._due.pop(request)
+            self._reasons[ask.peer] = "the relay did not answer in time, and its call did not end"
             self._machine.failed(request, Fault.UNREACHABLE, now)
 
     def _take(self, ask: AskPage, page: SyncPage) -> None:
@@ -303,9 +317,9 @@ def _guarded(request: int, work: Callable[[], _Answer]) -> _Answer:
     """Return what ``work`` returns, or its fault as a value: threads have nobody to raise to."""
     try:
         return work()
-    except SyncUnreachableError:
-        return _Failed(request, Fault.UNREACHABLE)
-    except LuxRelayError:
-        return _Failed(request, Fault.UNUSABLE)
+    except SyncUnreachableError as failure:
+        return _Failed(request, Fault.UNREACHABLE, reason=failure.what)
+    except LuxRelayError as failure:
+        return _Failed(request, Fault.UNUSABLE, reason=failure.what)
     except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
         return _Failed(request, Fault.UNUSABLE, error)

@@ -178,7 +178,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
 
         Source: P24.
         """
-        waiting = list(lanes)
+        waiting, pace = list(lanes), self._pace()
         while waiting:
             asked = waiting[:LANES_MAX]
             pages = self.sync_lanes(
@@ -191,7 +191,9 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             )
             if not pages:
                 raise self._bad("a page without a lane")
+            pace.brought(sum(_units(page.messages) for page in pages), self.address)
             yield from pages
+            pace.waits()
             del waiting[: len(pages)]
             last, page = asked[len(pages) - 1], pages[-1]
             if page.status.has_more:
@@ -225,7 +227,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
 
         Source: P24: one page is not enough after a longer absence.
         """
-        cursor, last = b"", from_seq
+        cursor, last, pace = b"", from_seq, self._pace()
         while True:
             page = self.sync_page(
                 namespace_id,
@@ -240,7 +242,9 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
                 deadline_s=deadline_s,
                 scope=scope,
             )
+            pace.brought(_units(page.messages), self.address)
             yield page
+            pace.waits()
             if not page.status.has_more:
                 return
             if page.status.next_cursor == cursor or page.status.last_seq < last:
@@ -329,7 +333,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         """
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
-        cursor, count = b"", 0
+        cursor, count, pace = b"", 0, self._pace()
         while True:
             following = b""
             for answer in self._heads_page(parent or b"", cursor, deadline_s, scope):
@@ -340,7 +344,9 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
                 if parent is not None and head.parent_id != parent:
                     raise self._bad("a head of another parent")
                 following = answer.next_cursor
+                pace.brought(1, self.address)
                 yield head
+                pace.waits()
             if not following:
                 return
             if following == cursor:
@@ -413,6 +419,11 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             return to_head(answer, asked)
         except ValueError as error:
             raise self._bad(str(error)) from None
+
+
+def _units(messages: Sequence[WireMessage]) -> int:
+    """Return what messages are worth in rows: each one, and each half KiB of them."""
+    return len(messages) + sum(len(each.header) + len(each.blob) for each in messages) // 512
 
 
 def _check_lane(lane: LaneRange) -> None:

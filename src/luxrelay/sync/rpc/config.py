@@ -225,6 +225,10 @@ class SyncClientConfig:
     """Deadline of one reconciliation, seconds."""
     publish_s: float = 60.0
     """Deadline of `publish` for each request it takes, seconds."""
+    grace_s: float = 60.0
+    """What is asked in many calls has so many seconds, and more for what it brings."""
+    rows_per_s: float = 20.0
+    """Rows, or half KiB of messages, that pay for one further second."""
     connect_s: float = 5.0
     """Longest time to set up a connection, seconds; a call's own deadline holds as well."""
     reconnect_s: float = 2.0
@@ -256,6 +260,8 @@ class SyncClientConfig:
         require("page_s", self.page_s, 0.001, 3_600)
         require("reconcile_s", self.reconcile_s, 0.001, 3_600)
         require("publish_s", self.publish_s, 0.001, 86_400)
+        require("grace_s", self.grace_s, 0.01, 3_600)
+        require("rows_per_s", self.rows_per_s, 0.01, 1_000_000)
         require("connect_s", self.connect_s, 0.1, 600)
         require("reconnect_s", self.reconnect_s, 0.1, 600)
         require("keepalive_ms", self.keepalive_ms, 10, 3_600_000)

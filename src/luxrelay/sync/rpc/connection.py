@@ -18,7 +18,7 @@ from luxrelay.errors import SyncArgumentError, SyncProtocolError, SyncRemoteErro
 from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
-from luxrelay.sync.rpc.patience import PatientChannel
+from luxrelay.sync.rpc.patience import Pace, PatientChannel
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.tls import ClientTls
 
@@ -190,6 +190,10 @@ class RelayConnection:
             call.cancel()
             if scope is not None:
                 scope.leave(call.cancel)
+
+    def _pace(self) -> Pace:
+        """Return the pace of what is asked in many calls, beginning now."""
+        return Pace(self.config.grace_s, self.config.rows_per_s)
 
     def _bad(self, what: str) -> SyncProtocolError:
         return SyncProtocolError(f"the relay's answer cannot be used: {what}", where=self.address)

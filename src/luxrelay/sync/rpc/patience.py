@@ -53,10 +53,10 @@ class LateFault(grpc.RpcError):
 
 
 class Pace:
-    """What is asked in many calls has to come at a certain pace.
+    """What is asked in many calls has to come at a certain pace; only waiting counts.
 
     Args:
-        grace_s: Seconds that are free.
+        grace_s: Seconds of waiting that are free.
         rows_per_s: Rows that pay for one further second.
         clock: Monotonic seconds.
 
@@ -67,28 +67,26 @@ class Pace:
     ) -> None:
         self._grace_s, self._rows_per_s, self._clock = grace_s, rows_per_s, clock
         self._began = clock()
-        self.rows = 0
+        self._waited_s = 0.0
+        self._rows = 0
 
-    def brought(self, rows: int) -> None:
-        """Note what came."""
-        self.rows += rows
+    def waits(self) -> None:
+        """Begin to wait for the relay; so does a new pace."""
+        self._began = self._clock()
 
-    @property
-    def late(self) -> bool:
-        """Whether less came than the time that has gone asks for."""
-        return self._clock() - self._began > self._grace_s + self.rows / self._rows_per_s
-
-    def check(self, address: str) -> None:
-        """Return when it goes fast enough.
+    def brought(self, rows: int, address: str) -> None:
+        """Note what a wait brought; until `waits` the time is the caller's own.
 
         Raises:
-            SyncUnreachableError: it does not.
+            SyncUnreachableError: all in all it is too little.
 
         """
-        if self.late:
-            seconds = self._clock() - self._began
+        self._waited_s += self._clock() - self._began
+        self._rows += rows
+        if self._waited_s > self._grace_s + self._rows / self._rows_per_s:
             raise SyncUnreachableError(
-                f"the relay is too slow: {self.rows:,} rows in {seconds:.0f} s", where=address
+                f"the relay is too slow: {self._rows:,} rows in {self._waited_s:.0f} s",
+                where=address,
             )
 
 

@@ -44,7 +44,7 @@ class SetCalls(RelayConnection):
         """
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
-        cursor, count = b"", 0
+        cursor, count, pace = b"", 0, self._pace()
         while True:
             request = pb.ListHeldRequest(
                 parent_id=parent or b"", cursor=cursor, limit=self.config.heads_page
@@ -55,7 +55,9 @@ class SetCalls(RelayConnection):
                 if count > self.config.heads_max:
                     raise self._too_much(f"{self.config.heads_max} namespaces", "heads_max")
                 following = frame.next_cursor
+                pace.brought(1, self.address)
                 yield self._lane(frame, parent)
+                pace.waits()
             if not following:
                 return
             if following == cursor:
