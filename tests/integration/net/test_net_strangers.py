@@ -67,7 +67,7 @@ def ended(stream: trio.SocketStream) -> bool:
 async def test_honest_dials_succeed_beside_strangers(world: Any, greeting: bytes) -> None:
     """96 connections from one /16 that never finish keep nobody out, of 8 dials none fails."""
     async with trio.open_nursery() as nursery:
-        relay = await world.relay(nursery, "relay", **BOUNDS)
+        relay = await world.relay(nursery, "relay", **BOUNDS, inbound_max=16)
         for local in ATTACKERS:
             nursery.start_soon(besiege, relay.address, local, 8, greeting)
         await world.until(lambda: relay.host.stats().swarm.strangers_turned_out > 50)
@@ -100,7 +100,7 @@ async def test_a_connection_without_a_first_byte_is_closed_in_time(world: Any) -
         silent = await seconds(b"")
         assert silent >= 1.0
         began = trio.current_time()
-        assert await seconds(b"\x13/multistream/1.0.0\n") > max(2.0, silent - 1.0)
+        assert await seconds(b"\x13/multistream/1.0.0\n") > silent + 1.0
         assert relay.host.stats().swarm.handshakes_failed == 2
         nursery.cancel_scope.cancel()
 
