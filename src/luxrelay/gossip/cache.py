@@ -6,7 +6,7 @@ Source: LP-6420 §4.1, §4.3; decisions G1, G2, G3, G15.
 from __future__ import annotations
 
 from collections import deque
-from typing import NewType
+from typing import ClassVar, NewType
 
 from luxrelay.bus import MessageId, VerdictKind
 from luxrelay.gossip.identity import PeerId
@@ -23,10 +23,16 @@ class SeenSet:
     """Accepted messages by slot, each slot with up to ``digests_max`` distinct envelopes (G1).
 
     Only accepted messages enter, so a forged one never makes the true one a duplicate. A slot is
-    forgotten ``ttl_s`` after its first message, whatever comes later: nobody can keep it alive.
+    forgotten ``ttl_s`` after its first message or the last copy of an accepted one, so that bytes
+    which keep coming are accepted once (G14). Other envelopes prolong nothing, and a full slot is
+    not prolonged: nobody can keep others out of it for longer than ``ttl_s``.
     """
 
     __slots__ = ("_digests", "_digests_max", "_entries_max", "_slots", "_ttl_s")
+
+    FRESH: ClassVar[float] = 0.75
+    """Part of its time that a slot must have left for a copy to change nothing: most copies come
+    within seconds and cost no more than a look."""
 
     def __init__(self, *, ttl_s: float, entries_max: int, digests_max: int) -> None:
         self._ttl_s = ttl_s
@@ -34,7 +40,7 @@ class SeenSet:
         self._digests_max = digests_max
         # Flat tuples of numbers and bytes: the garbage collector does not have to visit them.
         self._slots: dict[Slot, tuple[float, tuple[EnvelopeDigest, ...]]] = {}
-        self._digests: set[EnvelopeDigest] = set()
+        self._digests: dict[EnvelopeDigest, Slot] = {}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -70,8 +76,20 @@ class SeenSet:
             return False
         else:
             self._slots[slot] = (entry[0], (*entry[1], digest))
-        self._digests.add(digest)
+        self._digests[digest] = slot
         return True
+
+    def sighted(self, digest: EnvelopeDigest, now: float) -> Slot | None:
+        """Note a copy of accepted bytes; the slot that is remembered for longer, or None."""
+        slot = self._digests.get(digest)
+        if slot is None:
+            return None
+        expires, digests = self._slots[slot]
+        if expires - now > self.FRESH * self._ttl_s or len(digests) >= self._digests_max:
+            return None
+        del self._slots[slot]  # entries stand in order of expiry
+        self._slots[slot] = (now + self._ttl_s, digests)
+        return slot
 
     def expire(self, now: float) -> None:
         """Forget what is older than its time; entries stand in order of age."""
@@ -83,11 +101,12 @@ class SeenSet:
 
     def _forget(self, slot: Slot) -> None:
         _, digests = self._slots.pop(slot)
-        self._digests.difference_update(digests)
+        for digest in digests:
+            del self._digests[digest]
 
 
 class OnceSet:
-    """Message ids handed to the application, each once for ``ttl_s`` (G2)."""
+    """Message ids handed to the application, each once for ``ttl_s`` from its last sight (G2)."""
 
     __slots__ = ("_entries", "_entries_max", "_ttl_s")
 
@@ -107,6 +126,11 @@ class OnceSet:
             del self._entries[next(iter(self._entries))]
         self._entries[message_id] = now + self._ttl_s
         return True
+
+    def sighted(self, message_id: MessageId, now: float) -> None:
+        """Remember an id that is known for ``ttl_s`` from now."""
+        if self._entries.pop(message_id, None) is not None:
+            self._entries[message_id] = now + self._ttl_s
 
     def expire(self, now: float) -> None:
         """Forget what is older than its time; entries stand in order of age."""

@@ -227,6 +227,7 @@ class Flow:
                 self._keeps_promise(state, topic, data)
             return True
         else:
+            self._memory.sighted(digest, now)
             self._scores.duplicate(state.ledger, digest, now)
         self._duplicate(state, topic)
         return True

@@ -73,6 +73,15 @@ class Memory:
         """Return True when exactly these bytes were accepted."""
         return self.seen.has_digest(digest) or self.hints.has_digest(digest)
 
+    def sighted(self, digest: EnvelopeDigest, now: float) -> None:
+        """Remember accepted bytes that came again for as long as they keep coming (G14).
+
+        Hints are renewed under one id and are forgotten on time (G3).
+        """
+        slot = self.seen.sighted(digest, now)
+        if slot is not None:
+            self.delivered.sighted(slot[1], now)
+
     def expire(self, now: float) -> None:
         """Forget what is over."""
         self.seen.expire(now)

@@ -63,7 +63,8 @@ class GossipParams:
     digests_max: int = 4
     """Distinct validated messages per message id (G1)."""
     seen_ttl_s: float = 120.0
-    """Seconds an accepted message is known (G14); the store knows it for longer."""
+    """Seconds an accepted message is known after it came last (G14); the store knows it for
+    longer."""
     hint_ttl_s: float = 30.0
     """The same for blob hints, which are renewed (G3)."""
     hint_renewals_max: int = 64
@@ -72,7 +73,7 @@ class GossipParams:
     """Bytes that may be accepted on a topic in a second, three seconds' worth at once; more is
     ignored without blame. 0 limits nothing (G24; 20-47)."""
     seen_max: int = 131_072
-    """Message ids known at once; beyond it the oldest is forgotten."""
+    """Message ids known at once; beyond it the one that came longest ago is forgotten."""
     rejected_ttl_s: float = 30.0
     """Seconds the digest of a rejected message is kept, so that the same bytes cost no second
     validation."""

@@ -70,6 +70,45 @@ def test_a_slot_is_forgotten_after_its_time() -> None:
     assert known.has(slot(2))
 
 
+def test_a_copy_of_accepted_bytes_prolongs_the_life_of_its_slot() -> None:
+    """What keeps coming stays known; the order of forgetting follows the last sight."""
+    known = seen()
+    known.add(slot(1), digest(1), 0)
+    known.add(slot(2), digest(2), 0)
+    for now in range(3, 30, 3):
+        assert known.sighted(digest(1), now) == slot(1)
+        known.expire(now)
+        assert known.has_digest(digest(1))
+    assert not known.has(slot(2))
+    known.expire(31)
+    assert known.has(slot(1))
+    known.expire(32)
+    assert len(known) == 0
+
+
+def test_a_copy_soon_after_the_first_changes_nothing() -> None:
+    """Copies of the first moments cost a look and no more; unknown bytes prolong nothing."""
+    known = seen()
+    known.add(slot(1), digest(1), 0)
+
+    assert known.sighted(digest(1), 1) is None
+    assert known.sighted(digest(9), 4) is None
+    known.expire(5)
+    assert len(known) == 0
+
+
+def test_nobody_keeps_a_full_slot_alive() -> None:
+    """A slot that takes no further envelope is forgotten in time, or it would shut others out."""
+    known = seen()
+    known.add(slot(1), digest(1), 0)
+    known.add(slot(1), digest(2), 0)
+
+    assert known.sighted(digest(1), 4) is None
+    known.expire(5)
+    assert not known.has(slot(1))
+    assert not known.has_digest(digest(2))
+
+
 def test_the_seen_set_forgets_the_oldest_beyond_its_limit() -> None:
     """seen_max slots are known at once."""
     known = seen(entries_max=2)

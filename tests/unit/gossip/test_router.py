@@ -307,6 +307,30 @@ def test_the_heartbeat_lets_memories_expire(kit: Kit) -> None:
     assert (desk.router.stats().seen, desk.router.stats().failures) == (0, 0)
 
 
+@pytest.mark.trial
+@pytest.mark.parametrize("part", [0.1, 0.42, 0.99])
+def test_the_same_bytes_again_and_again_are_delivered_once(kit: Kit, part: float) -> None:
+    """Copies that come for ten times a message's time are judged and delivered once."""
+    desk = kit.Desk()
+    desk.router.subscribe(topic := kit.topic_of(1), desk.now)
+    one, other = desk.peers(2, topic)
+    data = kit.envelope(topic, 1)
+    desk.accept(one, topic, data)
+    until, pause = desk.now + 10 * desk.params.seen_ttl_s, part * desk.params.seen_ttl_s
+    while desk.now < until:
+        desk.now += pause
+        desk.heartbeat()
+        for peer in (one, other):
+            did = desk.message(peer, topic, data)
+            assert not did.validate
+            assert not did.deliver
+
+    desk.now += desk.params.seen_ttl_s
+    desk.heartbeat()
+    assert desk.router.stats().seen == 0
+    assert desk.router.stats().delivered == 1
+
+
 def test_the_same_seed_gives_the_same_actions(kit: Kit) -> None:
     """Chance comes from rng alone, so a run can be repeated byte for byte."""
     runs = []
