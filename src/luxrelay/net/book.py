@@ -70,14 +70,22 @@ class AddressBook:
     def learn(
         self, peer: PeerId, addresses: Sequence[str], source: Source, *, seq: int = 0
     ) -> None:
-        """The peer can be tried at these addresses; an older record changes nothing."""
+        """The peer can be tried at these addresses; an older record of another changes nothing.
+
+        What the peer itself says while it is here is believed whatever its number: numbers are its
+        clock's, and a clock that was ahead would make the later record the older one.
+        """
         if not addresses:
             return
         entry = self._entries.get(peer)
         if entry is None:
             self._entries[peer] = BookEntry(tuple(addresses), source, seq)
             self._keep_bound(peer)
-        elif seq > entry.seq or (seq == entry.seq and source > entry.source):
+        elif (
+            seq > entry.seq
+            or (seq == entry.seq and source > entry.source)
+            or (source is Source.HELLO and seq != entry.seq)
+        ):
             if entry.source is not Source.BOOTSTRAP or source is Source.BOOTSTRAP:
                 entry.addresses, entry.seq = tuple(addresses), seq
             entry.source = max(entry.source, source)

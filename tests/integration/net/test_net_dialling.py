@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import trio
@@ -406,3 +408,47 @@ async def test_a_hello_that_breaks_off_is_asked_again_and_bans_nobody(world: Any
         assert relay.driver.stats().greeting.accepted == 1
         assert relay.host.banned() == {}
         nursery.cancel_scope.cancel()
+
+
+async def test_a_task_of_the_library_that_fails_ends_no_other(world: Any) -> None:
+    """What one half of a connection raises stays there: the host serves and dials on."""
+    async with trio.open_nursery() as nursery:
+        server: RelayHost = await world.host(nursery, "server")
+        peer: RelayHost = await world.host(nursery, "peer")
+        other: RelayHost = await world.host(nursery, "other")
+        await peer.dial(server.addresses[0])
+
+        async def fail() -> None:
+            await trio.lowlevel.checkpoint()
+            raise KeyError("what the library did not expect")
+
+        server._swarm.manager.run_task(fail)
+        await world.until(lambda: server.faults.counts() == {"connection": 1})
+        assert server.is_connected(peer.peer_id)
+        await other.dial(server.addresses[0])
+        await server.dial(other.addresses[0])
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+def test_a_name_that_nobody_resolves_is_dialled_again_and_ends_nothing(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """A node with names that do not resolve runs, says so, and tries again."""
+    node = new_node("names")
+    node.sections["gossip"] |= {
+        "peers": [f"/dns4/relay.invalid/tcp/1/p2p/{ABSENT}"],
+        "bootstrap": [f"/dns6/xn--mnchen-3ya.invalid/tcp/1/p2p/{ABSENT}"],
+    }
+    runtime = node.start()
+
+    def failed() -> bool:
+        assert node.process.poll() is None, (node.folder / "log").read_text()
+        with urlopen(f"http://{runtime.http}/metrics") as answer:
+            text = answer.read().decode()
+        found = re.search(r"^luxrelay_net_dials_failed_total (\S+)", text, re.MULTILINE)
+        return found is not None and float(found[1]) >= 2
+
+    eventually(failed)
+    assert "a module failed" not in (node.folder / "log").read_text()
+    assert node.stop() == 0

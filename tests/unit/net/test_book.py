@@ -121,3 +121,14 @@ def test_made_up_peers_take_every_other_dial_at_most() -> None:
     assert met <= set(chosen)
     assert len(set(chosen)) == 8
     assert len(ours.candidates(1_000, (), 0.0)) == 904
+
+
+def test_what_a_peer_says_itself_counts_whatever_its_clock_said_before() -> None:
+    """A record of a clock that was ahead does not shut out the peer's own later word."""
+    ours = book()
+    ours.learn(peer(1), ["old"], Source.HELLO, seq=1_000)
+
+    ours.learn(peer(1), ["hearsay"], Source.EXCHANGE, seq=10)
+    assert ours.addresses(peer(1)) == ("old",)
+    ours.learn(peer(1), ["new"], Source.HELLO, seq=10)
+    assert ours.addresses(peer(1)) == ("new",)
