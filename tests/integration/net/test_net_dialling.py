@@ -407,6 +407,7 @@ async def test_a_hello_that_breaks_off_is_asked_again_and_bans_nobody(world: Any
         await world.meshed(relay, other)
         assert relay.driver.stats().greeting.accepted == 1
         assert relay.host.banned() == {}
+        assert other.host.stats().swarm.inbound_accepted == 1  # it was not hung up on either
         nursery.cancel_scope.cancel()
 
 
