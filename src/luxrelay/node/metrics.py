@@ -249,6 +249,16 @@ def _admission(net: NetStats) -> Iterable[Metric]:
             net.host.swarm.banned_refused,
         ),
         (
+            "luxrelay_net_replaced",
+            "Silent connections that gave their place to a newer one of the same peer.",
+            net.host.swarm.replaced,
+        ),
+        (
+            "luxrelay_net_streams_lost",
+            "Gossip streams that were reset on a live connection and opened anew.",
+            net.driver.streams_lost,
+        ),
+        (
             "luxrelay_net_foreign_peers",
             "Peers let go because they are of another network or version.",
             net.greeting.foreign,
