@@ -173,7 +173,7 @@ class ReconcileStreams:
         self._places[number] = _Place(peer=peer, host=host, since=now, life=life)
         self._limits.opened(host)
         self.counters.streams += 1
-        session = StreamSession(self._servicer, peer_text(peer), config.answer_s)
+        session = StreamSession(self._servicer, peer_text(peer), config.answer_s, host)
         life.deadline = now + config.stream_s
         try:
             with life:

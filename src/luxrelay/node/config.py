@@ -68,6 +68,10 @@ class SyncLimits:
     peer_bytes_per_s: int
     peer_requests_per_s: int
     peer_streams_max: int
+    reconcile_ranges_max: int
+    stranger_ms_per_s: int
+    stranger_burst_ms: int
+    known_ms_per_s: int
     reconcile_interval_ms: int
     stall_ms: int
     reconcile_stream: bool
@@ -334,7 +338,11 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
                 hint="give tls_certificate and tls_key as well",
             )
         )
-    rates = ("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s")
+    rates = (
+        *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
+        *("peer_streams_max", "reconcile_ranges_max"),
+        *("stranger_ms_per_s", "stranger_burst_ms", "known_ms_per_s"),
+    )
     return SyncLimits(
         tls_certificate=certificate,
         tls_key=key,
@@ -342,7 +350,6 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         tls_peer_ca=path("tls_peer_ca"),
         validators=frozenset(sync["validators"]),
         **{name: sync[name] for name in rates},
-        peer_streams_max=sync["peer_streams_max"],
         reconcile_interval_ms=sync["reconcile_interval_ms"],
         stall_ms=sync["stall_ms"],
         reconcile_stream=sync["reconcile_stream"],

@@ -602,6 +602,24 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     yield _counter(
         "luxrelay_sync_stalled", "Sync calls ended because their reader took nothing.", sync.stalled
     )
+    yield from _cost(sync)
+
+
+def _cost(sync: SyncServerStats) -> Iterable[Metric]:
+    yield _counter(
+        "luxrelay_cost_refused",
+        "Requests of all doors refused because their caller had cost too much.",
+        sync.cost_refused,
+    )
+    yield _counter(
+        "luxrelay_cost_waited", "Requests that waited for their caller's cost.", sync.cost_waited
+    )
+    yield _gauge(
+        "luxrelay_cost_strangers_seconds",
+        "CPU time charged to callers without a token so far.",
+        sync.cost_strangers_s,
+    )
+    yield _gauge("luxrelay_cost_payers", "Callers whose cost is remembered now.", sync.cost_payers)
 
 
 def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:

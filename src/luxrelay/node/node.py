@@ -285,6 +285,7 @@ class Node:
             healthy=views.healthy,
             blob=parts.catch_up.blob,
             calls=parts.server.counters,
+            meter=parts.server.meter,
             clock_ms=wall_ms,
         )
 

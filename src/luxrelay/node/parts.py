@@ -27,7 +27,7 @@ from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of, score_params_of
 from luxrelay.node.policies import CurrentPolicies
-from luxrelay.node.serving import serving_of
+from luxrelay.node.serving import meter_of, serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
@@ -161,6 +161,7 @@ def _server(
         followed=followed,
         handoff=store if config.allow_handoff else None,
         subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
+        meter=meter_of(config),
         tls=_server_tls(config.sync_limits),
     )
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from luxrelay.node.config import NodeConfig
 from luxrelay.sync import FairnessConfig, SyncServerConfig
+from luxrelay.sync.cost import CostConfig
+from luxrelay.sync.rpc.metering import SharedMeter
 
 
 def serving_of(config: NodeConfig) -> SyncServerConfig:
@@ -18,6 +20,7 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
         port=int(port),
         window_ms=config.ttl_ms,
         validators=limits.validators,
+        reconcile_ranges_max=limits.reconcile_ranges_max,
         fairness=FairnessConfig(
             out_bytes_per_s=limits.out_bytes_per_s,
             in_bytes_per_s=limits.in_bytes_per_s,
@@ -25,4 +28,16 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
             peer_requests_per_s=limits.peer_requests_per_s,
             peer_streams_max=limits.peer_streams_max,
         ),
+    )
+
+
+def meter_of(config: NodeConfig) -> SharedMeter:
+    """Return the one meter of cost that all doors of a node share."""
+    limits = config.sync_limits
+    return SharedMeter(
+        CostConfig(
+            stranger_us_per_s=1_000.0 * limits.stranger_ms_per_s,
+            stranger_burst_us=1_000.0 * limits.stranger_burst_ms,
+            known_us_per_s=1_000.0 * limits.known_ms_per_s,
+        )
     )

@@ -383,6 +383,40 @@ KEYS: Final = (
         "Calls of one peer that are served at once; further ones wait.",
     ),
     Key(
+        "sync",
+        "stranger_ms_per_s",
+        50,
+        "ms/s",
+        whole(0, 100_000),
+        "CPU time that one address without a token may cost a second, at all doors together "
+        "(IPv6: a /64); a /16 four and all of them ten times as much. 0 for no limit.",
+    ),
+    Key(
+        "sync",
+        "stranger_burst_ms",
+        3_000,
+        "ms",
+        whole(1, 3_600_000),
+        "CPU time that such an address may cost at once after it was quiet.",
+    ),
+    Key(
+        "sync",
+        "known_ms_per_s",
+        1_000,
+        "ms/s",
+        whole(0, 100_000),
+        "CPU time that one token or proven certificate may cost a second; 0 for no limit.",
+    ),
+    Key(
+        "sync",
+        "reconcile_ranges_max",
+        4_096,
+        "ranges",
+        whole(64, 65_536),
+        "Ranges of one reconciliation message that are looked at; the rest is answered with one "
+        "fingerprint and compared in the next message.",
+    ),
+    Key(
         "http",
         "listen",
         "127.0.0.1:9642",

@@ -55,6 +55,8 @@ _FRAME_MARGIN: Final = 200
 _INFINITY: Final = 1 << 64
 """A timestamp above all others."""
 _VARINT_BYTES_MAX: Final = 10
+RANGE_BYTES_MIN: Final = 3
+"""Bytes of the smallest range: step, length of an empty prefix, mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class ReconcileConfig:
     """An answer ends with a fingerprint for the rest near this many bytes; 4,096 at least."""
     message_bytes_max: int = 4 * 1024 * 1024 - 64 * 1024
     """Largest message taken, bytes."""
-    ranges_max: int = 65_536
+    ranges_max: int = 4_096
     """Ranges of one message that are looked at; the rest is answered with one fingerprint."""
     rounds_max: int = 64
     """Messages sent in one reconciliation at most."""

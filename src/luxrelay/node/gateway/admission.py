@@ -41,19 +41,26 @@ from luxrelay.node.gateway.calls import (
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.server import Admission, Head
 from luxrelay.node.gateway.tokens import TokenFile
+from luxrelay.sync.cost import Payer, Price
+from luxrelay.sync.rpc.metering import SharedMeter
 
 SUBPROTOCOL: Final = "luxrelay.v1"
 TOKEN_PROTOCOL: Final = "luxrelay.token."  # noqa: S105  a prefix; the token comes behind it
 """Browsers cannot set headers of a WebSocket: the token may come as a subprotocol."""
+_IPV4_BYTES: Final = 4
+_PREFIX_BYTES: Final = 8
+"""Bytes of an IPv6 /64."""
+_LOOK_AGAIN_S: Final = 1.0
 _HANDSHAKE: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Rates:
     """Buckets of every caller; used from the loop only, and with the loop's clock."""
 
-    def __init__(self, config: GatewayConfig) -> None:
-        """Start with full buckets."""
+    def __init__(self, config: GatewayConfig, meter: SharedMeter | None = None) -> None:
+        """Start with full buckets; ``meter`` counts what callers cost at all doors."""
         self._config = config
+        self._meter = meter
         self._limiters: dict[Rate, RateLimiter] = {}
 
     def request(self, caller: Caller, now: float) -> None:
@@ -64,6 +71,24 @@ class Rates:
 
         """
         self._take(Rate(caller.requests_per_s or self._config.requests_per_s), caller, 0, now)
+        wait_s = self.begin(caller, Price.CALL)
+        if wait_s and self._meter is not None:
+            why = self._meter.refuse(_payer(caller), wait_s)
+            raise GatewayError(why, code="gateway.rate")
+
+    def begin(self, caller: Caller, cost_us: float) -> float:
+        """Charge work before it is done; return the seconds to wait instead, 0 for none."""
+        return 0.0 if self._meter is None else self._meter.take(_payer(caller), cost_us)
+
+    def settle(self, caller: Caller, more_us: float) -> None:
+        """Charge what work has cost beyond what was taken; negative to give back."""
+        if self._meter is not None:
+            self._meter.settle(_payer(caller), more_us)
+
+    async def patience(self, caller: Caller, cost_us: float) -> None:
+        """Charge work before it is done, after waiting until its caller may cost it."""
+        while wait_s := self.begin(caller, cost_us):  # noqa: ASYNC110 - time alone pays a debt
+            await trio.sleep(min(wait_s, _LOOK_AGAIN_S))
 
     def publish(self, caller: Caller, size: int, now: float) -> None:
         """Take so many published bytes.
@@ -83,6 +108,17 @@ class Rates:
         if not limiter.admit_peer(caller.key, size, now):
             what = "bytes" if size else "requests"
             raise GatewayError(f"too many {what} a second", code="gateway.rate")
+
+
+def _payer(caller: Caller) -> Payer:
+    """Return what a caller's work is charged to: its token, or its address."""
+    if caller.name:
+        return Payer(f"token:{caller.key.hex()}", known=True)
+    if len(caller.key) == _IPV4_BYTES:
+        return Payer.at(str(ip_address(caller.key)))
+    if len(caller.key) == _PREFIX_BYTES:
+        return Payer.at(str(ip_address(caller.key + bytes(8))))
+    return Payer.at("")
 
 
 @dataclass(slots=True, kw_only=True)

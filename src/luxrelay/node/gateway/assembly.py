@@ -29,6 +29,7 @@ from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.stats import SyncCounters
 
 _PEER_ID_BYTES: Final = range(34, 65)
@@ -49,6 +50,7 @@ class NodeParts:
     healthy: Callable[[], tuple[bool, dict[str, Any]]]
     blob: Callable[[bytes], bytes | None]
     calls: SyncCounters
+    meter: SharedMeter | None = None
     clock_ms: Callable[[], int]
 
 
@@ -81,7 +83,8 @@ def gateway_of(node: NodeParts) -> GatewayService:
         ),
         registry=node.registry,
         work=Work(config.gateway.work_max, config.gateway.work_waiting_max),
-        rates=Rates(config.gateway),
+        rates=Rates(config.gateway, node.meter),
+        meter=node.meter,
         config=config.gateway,
         clock_ms=node.clock_ms,
         info={

@@ -57,6 +57,7 @@ from luxrelay.store import (
     TimeQuery,
 )
 from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.stats import SyncCounters
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -108,6 +109,8 @@ class GatewayParts:
     """Name, version, network and peer id of the node."""
     calls: SyncCounters | None = None
     """Counts calls over gRPC beside those of the sync port; None counts them apart."""
+    meter: SharedMeter | None = None
+    """What callers may cost, at all doors of the node together."""
     older: OlderMessages | None = None
     """An archive that is asked for what the store has no more; None without one."""
     sync: SyncServerConfig = field(default_factory=SyncServerConfig)

@@ -349,6 +349,7 @@ class GatewayRpc:
                 subscribers_max=min(24, config.subscribers_max),
                 looks_max=4,
             ),
+            meter=parts.meter,
             clock_ms=parts.clock_ms,
             publisher=Publishing(publish=parts.publish, receipts=parts.receipts),
             followed=StoreFollowing(

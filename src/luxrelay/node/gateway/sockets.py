@@ -9,6 +9,7 @@ Source: RFC 6455; issue of the gateway.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,12 +25,18 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Caller, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.tokens import RELOAD_S
+from luxrelay.sync.cost import Price
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""Bytes received at once."""
+"""Bytes sent at once."""
+PARSED_BYTES: Final = 8 * 1024
+"""Bytes received and parsed at once: the loop does nothing else meanwhile."""
+FRAME_BYTES_MIN: Final = 6
+"""Bytes of the smallest frame from a client: two and a mask."""
 FRAGMENTS_MAX: Final = 4096
 """Pieces in which one message may come."""
 GOODBYE_S: Final = 1.0
@@ -60,14 +67,23 @@ class WebSocket:
     """A server's side of one WebSocket; one task receives, any task sends."""
 
     def __init__(
-        self, stream: Stream, received: bytes, config: GatewayConfig, caller: Caller
+        self,
+        stream: Stream,
+        received: bytes,
+        config: GatewayConfig,
+        caller: Caller,
+        rates: Rates | None = None,
     ) -> None:
-        """Take over a caller's stream after the 101; ``received`` came behind the request."""
+        """Take over a caller's stream after the 101; ``received`` came behind the request.
+
+        What comes is charged to the caller's cost in ``rates`` before it is parsed.
+        """
+        self._rates = rates
         self._stream = stream
         self._caller = caller
         self._config = config
         self._frames = Connection(ConnectionType.SERVER, trailing_data=received)
-        self._pending: list[Event] = []
+        self._pending: deque[Event] = deque()
         self._sending = trio.Lock()
         self._answered = trio.current_time()
         self.sent_bytes = 0
@@ -104,16 +120,13 @@ class WebSocket:
     async def _event(self) -> Event:
         while not self._pending:
             try:
-                self._pending = list(self._frames.events())
+                self._pending.extend(self._frames.events())
             except RemoteProtocolError as error:
                 await self.close(PROTOCOL_ERROR, "broken frames")
                 raise SocketOverError(PROTOCOL_ERROR) from error
             if not self._pending:
-                data = await self._stream.receive_some(RECEIVE_BYTES)
-                if not data:
-                    raise SocketOverError(1006)
-                self._frames.receive_data(data)
-        event = self._pending.pop(0)
+                await self._read()
+        event = self._pending.popleft()
         self._answered = trio.current_time()
         if isinstance(event, Ping):
             await self._send(self._frames.send(event.response()))
@@ -122,6 +135,23 @@ class WebSocket:
                 await self._send(self._frames.send(event.response()))
             raise SocketOverError(int(event.code))
         return event
+
+    async def _read(self) -> None:
+        """Read and parse a little; who costs too much is read from no further until it may."""
+        data = await self._stream.receive_some(PARSED_BYTES)
+        if not data:
+            raise SocketOverError(1006)
+        frames = 1 + len(data) // FRAME_BYTES_MIN
+        if self._rates is not None:
+            await self._rates.patience(self._caller, frames * Price.FRAME)
+        self._frames.receive_data(data)
+        try:
+            self._pending.extend(self._frames.events())
+        except RemoteProtocolError as error:
+            await self.close(PROTOCOL_ERROR, "broken frames")
+            raise SocketOverError(PROTOCOL_ERROR) from error
+        if self._rates is not None:
+            self._rates.settle(self._caller, (len(self._pending) - frames) * Price.FRAME)
 
     async def send(self, messages: Iterable[str | bytes]) -> None:
         """Send messages, in one write.

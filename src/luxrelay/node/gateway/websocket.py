@@ -42,6 +42,7 @@ from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscribers import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.sync.cost import Price
 
 READ_BYTES: Final = 1024 * 1024
 """Bytes of messages read for a subscriber at once; one message always fits."""
@@ -102,7 +103,7 @@ class Streams:
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Serve one session until it is over."""
-        socket = WebSocket(stream, received, self._parts.config, request.caller)
+        socket = WebSocket(stream, received, self._parts.config, request.caller, self._parts.rates)
         self.counters.open += 1
         try:
             await _Session(self._parts, self.counters, request, socket).run()
@@ -290,10 +291,7 @@ class _Session:
                 heads = await self._parts.work.run(self._search)
                 subscription.found((each, parent) for each, parent, _ in heads)
             while (read := subscription.next_read()) is not None:
-                found = await self._parts.work.run(partial(self._read, read))
-                page = await self._parts.holdings.replay(*found)
-                subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
-                await self._send(subscription.drain())
+                await self._page(subscription, read)
             more = True
             while more and (wanted := subscription.next_late()):
                 now_ms = self._parts.clock_ms()
@@ -303,6 +301,19 @@ class _Session:
                 await self._send(subscription.drain())
             await self._send(subscription.drain())
             await self._sleep(subscription)
+
+    async def _page(self, subscription: Subscription, read: Read) -> None:
+        """Read a page and tell it; what is read and not told costs its subscriber."""
+        rates, caller = self._parts.rates, self._request.caller
+        bound = self._parts.config.subscription_page * Price.ROW
+        await rates.patience(caller, bound)
+        found = await self._parts.work.run(partial(self._read, read))
+        page = await self._parts.holdings.replay(*found)
+        subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
+        tells = subscription.drain()
+        told = sum(isinstance(tell, Told) for tell in tells)
+        rates.settle(caller, max(0, len(page.messages) - told) * Price.ROW - bound)
+        await self._send(tells)
 
     def _search(self) -> list[tuple[NamespaceId, NamespaceId, int]]:
         """Return what is there to follow now; a worker."""

@@ -20,6 +20,8 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from luxrelay.sync.cost import Payer
+
 _UNKNOWN: Final = "unknown"
 PASS_KEY: ContextVar[str] = ContextVar("luxrelay_pass_key", default="")
 """What the call that runs is counted under where tokens are shown; empty elsewhere."""
@@ -40,6 +42,8 @@ class Caller:
     share: str = field(default="", compare=False)
     """What its lasting streams are counted under: its token, its key, or where it comes from
     (IPv6: /64; address and port on the loopback)."""
+    payer: Payer = field(default=Payer("?"), compare=False)
+    """What its work is charged to."""
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
@@ -53,7 +57,18 @@ def caller_of(context: grpc.ServicerContext) -> Caller:
     name = f"{host}:{port}" if local else host or _UNKNOWN
     name = f"key:{key}" if key else name
     share = PASS_KEY.get() or (name if key or local else network_of(host))
-    return Caller(name=name, key=key, local=local, host=host, share=share)
+    payer = _payer_of(context, host, key)
+    return Caller(name=name, key=key, local=local, host=host, share=share, payer=payer)
+
+
+def _payer_of(context: grpc.ServicerContext, host: str, key: str) -> Payer:
+    """Return what pays: a token, a certificate, or the address, behind a peer identity as well."""
+    token = PASS_KEY.get()
+    if token.startswith("token:"):
+        return Payer(token, known=True)
+    if key:
+        return Payer(f"key:{key}", known=True)
+    return Payer.at(getattr(context, "remote_host", "") or host)
 
 
 def host_of(context: grpc.ServicerContext) -> str:

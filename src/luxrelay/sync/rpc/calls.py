@@ -22,8 +22,10 @@ from luxrelay.errors import (
     ResourceError,
     SyncUnreachableError,
 )
+from luxrelay.sync.cost import Price, price_of_bytes
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.pages import Turn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
 from luxrelay.sync.rpc.turns import Passage, Turnstile
@@ -45,10 +47,13 @@ _GATEWAY: Final = {
 class ServedCall:
     """One call while it is served."""
 
-    __slots__ = ("_context", "_passage", "caller", "code", "ended", "renew")
+    __slots__ = ("_context", "_meter", "_passage", "caller", "code", "ended", "renew")
 
-    def __init__(self, context: grpc.ServicerContext, caller: Caller) -> None:
+    def __init__(
+        self, context: grpc.ServicerContext, caller: Caller, meter: SharedMeter | None = None
+    ) -> None:
         self._context = context
+        self._meter = meter
         self._passage: Passage | None = None
         self.caller = caller
         """Whose it is."""
@@ -73,14 +78,55 @@ class ServedCall:
         if self._passage is not None:
             self._passage.end()
 
-    def turn(self) -> AbstractContextManager[Turn]:
+    def turn(self, cost_us: float = Price.TURN) -> AbstractContextManager[Turn]:
         """Wait until the call may read the store; what it read before has been taken.
+
+        Args:
+            cost_us: Bound of the CPU time that it will take, microseconds; charged before, and
+                corrected after.
 
         Raises:
             SyncUnreachableError: the call has ended meanwhile.
 
         """
-        return at_once() if self._passage is None else self._passage.turn()
+        shared = at_once() if self._passage is None else self._passage.turn()
+        return shared if self._meter is None else self._charged(self._meter, shared, cost_us)
+
+    def pay(self, cost_us: float) -> None:
+        """Charge the caller before work for it begins; refuse the call when it may not."""
+        if self._meter is not None:
+            why = self._meter.wait_turn(self.caller.payer, cost_us, self.ended)
+            if why:
+                self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+    @contextmanager
+    def _charged(
+        self, meter: SharedMeter, shared: AbstractContextManager[Turn], cost_us: float
+    ) -> Iterator[Turn]:
+        payer = self.caller.payer
+        self.pay(cost_us)
+        with shared as turn:
+            noted = _Noted(turn)
+            try:
+                with meter.measured(payer, cost_us):
+                    yield noted
+            finally:
+                meter.settle(payer, price_of_bytes(noted.size_bytes))
+
+
+class _Noted:
+    """A turn that remembers how much was read."""
+
+    __slots__ = ("_turn", "size_bytes")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.size_bytes = 0
+
+    def read(self, size_bytes: int) -> None:
+        """Say how much was read."""
+        self.size_bytes = size_bytes
+        self._turn.read(size_bytes)
 
 
 class CallBook:
@@ -93,8 +139,10 @@ class CallBook:
         turnstile: Turnstile,
         *,
         limit_local: bool = False,
+        meter: SharedMeter | None = None,
     ) -> None:
         self.counters = counters
+        self._meter = meter
         self._gate = gate
         self._turnstile = turnstile
         self._limit_local = limit_local
@@ -122,7 +170,7 @@ class CallBook:
         """
         began = time.monotonic()
         self.counters.began()
-        call = ServedCall(context, caller_of(context))
+        call = ServedCall(context, caller_of(context), self._meter)
         with ExitStack() as leaving:
             try:
                 if stream:
@@ -131,6 +179,7 @@ class CallBook:
                     self._watch(call, context, call.leave)
                 else:
                     self._join(call, context, leaving, weigh)
+                call.pay(Price.CALL)
                 yield call
                 call.code = grpc.StatusCode.OK
             except grpc.RpcError:

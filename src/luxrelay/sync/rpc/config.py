@@ -151,6 +151,9 @@ class SyncServerConfig:
     """Ids looked up at a time, so that an answer of large blobs is not held twice."""
     reconciles_max: int = 4
     """Reconciliations at once; each holds 40 bytes for each message compared."""
+    reconcile_ranges_max: int = 4_096
+    """Ranges of one reconciliation message that are looked at; the rest is answered with one
+    fingerprint, so that whoever sent more goes on in the next message."""
     intervals_max: int = 1_000
     """Intervals named for one namespace in ListHeld; more are cut off and said to be."""
     digest_blocks_max: int = 64

@@ -19,6 +19,7 @@ from luxrelay.sync.rpc.config import SyncServerConfig
 from luxrelay.sync.rpc.gatekeeping import Guard
 from luxrelay.sync.rpc.gateway_calls import AdminServicer, GatewayServicer, SearchServicer
 from luxrelay.sync.rpc.gateway_desk import GatewayDesk, SearchedStore
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import (
     add_RelayAdminServicer_to_server,
     add_RelayGatewayServicer_to_server,
@@ -46,6 +47,7 @@ class GatewayRpcServer(RelaySyncServer):
         tls: Certificate; None serves in the clear.
         counters: Counts the calls, with those of another server or alone.
         beyond: Knows what the store has no more; None without.
+        meter: What callers may cost, shared by all doors of a node; None counts nothing.
 
     """
 
@@ -68,6 +70,7 @@ class GatewayRpcServer(RelaySyncServer):
         tls: ServerTls | None = None,
         counters: SyncCounters | None = None,
         beyond: Beyond | None = None,
+        meter: SharedMeter | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -79,6 +82,7 @@ class GatewayRpcServer(RelaySyncServer):
             counters=counters,
             guard=guard,
             beyond=beyond,
+            meter=meter,
         )
         self._desk = desk
 

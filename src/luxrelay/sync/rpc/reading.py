@@ -53,7 +53,12 @@ class SyncServicer(RelaySyncServicer):
         self._calls = calls
         self._clock_ms = clock_ms
         self._sets = SetAnswers(config, calls.counters)
-        self._desk = ReconcileDesk(config.reconciles_max, ReconcileConfig(), TreeConfig(), clock_ms)
+        self._desk = ReconcileDesk(
+            config.reconciles_max,
+            ReconcileConfig(ranges_max=config.reconcile_ranges_max),
+            TreeConfig(),
+            clock_ms,
+        )
 
     def SyncNamespace(  # type: ignore[override]  # noqa: N802 - encoded already; see service.py
         self, request: pb.SyncRequest, context: grpc.ServicerContext

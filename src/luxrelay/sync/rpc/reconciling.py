@@ -15,8 +15,9 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import ReconcileError, SyncArgumentError
 from luxrelay.store import BucketQuery
+from luxrelay.sync.cost import Price, price_of_bytes
 from luxrelay.sync.idset import SortedIds
-from luxrelay.sync.negentropy import ReconcileConfig, Responder
+from luxrelay.sync.negentropy import RANGE_BYTES_MIN, ReconcileConfig, Responder
 from luxrelay.sync.reconcile import TreeConfig, TreeResponder
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import SyncStore
@@ -95,7 +96,7 @@ class ReconcileDesk:
             first = next(requests, None)
             if first is None:
                 return
-            with call.turn():
+            with call.turn(Price.SET):
                 answer = self._open(first, store)
             request: pb.ReconcileRequest | None = first
             for _ in range(self._ranges.rounds_max + self._tree.rounds_max):
@@ -109,11 +110,11 @@ class ReconcileDesk:
         finally:
             self._places.release()
 
-    @staticmethod
     def _reply(
-        payload: bytes, answer: Callable[[bytes], bytes], call: ServedCall
+        self, payload: bytes, answer: Callable[[bytes], bytes], call: ServedCall
     ) -> pb.ReconcileReply:
-        with call.turn() as turn:
+        ranges = min(len(payload) // RANGE_BYTES_MIN, self._ranges.ranges_max)
+        with call.turn(Price.TURN + ranges * Price.RANGE + price_of_bytes(len(payload))) as turn:
             try:
                 reply = answer(payload)
             except ReconcileError as error:

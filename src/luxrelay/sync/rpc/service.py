@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import grpc
@@ -34,6 +35,8 @@ from luxrelay.sync.rpc.config import (
     SyncServerConfig,
 )
 from luxrelay.sync.rpc.gatekeeping import DoorInterceptor, Guard
+from luxrelay.sync.rpc.looking import MethodPool
+from luxrelay.sync.rpc.metering import MeterStats, SharedMeter
 from luxrelay.sync.rpc.publishing import NodeServicer
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
@@ -66,6 +69,7 @@ class RelaySyncServer:
         counters: Counts the calls, with those of another server or alone.
         guard: Knows the tokens of callers; None lets everybody in.
         beyond: Knows what the store has no more; None for a port that answers from it alone.
+        meter: What callers may cost, shared by all doors of a node; None counts nothing.
 
     """
 
@@ -91,8 +95,10 @@ class RelaySyncServer:
         counters: SyncCounters | None = None,
         guard: Guard | None = None,
         beyond: Beyond | None = None,
+        meter: SharedMeter | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
+        self.meter = meter
         self._counters = counters or SyncCounters()
         self._streams = StreamGate(
             self.config.streams_max, self.config.stream_s, name="luxrelay-sync-streams"
@@ -102,8 +108,9 @@ class RelaySyncServer:
         )
         local = self.config.limit_local
         self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
-        self._reading = CallBook(self._counters, self._streams, self._turns, limit_local=local)
-        publishing = CallBook(self._counters, self._publishers, self._turns, limit_local=local)
+        book = partial(CallBook, limit_local=local, meter=meter)
+        self._reading = book(self._counters, self._streams, self._turns)
+        publishing = book(self._counters, self._publishers, self._turns)
         self._sync = SyncServicer(
             store, self.config, self._reading, clock_ms, subscribed=subscribed, beyond=beyond
         )
@@ -116,7 +123,7 @@ class RelaySyncServer:
             self.config,
             publishing,
             followed=followed,
-            following=CallBook(self._counters, self._subscribers, self._turns, limit_local=local),
+            following=book(self._counters, self._subscribers, self._turns),
         )
         self._tls = tls
         self._waiting, self._looks = _bounds_of(self.config)
@@ -193,8 +200,13 @@ class RelaySyncServer:
 
     def stats(self) -> SyncServerStats:
         """Return the counters as they stand."""
+        meter = self.meter.stats() if self.meter is not None else MeterStats()
         return replace(
             self._counters.snapshot(),
+            cost_refused=meter.refused,
+            cost_waited=meter.waited,
+            cost_strangers_s=meter.strangers_us / 1e6,
+            cost_payers=meter.payers,
             waiting=self._turns.waiting,
             held_bytes=self._turns.held_bytes,
             stalled=self._turns.stalled,
@@ -213,7 +225,9 @@ class RelaySyncServer:
         for name in ("", *names):
             self._health.set(name, HealthCheckResponse.SERVING)
         if self.reflects:
-            enable_server_reflection([*names, HEALTH_NAME, REFLECTION_NAME], server)
+            enable_server_reflection(
+                [*names, HEALTH_NAME, REFLECTION_NAME], server, pool=MethodPool()
+            )
 
     def _options(self) -> list[tuple[str, int]]:
         return [

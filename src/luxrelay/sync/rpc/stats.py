@@ -53,6 +53,14 @@ class SyncServerStats:
     """Bytes read and not yet taken by their readers, now."""
     stalled: int = 0
     """Calls ended because their reader took nothing."""
+    cost_refused: int = 0
+    """Pieces of work refused because their caller had cost too much, at every door."""
+    cost_waited: int = 0
+    """Pieces of work that had to wait for it."""
+    cost_strangers_s: float = 0.0
+    """CPU time that callers without a token were charged, seconds."""
+    cost_payers: int = 0
+    """Callers whose cost is remembered now."""
 
     @property
     def errors(self) -> int:

@@ -32,11 +32,14 @@ class StreamContext(grpc.ServicerContext):
     Args:
         peer: Its name; its share of the relay is under it.
         answer_s: Seconds until the answer must be complete.
+        host: Its address, which pays for its questions; a peer identity costs nothing.
 
     """
 
-    def __init__(self, peer: str, answer_s: float) -> None:
+    def __init__(self, peer: str, answer_s: float, host: str = "") -> None:
         self._peer = peer
+        self.remote_host = host
+        """Where the peer is connected from."""
         self._until = time.monotonic() + answer_s
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] | None = []
@@ -139,11 +142,13 @@ class StreamSession:
         servicer: Who answers.
         peer: Name of the peer.
         answer_s: Seconds for one answer.
+        host: Its address.
 
     """
 
-    def __init__(self, servicer: SyncServicer, peer: str, answer_s: float) -> None:
+    def __init__(self, servicer: SyncServicer, peer: str, answer_s: float, host: str = "") -> None:
         self._servicer = servicer
+        self._host = host
         self._peer = peer
         self._answer_s = answer_s
         self._context: StreamContext | None = None
@@ -162,7 +167,7 @@ class StreamSession:
         if kind is Kind.RECONCILE:
             yield from self._reconcile(request)
             return
-        context = self._context = StreamContext(self._peer, self._answer_s)
+        context = self._context = StreamContext(self._peer, self._answer_s, self._host)
         try:
             found = getattr(self._servicer, NAMES[kind])(request, context)
             for part in found if isinstance(found, Iterator) else (found,):
@@ -179,7 +184,7 @@ class StreamSession:
         if request.method:
             self._end_reconciling()
         if self._replies is None:
-            context = self._reconciling = StreamContext(self._peer, self._answer_s)
+            context = self._reconciling = StreamContext(self._peer, self._answer_s, self._host)
             self._replies = iter(self._servicer.Reconcile(self._asked, context))
         assert self._reconciling is not None, "it comes with the replies"
         context = self._context = self._reconciling

@@ -1,0 +1,122 @@
+"""`SharedMeter`: the one meter of cost of a node, for all its doors and threads.
+
+Source: decisions P33, P34; `luxrelay.sync.cost`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from luxrelay.sync.cost import CostConfig, CostMeter, Payer
+
+_LOG: Final = logging.getLogger("luxrelay.sync")
+_SAID_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterStats:
+    """What the meter saw; `refused` and `waited` only grow."""
+
+    refused: int = 0
+    """Pieces of work that were refused because their caller had cost too much."""
+    waited: int = 0
+    """Pieces of work that had to wait."""
+    strangers_us: float = 0.0
+    """CPU time that callers without a token were charged, microseconds."""
+    payers: int = 0
+    """Callers that are remembered now."""
+
+
+class SharedMeter:
+    """Lock and clock around a `CostMeter`; any thread, and the loop."""
+
+    def __init__(
+        self, config: CostConfig | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.config = config or CostConfig()
+        self._meter = CostMeter(self.config)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting = self._refused = self._waited = 0
+        self._say_at = float("-inf")
+
+    def take(self, payer: Payer, cost_us: float) -> float:
+        """Charge before the work; return the seconds after which it may begin, 0 for now."""
+        with self._lock:
+            return self._meter.take(payer, cost_us, self._clock())
+
+    def settle(self, payer: Payer, more_us: float) -> None:
+        """Charge what work has cost beyond what was taken; negative to give back."""
+        with self._lock:
+            self._meter.settle(payer, more_us, self._clock())
+
+    def wait_turn(self, payer: Payer, cost_us: float, ended: threading.Event) -> str:
+        """Charge before the work, after waiting for it; return why not, or nothing.
+
+        Called by the thread that does the work. A refused caller is held for a moment first, as
+        far as there are places to wait, so that asking again at once costs little.
+        """
+        config = self.config
+        until = self._clock() + config.wait_max_s
+        while True:
+            wait = self.take(payer, cost_us)
+            if not wait or ended.is_set():
+                return ""
+            left = until - self._clock()
+            if left <= 0:
+                return self.refuse(payer, wait)
+            with self._lock:
+                full = self._waiting >= config.waiting_max
+                self._waiting += not full
+                self._waited += not full
+            if full:
+                return self.refuse(payer, wait)
+            try:
+                ended.wait(min(wait, left))
+            finally:
+                with self._lock:
+                    self._waiting -= 1
+
+    def refuse(self, payer: Payer, wait_s: float) -> str:
+        """Count a refusal; return its text, with numbers and when to ask again."""
+        config = self.config
+        rate = config.known_us_per_s if payer.known else config.stranger_us_per_s
+        who = "this token" if payer.known else f"the address {payer.name}"
+        with self._lock:
+            self._refused += 1
+            now = self._clock()
+            say = now >= self._say_at
+            if say:
+                self._say_at = now + _SAID_EVERY_S
+        if say:
+            _LOG.warning("refused: %s has cost more than %g ms a second", who, rate / 1000)
+        return (
+            f"{who} costs more than {rate / 1000:g} ms of CPU time a second; "
+            f"ask again in {max(0.1, wait_s):.1f} s, or with a token"
+        )
+
+    @contextmanager
+    def measured(self, payer: Payer, taken_us: float) -> Iterator[None]:
+        """Settle what the thread spends inside against what was taken for it."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            spent_us = max(0.0, time.thread_time() - began) * 1e6
+            self.settle(payer, spent_us - taken_us)
+
+    def stats(self) -> MeterStats:
+        """Return the counters as they stand."""
+        with self._lock:
+            return MeterStats(
+                refused=self._refused,
+                waited=self._waited,
+                strangers_us=self._meter.spent_us,
+                payers=self._meter.payers,
+            )

@@ -1,0 +1,196 @@
+"""An address without a token costs a node what its configuration allows, at every door."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+
+from luxrelay.sync.rpc import relay_sync_pb2 as pb
+from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
+
+if TYPE_CHECKING:
+    from tests.conftest import NodeProcess
+
+RANGES = 65_535
+TINY = {
+    "skip": b"\x02\x00\x00",
+    "fp": b"\x02\x00\x01" + b"\x07" * 16,
+    "list0": b"\x02\x00\x02\x00",
+    "prefix": b"\x02\x20" + b"\x80" * 32 + b"\x00",
+}
+"""A range that says next to nothing, by its kind."""
+BURST_S = 0.2
+"""CPU time that the node of these tests gives an address at once, seconds."""
+RATE = 0.02
+"""And of one second afterwards."""
+
+
+@pytest.fixture
+def metered(new_node: Callable[[str], NodeProcess]) -> NodeProcess:
+    """A node whose budget for strangers is used up soon."""
+    node = new_node("metered")
+    node.sections["sync"] |= {"stranger_ms_per_s": 20, "stranger_burst_ms": 200}
+    node.sections["gateway"] = {
+        "listen": "127.0.0.1:0",
+        "admin_listen": "",
+        "requests_per_s": 10**6,
+    }
+    return node
+
+
+def cpu_s(node: NodeProcess) -> float:
+    """Return the CPU time of the node's process, seconds."""
+    assert node.process is not None
+    text = Path(f"/proc/{node.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def charged_s(place: str) -> float:
+    """Return what strangers were charged so far, seconds."""
+    return metric(place, "luxrelay_cost_strangers_seconds")
+
+
+def metric(place: str, name: str) -> float:
+    """Return one number of the node's metrics."""
+    line = http.client.HTTPConnection(place, timeout=30)
+    line.request("GET", "/metrics")
+    text = line.getresponse().read().decode()
+    line.close()
+    return float(next(each for each in text.splitlines() if each.startswith(name + " ")).split()[1])
+
+
+def reconcile(address: str, payload: bytes, until: float) -> tuple[int, str]:
+    """Send a message again and again; return how often it was answered, and the refusal."""
+    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    waiting.put(pb.ReconcileRequest(method=pb.RECONCILE_METHOD_RANGES, payload=payload))
+    answered = 0
+    with grpc.insecure_channel(address) as channel:
+        try:
+            for _ in RelaySyncStub(channel).Reconcile(iter(waiting.get, None), timeout=60):
+                answered += 1
+                if time.monotonic() > until:
+                    return answered, ""
+                waiting.put(pb.ReconcileRequest(payload=payload))
+        except grpc.RpcError as error:
+            return answered, f"{error.code().name} {error.details()}"
+        finally:
+            waiting.put(None)
+    return answered, ""
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("kind", TINY)
+def test_messages_of_tiny_ranges_cost_their_sender_its_budget(
+    metered: NodeProcess, kind: str
+) -> None:
+    """191 KiB that cost 360 ms each: the address waits, or is refused with the reason and when."""
+    place = metered.start()
+    payload = b"\x61" + TINY[kind] * RANGES
+    began, before = time.monotonic(), cpu_s(metered)
+    whys: set[str] = set()
+    while not (
+        metric(place.http, "luxrelay_cost_refused_total")
+        or metric(place.http, "luxrelay_cost_waited_total") >= 3
+    ):
+        whys.add(reconcile(place.sync, payload, time.monotonic() + 2)[1])
+        assert time.monotonic() < began + 120, whys
+    for why in whys:
+        if "ask again" in why:
+            assert "the address 127.0.0.1 costs more than 20 ms of CPU time a second" in why
+    took = time.monotonic() - began
+    # One message beyond the burst may have been answered; before, three of them cost a second.
+    assert cpu_s(metered) - before < BURST_S + RATE * took + 1.5
+
+
+@pytest.mark.trial
+def test_calls_of_every_kind_are_paid_from_one_budget(metered: NodeProcess) -> None:
+    """What pages cost over HTTP is missing at the sync port: one address, one meter."""
+    place = metered.start()
+    host = str(place.gateway)
+    line = http.client.HTTPConnection(host, timeout=30)
+    refused = None
+    for _ in range(5_000):
+        line.request("GET", "/v1/status")
+        answer = line.getresponse()
+        text = answer.read()
+        if answer.status == 429:
+            refused = answer, text
+            break
+    line.close()
+    assert refused is not None
+    assert refused[0].headers["Retry-After"]
+    assert b"ask again in" in refused[1]
+
+    with grpc.insecure_channel(place.sync) as channel:
+        stub = RelaySyncStub(channel)
+        codes = set()
+        for _ in range(200):
+            try:
+                stub.GetNamespaceHead(pb.NamespaceHeadRequest(namespace_id=bytes(20)), timeout=30)
+            except grpc.RpcError as error:
+                codes.add(error.code())
+                break
+            if metric(place.http, "luxrelay_cost_waited_total"):
+                break
+    waited = metric(place.http, "luxrelay_cost_waited_total")
+    assert waited or codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+@pytest.mark.trial
+def test_a_flood_of_pongs_is_read_at_the_pace_of_its_budget(metered: NodeProcess) -> None:
+    """Empty frames are charged before they are parsed; the sender's own socket fills up."""
+    place = metered.start()
+    host, _, port = str(place.gateway).rpartition(":")
+    key = base64.b64encode(os.urandom(16)).decode()
+    with socket.create_connection((host, int(port)), timeout=1) as sock:
+        sock.sendall(
+            f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
+        )
+        assert b" 101 " in sock.recv(4096)
+        before, began, sent = cpu_s(metered), time.monotonic(), 0
+        flood = b"\x8a\x80\0\0\0\0" * 10_922
+        stuck = False
+        while not stuck and time.monotonic() < began + 60:
+            try:
+                sent += sock.send(flood)
+            except TimeoutError:
+                stuck = True
+        took = time.monotonic() - began
+    assert stuck, "the node read on"
+    assert charged_s(place.http) >= BURST_S
+    assert cpu_s(metered) - before < BURST_S + RATE * took + 1.0
+
+
+@pytest.mark.trial
+def test_reflection_finds_a_method(metered: NodeProcess) -> None:
+    """A tool that describes a call gets the file of its service."""
+    place = metered.start()
+
+    def ask(name: str) -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(file_containing_symbol=name)
+
+    with grpc.insecure_channel(place.sync) as channel:
+        stub = ServerReflectionStub(channel)
+        for name, there in (
+            ("lux.relay.v1.RelaySync", True),
+            ("lux.relay.v1.RelaySync.Reconcile", True),
+            ("lux.relay.v1.RelayNode.Publish", True),
+            ("lux.relay.v1.RelaySync.Nothing", False),
+            ("Nothing", False),
+        ):
+            answer = next(iter(stub.ServerReflectionInfo(ask(name), timeout=30)))
+            assert bool(answer.file_descriptor_response.file_descriptor_proto) is there, name
