@@ -215,6 +215,16 @@ def _network(net: NetStats) -> Iterable[Metric]:
             net.driver.frame_errors,
         ),
         (
+            "luxrelay_net_replaced",
+            "Silent connections that gave their place to a newer one of the same peer.",
+            net.host.swarm.replaced,
+        ),
+        (
+            "luxrelay_net_streams_lost",
+            "Gossip streams that were reset on a live connection and opened anew.",
+            net.driver.streams_lost,
+        ),
+        (
             "luxrelay_net_stalled_peers",
             "Peers dropped because they took nothing.",
             net.driver.dropped_stalled,
@@ -247,16 +257,6 @@ def _admission(net: NetStats) -> Iterable[Metric]:
             "luxrelay_net_banned_refused",
             "Connections closed because the peer is banned.",
             net.host.swarm.banned_refused,
-        ),
-        (
-            "luxrelay_net_replaced",
-            "Silent connections that gave their place to a newer one of the same peer.",
-            net.host.swarm.replaced,
-        ),
-        (
-            "luxrelay_net_streams_lost",
-            "Gossip streams that were reset on a live connection and opened anew.",
-            net.driver.streams_lost,
         ),
         (
             "luxrelay_net_foreign_peers",
