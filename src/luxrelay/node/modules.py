@@ -4,7 +4,8 @@ Theory of operation
 -------------------
 A module is an async function that starts, reports that it has, and runs until it is cancelled. It
 starts when all it needs has started. *Failure*: a module that may be restarted is started again
-after a pause that doubles; one that may not, or that fails too often, takes the node down in order.
+after a pause that doubles; one that may not, or of which too many starts fail, takes the node down
+in order. One that ran is started again for ever, so that nobody outside can end the node with it.
 *Order*: each module runs behind a shield of its own, so that a signal does not reach all of them at
 once: they are cancelled one after another, the last to start first, and each is waited for. All
 together have `stop_s`; a module that does not end is named in the log and left behind.
@@ -67,7 +68,8 @@ class ModulesConfig:
     calm_s: float = 300.0
     """After so long without a failure earlier ones are forgotten, seconds."""
     failures_max: int = 8
-    """Failures in a row after which the node goes down."""
+    """Starts that may fail in a row; then the node goes down. A module that has run is started
+    again as often as it fails."""
     stop_s: float = 5.0
     """Longest that all modules together may take to end, seconds; the last to be stopped still
     have a moment each."""
@@ -82,6 +84,7 @@ class _Watched:
         self.module = module
         self.state = ModuleState.WAITING
         self.failures = 0
+        self.unstarted = 0
         self.restarts = 0
         self.error = ""
         self.scope = trio.CancelScope(shield=True)
@@ -189,8 +192,13 @@ class Modules:
         if lasted_s >= self._config.calm_s:
             watched.failures = 0
         watched.failures += 1
+        # What ran has failed by something from outside, which must not add up to an end (G21).
+        if watched.state is ModuleState.RUNNING:
+            watched.unstarted = 0
+        else:
+            watched.unstarted += 1
         watched.error = _words(error)
-        final = not watched.module.restart or watched.failures >= self._config.failures_max
+        final = not watched.module.restart or watched.unstarted >= self._config.failures_max
         watched.state = ModuleState.FAILED if final else ModuleState.PAUSING
         log(
             logging.ERROR,

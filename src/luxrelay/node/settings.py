@@ -111,8 +111,8 @@ KEYS: Final = (
         True,
         "",
         boolean,
-        "Whether a module that failed is started again after a pause; if not, or if it fails eight "
-        "times in a row, the node stops in order and ends with 1.",
+        "Whether a module that failed is started again after a pause; if not, or if it cannot be "
+        "started eight times in a row, the node stops in order and ends with 1.",
     ),
     Key(
         "node",

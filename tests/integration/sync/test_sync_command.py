@@ -182,7 +182,7 @@ def other_port(act: Callable[[socket.socket], None]) -> Iterator[str]:
         (_greets, "HTTP/2"),
         (_settles, "in time"),
         (_is_silent, "timed out"),
-        (None, "refused"),
+        (None, "onnection refused"),
     ],
     ids=["an HTTP port", "a gossip port", "settings and silence", "silence", "closed"],
 )

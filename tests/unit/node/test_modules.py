@@ -34,13 +34,16 @@ class Story:
 
         return run
 
-    def failing(self, name: str, times: int, *, after_s: float = 0.0) -> Run:
-        """Return a module that fails so many times and then lasts."""
+    def failing(
+        self, name: str, times: int, *, after_s: float = 0.0, unstarted: bool = False
+    ) -> Run:
+        """Return a module that fails so many times, but the first before it started, then lasts."""
         left = [times]
 
         async def run(report: Any) -> None:
             self.lines.append(f"start {name} {trio.current_time() - self.began:g}")
-            report.started(None)
+            if not unstarted or left[0] == times:
+                report.started(None)
             await trio.sleep(after_s)
             if left[0]:
                 left[0] -= 1
@@ -129,7 +132,7 @@ def test_one_that_fails_too_often_takes_the_node_down_in_order() -> None:
     modules = Modules(
         [
             module("store", story.lasting("store")),
-            module("gateway", story.failing("gateway", 99), "store", restart=True),
+            module("gateway", story.failing("gateway", 99, unstarted=True), "store", restart=True),
         ],
         ModulesConfig(failures_max=3),
     )
@@ -141,9 +144,30 @@ def test_one_that_fails_too_often_takes_the_node_down_in_order() -> None:
         assert caught.group_contains(NodeError, match="it broke")
 
     play(work)
-    assert sum("start gateway" in line for line in story.lines) == 3
+    assert sum("start gateway" in line for line in story.lines) == 4
     assert story.lines[-1] == "stop store"
     assert modules.status()["gateway"]["state"] == "failed"
+
+
+@pytest.mark.trial
+def test_nobody_spends_the_restarts_of_a_module_that_runs() -> None:
+    """One that fails after its start, a hundred times in a row, is started again."""
+    story = Story()
+    modules = Modules(
+        [module("gateway", story.failing("gateway", 100), restart=True)],
+        ModulesConfig(failures_max=3),
+    )
+
+    async def work() -> None:
+        story.began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lambda task_status: modules.run(task_status=task_status))
+            await trio.sleep(60 * 101)
+            assert modules.status()["gateway"]["state"] == "running"
+            assert modules.status()["gateway"]["restarts"] == 100
+            nursery.cancel_scope.cancel()
+
+    play(work)
 
 
 def test_failures_far_apart_are_forgotten() -> None:
