@@ -6,7 +6,6 @@ value of them, so that every mistake is found before a relay is asked.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from typing import Final, Literal
 
 from luxrelay.archive.offsets import Offsets, parse_offsets
 from luxrelay.errors import ArchiveArgumentError
+from luxrelay.text import parse_json
 
 RELAYS_MAX: Final = 64
 NAMESPACES_MAX: Final = 10_000
@@ -177,7 +177,7 @@ def _starting(option: str, value: str) -> dict[str, object]:
     if value in {"earliest", "latest"}:
         return {"starting": value}
     try:
-        parsed = json.loads(value)
+        parsed = parse_json(value)
     except ValueError:
         raise _wrong(option, value, "earliest, latest or a JSON object") from None
     return {"starting": parse_offsets(parsed)}

@@ -38,6 +38,7 @@ from luxrelay.cli.output import Progress, printable
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.client import AsyncRelayClient
 from luxrelay.errors import InputError, LuxRelayError, MessagingError
+from luxrelay.text import parse_json
 
 PART_BYTES: Final = 256 * 1024
 """Bytes of a file in one message of the channel."""
@@ -211,7 +212,7 @@ class _Part:
     def decode(cls, message: bytes) -> _Part:
         """Return the part that a message is; raises ValueError or KeyError for another form."""
         head, _, data = message.removeprefix(_FILE_MARK).partition(b"\n")
-        said: dict[str, Any] = json.loads(head)
+        said: dict[str, Any] = parse_json(head)
         part = cls(str(said["name"]), str(said["id"]), int(said["part"]), int(said["parts"]), data)
         if not 0 <= part.part < part.parts <= FILE_BYTES_MAX // PART_BYTES or len(part.id) > 64:
             raise ValueError(said)

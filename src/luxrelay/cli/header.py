@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from luxrelay.bus.constants import MAX_HEADER_BYTES
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes
 from luxrelay.cli.output import print_json
 from luxrelay.errors import HeaderError, InputError
+from luxrelay.text import parse_json
 
 _INPUT_MAX: Final = 16 * MAX_HEADER_BYTES
 """Most characters read of one header's text; the JSON of the largest header fits thrice."""
@@ -41,8 +41,8 @@ def register(commands: SubParsers) -> None:
 def _encode(arguments: argparse.Namespace) -> int:
     text = _read(arguments.input)
     try:
-        obj = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        obj = parse_json(text)
+    except ValueError as error:
         raise InputError(f"not JSON: {error}", where=_name(arguments.input)) from error
     print("0x" + MsgHeader.from_json(obj).encode().hex())
     return 0

@@ -110,7 +110,7 @@ def _init(arguments: argparse.Namespace) -> int:
     try:
         folder = DataFolder(load_config(arguments.out).data_dir)
         folder.identity()
-    except NodeError:
+    except (ConfigError, NodeError):
         arguments.out.unlink()  # so that the command may be given again
         raise
     identity = folder.path / IDENTITY_FILE

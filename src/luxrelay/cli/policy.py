@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from luxrelay.cli.arguments import (
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import BusArgumentError, InputError, UsageError
+from luxrelay.text import parse_json
 
 _INPUT_MAX: Final = 512 * 1024
 """Most characters read of one policy's text; the JSON of the largest policy fits."""
@@ -128,8 +128,8 @@ def _sign(arguments: argparse.Namespace) -> int:
 
 def _from_json(arguments: argparse.Namespace) -> NamespacePolicy:
     try:
-        form = json.loads(_read(arguments.input))
-    except (ValueError, RecursionError) as error:
+        form = parse_json(_read(arguments.input))
+    except ValueError as error:
         raise InputError(f"not JSON: {error}", where=_name(arguments.input)) from error
     return policy_from_json(form)
 

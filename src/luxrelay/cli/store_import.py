@@ -10,7 +10,6 @@ Source: LP-6411 §4; decisions J6, J11.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from luxrelay.cli.arguments import SubParsers, add_command, whole_number
 from luxrelay.cli.output import Progress, print_json, printable
 from luxrelay.errors import InputError, LuxRelayError
 from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreConfig
+from luxrelay.text import parse_json
 
 LINE_BYTES_MAX: Final = 2 * (c.MAX_BLOB_BYTES + 64 * 1024)
 """Longest line that is read; the largest message in hex, and room for its other fields."""
@@ -166,8 +166,8 @@ def proven(
         if not line.strip():
             continue
         try:
-            yield _message(json.loads(line), now_ms, bound)
-        except (LuxRelayError, ValueError, RecursionError) as error:
+            yield _message(parse_json(line), now_ms, bound)
+        except (LuxRelayError, ValueError) as error:
             refused.add(f"{source}:{number}: {error}")
 
 

@@ -28,6 +28,7 @@ from nacl.exceptions import CryptoError
 from luxrelay.bus import SignatureScheme, SigningKey
 from luxrelay.bus.algorithms import ALGORITHMS
 from luxrelay.errors import BusArgumentError, KeyFileError
+from luxrelay.text import parse_json
 
 COST_DEFAULT: Final = 18
 """Binary logarithm of scrypt's N: 256 MiB, about a second."""
@@ -122,8 +123,8 @@ class _Reader:
     def __init__(self, text: bytes, where: str) -> None:
         self._where = where
         try:
-            loaded: object = json.loads(text)
-        except (ValueError, RecursionError):
+            loaded: object = parse_json(text)
+        except ValueError:
             self._refuse("the text is not JSON")
         content = self._object(
             loaded, "keystore", {"format", "version", "scheme", "senderPubKey", "kdf", "cipher"}
