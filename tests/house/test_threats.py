@@ -12,8 +12,6 @@ import mutants  # noqa: E402  it stands in tools
 PAGE = ROOT / "docs" / "explanation" / "threat-model.md"
 WITHOUT = {
     "ids chosen so that a tree of XORs collides": "trees prove nothing: no defence to take out",
-    "a hostile web page": "its mutant comes with the gate for browsers",
-    "garbage on any port": "its mutant comes with the guard of each listener",
 }
 """Rows whose defence is not a line that a patch can take out."""
 

@@ -113,6 +113,7 @@ class NodeConfig:
     allow_handoff: bool
     sync_limits: SyncLimits
     http_listen: str
+    http_hosts: tuple[str, ...]
     limits: LimitConfig
     prepaid_issuers: tuple[bytes, ...]
     free_tier: bool
@@ -265,6 +266,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         allow_handoff=sync["allow_handoff"],
         sync_limits=_sync_limits(sync, base, lines),
         http_listen=values["http"]["listen"],
+        http_hosts=tuple(values["http"]["hosts"]),
         limits=_limits(values["limits"]),
         prepaid_issuers=_key_fields(values["fees"]["prepaid_issuers"], lines, "fees"),
         free_tier=values["fees"]["free_tier"],

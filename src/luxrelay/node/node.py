@@ -301,7 +301,9 @@ class Node:
                 await trio.to_thread.run_sync(parts.server.stop, 1.0)
 
     async def _pages(self, views: Views, ready: ReadyReport[None]) -> None:
-        observer = Observer(self._config.http_listen, views)
+        listen = self._config.http_listen
+        hosts = (*self._config.http_hosts, listen.rpartition(":")[0])
+        observer = Observer(listen, views, hosts)
         try:
             self._places["http"] = observer.address
             ready.started(None)

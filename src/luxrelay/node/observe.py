@@ -1,7 +1,10 @@
 """The observation listener: /metrics, /healthz and /status over HTTP.
 
 Read-only, for operators and their tools. Requests are answered from snapshots in a bounded number
-of threads; a client that says nothing is cut off after ``TIMEOUT_S``.
+of threads. A client has ``TIMEOUT_S`` for its whole request and as long again for the answer, by
+however many bytes it comes; when all places are taken, the oldest that has not said what it wants
+makes room, so that health is answered beside any number of slow clients. Pages of other sites are
+kept out by the gate for browsers.
 
 Source: LP-6490, LP-6491; what users ask 10.
 """
@@ -11,20 +14,24 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import socket
+from socket import SHUT_RDWR, socket
 from typing import Any, Final
 
 from luxrelay.errors import NodeError
+from luxrelay.node.gate import Gate
 from luxrelay.node.logs import log
+from luxrelay.text import clean
 
 TIMEOUT_S: Final = 5.0
-"""Seconds a client may take for its request or for reading the answer."""
+"""Seconds a client may take for its whole request, and for reading the answer."""
 CLIENTS_MAX: Final = 16
-"""Requests answered at once; a further connection is closed at once."""
+"""Connections at once; for a further one the oldest without a whole request makes room."""
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,8 +55,13 @@ class Views:
 class Observer:
     """Serves the three pages until it is stopped."""
 
-    def __init__(self, listen: str, views: Views) -> None:
+    def __init__(self, listen: str, views: Views, hosts: Sequence[str] = ()) -> None:
         """Bind ``listen`` (``host:port``; port 0 takes a free one).
+
+        Args:
+            listen: Where it answers.
+            views: What it shows.
+            hosts: Names under which it may be asked, besides localhost and addresses.
 
         Raises:
             NodeError: the port cannot be had.
@@ -57,7 +69,7 @@ class Observer:
         """
         host, _, port = listen.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), views)
+            self._server = _Server((host.strip("[]"), int(port)), views, Gate(hosts))
         except (OSError, OverflowError) as error:
             raise NodeError(
                 f"cannot open the HTTP port: {getattr(error, 'strerror', None) or error}",
@@ -77,18 +89,39 @@ class Observer:
         self._server.server_close()
 
 
+@dataclass(slots=True)
+class _Place:
+    """One client's connection."""
+
+    client: socket
+    until: float
+    """When it is cut off, monotonic seconds."""
+    asked: bool = False
+    """Whether its whole request is there."""
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = CLIENTS_MAX
+    request_queue_size = 4 * CLIENTS_MAX
 
-    def __init__(self, address: tuple[str, int], views: Views) -> None:
+    def __init__(self, address: tuple[str, int], views: Views, gate: Gate) -> None:
         super().__init__(address, _Handler)
         self.views = views
-        self._slots = threading.BoundedSemaphore(CLIENTS_MAX)
+        self.gate = gate
+        self._lock = threading.Lock()
+        self._places: dict[int, _Place] = {}
+        """Open connections by the id of their socket, the oldest first."""
+        self.cut = 0
+        """Clients that were cut off: too slow, or others wanted the place."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        with self._lock:
+            room = len(self._places) < CLIENTS_MAX or self._make_room()
+            if room:
+                until = time.monotonic() + TIMEOUT_S
+                self._places[id(request)] = _Place(request, until)
+        if not room:
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -97,7 +130,36 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            with self._lock:
+                self._places.pop(id(request), None)
+
+    def service_actions(self) -> None:
+        """Cut off who has had its time; called several times a second."""
+        with self._lock:
+            now = time.monotonic()
+            for number, place in list(self._places.items()):
+                if place.until <= now:
+                    self._cut(number)
+
+    def answers(self, request: socket) -> None:
+        """Note that a whole request is there: its place is safe until the answer is taken."""
+        with self._lock:
+            place = self._places.get(id(request))
+            if place is not None:
+                place.asked, place.until = True, time.monotonic() + TIMEOUT_S
+
+    def _make_room(self) -> bool:
+        for number, place in self._places.items():
+            if not place.asked:
+                self._cut(number)
+                return True
+        return False
+
+    def _cut(self, number: int) -> None:
+        """Let a client go; its thread finds the end of the stream and ends."""
+        self.cut += 1
+        with suppress(OSError):  # it went by itself
+            self._places.pop(number).client.shutdown(SHUT_RDWR)
 
     def handle_error(self, request: socket | Any, client_address: Any) -> None:
         """Drop a client that broke off; its fault is not worth a traceback."""
@@ -111,11 +173,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one page."""
+        self.server.answers(self.connection)
+        strange = self.server.gate.refusal(self.headers.get("Host"))
+        if strange:
+            shown = {"error": f"the name {clean(strange, 80)!r} is not one of this node",
+                     "hint": "add it to http.hosts"}  # fmt: skip
+            self._reply(_as_json(HTTPStatus.FORBIDDEN, shown))
+            return
         try:
             answer = self._page(self.path.partition("?")[0])
         except Exception as error:  # noqa: BLE001  a page that fails must not look empty
             log(logging.ERROR, "a page failed", path=self.path[:80], error=repr(error))
             answer = _as_json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "see the node's log"})
+        self._reply(answer)
+
+    def _reply(self, answer: _Answer) -> None:
         status, kind, body = answer
         self.send_response(status)
         self.send_header("Content-Type", kind)

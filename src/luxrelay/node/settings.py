@@ -21,7 +21,7 @@ from luxrelay.node.checks import (
     text,
     whole,
 )
-from luxrelay.node.gateway.config import GATEWAY_KEYS
+from luxrelay.node.gateway.config import GATEWAY_KEYS, HOST_NAME
 from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
 from luxrelay.node.store_keys import STORE_KEYS
@@ -423,6 +423,15 @@ KEYS: Final = (
         "host:port",
         host_port(_ANY_PORT),
         "Where /metrics, /healthz and /status answer; port 0 takes a free one.",
+    ),
+    Key(
+        "http",
+        "hosts",
+        [],
+        "",
+        list_of(HOST_NAME, 64),
+        "Names under which these pages may be asked, besides localhost, bare addresses and the "
+        "host of listen; other names are DNS rebinding. What scrapes by name needs it.",
     ),
     *GUARD_KEYS,
     *GATEWAY_KEYS,

@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 *Decides* in this order, cheapest first: path and method, web origin, caller, rate, scope,
 parameters, type and length of the body. Nothing of a body is read before.
-*Origins*: a browser sends requests for any page it shows. Reading is left to the browser's own
-rule (CORS headers go to ``cors_origins`` only); changing calls and WebSockets of other origins are
-refused here. An anonymous caller must name the node by an address, as localhost or by a name in
-``hosts``: another name that leads here is DNS rebinding.
+*Origins*: a browser sends requests for any page it shows. Reading is left to the browser's own rule
+(CORS headers go to ``cors_origins`` only); changing calls and WebSockets of other origins are
+refused here. *Names*: an anonymous caller must name the node by an address, as
+localhost or by a name in ``hosts``, whatever it asks (`luxrelay.node.gate`).
 *Rates*: a bucket of requests and one of published bytes for each token or address; WebSocket
 messages count as requests.
 
@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha1
-from ipaddress import ip_address
 from typing import Final
 
 import trio
 
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import GatewayError
+from luxrelay.node.gate import Gate
 from luxrelay.node.gateway.calls import (
     Caller,
     MethodError,
@@ -177,6 +177,7 @@ class RoutedApp:
         self._rates = rates
         self._config = config
         self._anonymous = anonymous
+        self._gate = Gate(config.hosts)
         self._clock_ms = clock_ms
         self._clock = clock
         self.refused: dict[str, int] = {}
@@ -205,6 +206,8 @@ class RoutedApp:
                 "a page of another origin", where=head.headers["origin"][:80], code="gateway.origin"
             )
         caller = self._caller(head)
+        if not caller.name:  # whatever is asked: what needs no scope is there for no other site
+            self._check_host(head)
         self._rates.request(caller, self._clock())
         if route.scope is not Scope.NOTHING:
             self._check_scope(route.scope, caller, head)
@@ -289,7 +292,6 @@ class RoutedApp:
                 raise GatewayError(
                     "the call needs a token", where=head.path[:80], code="gateway.token"
                 )
-            self._check_host(head)
         elif scope not in caller.scopes:
             raise GatewayError(f"the token lacks the scope {scope.value!r}", code="gateway.scope")
 
@@ -314,18 +316,14 @@ class RoutedApp:
         return _Preflight(response)
 
     def _check_host(self, head: Head) -> None:
-        name = _host_name(head.headers.get("host", ""))
-        if name == "localhost" or name in self._config.hosts:
-            return
-        try:
-            ip_address(name)
-        except ValueError as error:
+        strange = self._gate.refusal(head.headers.get("host"))
+        if strange:
             raise GatewayError(
-                f"the name {name[:80]!r} is not one of this node",
+                f"the name {strange[:80]!r} is not one of this node",
                 where="Host",
                 hint="add it to gateway.hosts, or send a token",
                 code="gateway.origin",
-            ) from error
+            )
 
 
 class _Preflight(Admission):
@@ -343,12 +341,6 @@ class _Preflight(Admission):
 
     async def take_over(self, stream: Stream, received: bytes) -> None:
         raise AssertionError((stream, received))
-
-
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
 
 
 def _bearer(head: Head) -> str | None:

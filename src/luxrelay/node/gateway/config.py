@@ -25,7 +25,7 @@ _ADDRESS: Final = match(
 _ORIGIN: Final = match(
     r"https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?", "an origin such as https://chat.example.org"
 )
-_HOST: Final = match(r"[A-Za-z0-9.-]{1,253}", "a host name such as relay.example.org")
+HOST_NAME: Final = match(r"[A-Za-z0-9.-]{1,253}", "a host name such as relay.example.org")
 
 
 def _key(default: Any, unit: str, check: Check, sentence: str) -> Any:
@@ -86,8 +86,8 @@ class GatewayConfig:
         "certificate the gateway listens on loopback only."
     )  # fmt: skip
     hosts: tuple[str, ...] = _key(
-        (), "", list_of(_HOST, 64), "Names under which anonymous clients may reach the gateway, "
-        "besides localhost and bare addresses; other names are DNS rebinding."
+        (), "", list_of(HOST_NAME, 64), "Names under which anonymous clients may reach the "
+        "gateway, besides localhost and bare addresses; other names are DNS rebinding."
     )  # fmt: skip
     cors_origins: tuple[str, ...] = _key(
         (), "", list_of(_ORIGIN, 64), "Web sites whose pages may call the gateway from a browser."

@@ -32,6 +32,7 @@ import h11
 import trio
 
 from luxrelay.errors import GatewayError, LuxRelayError, NodeError
+from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.calls import MethodError, Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
@@ -126,6 +127,8 @@ class HttpServer:
         self._open: Counter[bytes] = Counter()
         self._held_bytes = 0
         self.counters = ServerCounters()
+        self.faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
+        """What failed although nobody expected it, each with the connection that provoked it."""
         self.address = listen
         """Where it listens, with the port that the system chose."""
 
@@ -153,7 +156,9 @@ class HttpServer:
         self.address = f"{host}:{number}"
 
         async def serve(stream: trio.SocketStream) -> None:
-            await self._serve(stream, context)
+            # One client's doing ends its connection, and neither the listener nor the module.
+            with self.faults.contained("http connection"):
+                await self._serve(stream, context)
 
         async with trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, serve, listeners)
@@ -293,7 +298,7 @@ class _Connection:
             raise
         except Exception as error:  # noqa: BLE001  one bad answer must not stop the listener
             self._server.counters.faults += 1
-            log(logging.ERROR, "a call failed", path=request.target[:80], error=repr(error)[:500])
+            self._server.faults.note("http call", error)
             response = failure(GatewayError("see the node's log", code="gateway.fault"))
         if head is not None:
             self._server.app.decorate(head, response)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import trio
-from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.connection import Connection, ConnectionType
 from wsproto.events import (
     BytesMessage,
     CloseConnection,
@@ -45,6 +45,8 @@ GOODBYE_S: Final = 1.0
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 PROTOCOL_ERROR: Final = 1002
+INTERNAL: Final = 1011
+"""Something that nobody expected; the node's log has it."""
 TOO_LARGE: Final = 1009
 REFUSED: Final = 4400
 """The subscription cannot be; the problem was sent before."""
@@ -129,10 +131,9 @@ class WebSocket:
         event = self._pending.popleft()
         self._answered = trio.current_time()
         if isinstance(event, Ping):
-            await self._send(self._frames.send(event.response()))
+            await self._reply(event)
         elif isinstance(event, CloseConnection):
-            if self._frames.state is ConnectionState.REMOTE_CLOSING:
-                await self._send(self._frames.send(event.response()))
+            await self._reply(event)
             raise SocketOverError(int(event.code))
         return event
 
@@ -152,6 +153,14 @@ class WebSocket:
             raise SocketOverError(PROTOCOL_ERROR) from error
         if self._rates is not None:
             self._rates.settle(self._caller, (len(self._pending) - frames) * Price.FRAME)
+
+    async def _reply(self, event: Ping | CloseConnection) -> None:
+        """Answer a control frame; one that came before a close in the same segment may not be."""
+        try:
+            data = self._frames.send(event.response())
+        except LocalProtocolError:
+            return
+        await self._send(data)
 
     async def send(self, messages: Iterable[str | bytes]) -> None:
         """Send messages, in one write.
@@ -204,7 +213,11 @@ class WebSocket:
             ping_at = now + pause_s
             if now - self._answered > 2 * pause_s:
                 raise SocketOverError(SLOW)
-            await self._send(self._frames.send(Ping()))
+            try:
+                data = self._frames.send(Ping())
+            except LocalProtocolError as error:
+                raise SocketOverError(NORMAL) from error
+            await self._send(data)
 
     async def close(self, code: int, reason: str) -> None:
         """Send a close frame if that is still possible, also while being cancelled."""

@@ -11,6 +11,7 @@ Source: issue of the gateway; what users ask 1, 2, 5.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ import trio
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.net.guarded import Faults
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Request, Scope, Stream, parsed_json
 from luxrelay.node.gateway.config import GatewayConfig
@@ -35,7 +37,14 @@ from luxrelay.node.gateway.forms import (
 )
 from luxrelay.node.gateway.holdings import Holdings
 from luxrelay.node.gateway.problem import problem
-from luxrelay.node.gateway.sockets import GOING_AWAY, REFUSED, SLOW, SocketOverError, WebSocket
+from luxrelay.node.gateway.sockets import (
+    GOING_AWAY,
+    INTERNAL,
+    REFUSED,
+    SLOW,
+    SocketOverError,
+    WebSocket,
+)
 from luxrelay.node.gateway.subscription import Gap, Live, Read, Subscription, Tell, Told
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed, Note
@@ -79,6 +88,8 @@ class StreamCounters:
     """Messages told late."""
     slow: int = 0
     """Sessions ended because the client took nothing."""
+    faults: int = 0
+    """Sessions ended by a failure that nobody expected."""
     published: int = 0
     """Messages published over WebSocket."""
 
@@ -89,6 +100,7 @@ class Streams:
     def __init__(self, parts: StreamParts) -> None:
         """Keep the parts."""
         self._parts = parts
+        self._faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
         self.counters = StreamCounters()
 
     def check_room(self) -> None:
@@ -117,6 +129,11 @@ class Streams:
         except* trio.Cancelled:
             await socket.close(GOING_AWAY, "the node stops; subscribe again after your positions")
             raise
+        except* Exception as group:  # noqa: BLE001  this is the place for the unexpected
+            # What a client provokes ends its own session: with a word, counted, told once a minute.
+            self.counters.faults += 1
+            self._faults.note("websocket", group)
+            await socket.close(INTERNAL, "gateway.fault: see the node's log")
         finally:
             self.counters.open -= 1
 
@@ -423,7 +440,7 @@ class _Wanted:
             raise GatewayError(
                 f"expected milliseconds up to {GAP_WAIT_MS_MAX}", where="subscribe.gapWaitMs"
             )
-        if value.get("format", "json") not in {"json", "binary"}:
+        if value.get("format", "json") not in ("json", "binary"):  # a list is not hashable
             raise GatewayError("expected json or binary", where="subscribe.format")
         if not isinstance(value.get("lanes", True), bool):
             raise GatewayError("expected true or false", where="subscribe.lanes")
