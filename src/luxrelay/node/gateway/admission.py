@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha1
+from ipaddress import ip_address
 from typing import Final
 
 import trio
