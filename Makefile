@@ -12,6 +12,8 @@ SHOTS ?=
 # Tests that run at a time; what wants Spark keeps to one of the workers.
 JOBS ?= 2
 MESSAGES ?= 1000
+SEQUENCES ?= 100000
+SEED ?= 15
 SOAK_MESSAGES ?= 1000000
 SOAK_CONNECTS ?= 10000
 GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
@@ -53,7 +55,7 @@ unit: $(STAMPS)/packages  ## unit, property and house tests: no network, no proc
 
 .PHONY: integration
 integration: setup  ## real libp2p, RocksDB, gRPC, Spark, processes that are killed
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/integration tests/chaos -m 'not long'
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/integration tests/adversary tests/chaos -m 'not long'
 
 .PHONY: trials
 trials: setup  ## inputs that once failed, and their siblings, each at a door of a running node
@@ -125,6 +127,10 @@ api: $(STAMPS)/packages  ## schemathesis in every phase against both OpenAPI doc
 audit: $(STAMPS)/packages $(STAMPS)/audit/bin/pip-audit  ## known weaknesses of the pinned packages; asks the advisory service of the package index
 	$(BIN)/python tools/check_dependencies.py
 	$(STAMPS)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
+
+.PHONY: adversary
+adversary: $(STAMPS)/packages  ## 100,000 hostile sequences each at HTTP, WebSocket and gRPC, 100,000 frames of lying peers; twenty minutes of two cores; SEED=16 for others
+	LUXRELAY_ADVERSARY_SEQUENCES=$(SEQUENCES) LUXRELAY_ADVERSARY_SEED=$(SEED) $(BIN)/pytest -s tests/adversary -o faulthandler_timeout=0
 
 .PHONY: fuzz
 fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers

@@ -74,6 +74,8 @@ class Sources:
     faults: Callable[[], dict[str, int]]
     gateway: Callable[[], GatewayStats]
     topics: TopicSources = field(default_factory=TopicSources)
+    tasks: Callable[[], int] = lambda: 0
+    """Tasks of the event loop."""
 
 
 class NodeMetrics:
@@ -100,6 +102,11 @@ class NodeCollector(Collector):
         """Yield every metric as it stands now."""
         yield _gauge(
             "luxrelay_uptime_seconds", "Since the node was ready.", self._sources.uptime_s()
+        )
+        yield _gauge(
+            "luxrelay_process_tasks",
+            "Tasks of the event loop; connections and streams have a few each.",
+            self._sources.tasks(),
         )
         yield from _modules(self._sources.modules())
         yield from _rounds(self._sources)

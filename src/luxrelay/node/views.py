@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -25,6 +25,8 @@ from luxrelay.node.rounds import Rounds
 from luxrelay.node.stages.candidate import PeerVerdicts
 from luxrelay.node.topic_metrics import TopicSources
 from luxrelay.store import RelayStore
+
+_Read = TypeVar("_Read")
 
 
 class Readiness:
@@ -80,6 +82,7 @@ def views_of(
             round_ages=rounds.ages_s,
             faults=rounds.faults.counts,
             gateway=gateway,
+            tasks=_from_loop(lambda: trio.lowlevel.current_statistics().tasks_living),
             topics=TopicSources(
                 blocks=parts.blobs.topics.blocks.totals,
                 hints=lambda: parts.blobs.topics.hints.taken,
@@ -119,11 +122,11 @@ def views_of(
     return Views(metrics=metrics.exposition, healthy=healthy, status=status)
 
 
-def _from_loop(read: Callable[[], NetStats]) -> Callable[[], NetStats]:
+def _from_loop(read: Callable[[], _Read]) -> Callable[[], _Read]:
     """Return a reader that may be called from any thread: the loop owns what it reads."""
     token = trio.lowlevel.current_trio_token()
 
-    def call() -> NetStats:
+    def call() -> _Read:
         return trio.from_thread.run_sync(read, trio_token=token)
 
     return call
