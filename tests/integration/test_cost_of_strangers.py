@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import json
 import os
 import queue
 import socket
@@ -194,3 +196,27 @@ def test_reflection_finds_a_method(metered: NodeProcess) -> None:
         ):
             answer = next(iter(stub.ServerReflectionInfo(ask(name), timeout=30)))
             assert bool(answer.file_descriptor_response.file_descriptor_proto) is there, name
+
+
+@pytest.mark.trial
+def test_the_log_is_json_line_by_line_whatever_comes_to_the_grpc_port(
+    metered: NodeProcess,
+) -> None:
+    """Bytes that are no HTTP/2, half a preface and a broken frame leave no line of gRPC's own."""
+    place = metered.start()
+    host, _, port = place.sync.rpartition(":")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for data in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n", preface + b"\xff" * 64):
+        with socket.create_connection((host, int(port)), timeout=5) as sock:
+            sock.sendall(data)
+            with contextlib.suppress(OSError):
+                sock.recv(4_096)
+    with grpc.insecure_channel(place.sync) as channel:
+        RelaySyncStub(channel).GetNamespaceHead(
+            pb.NamespaceHeadRequest(namespace_id=bytes(20)), timeout=30
+        )
+    assert metered.stop() == 0
+    lines = (metered.folder / "log").read_text().splitlines()
+    assert lines
+    for line in lines:
+        assert isinstance(json.loads(line), dict), line

@@ -80,6 +80,8 @@ def start_logging(
     logger = logging.getLogger(LOGGER)
     logger.handlers = [handler]
     logger.propagate = False
+    # What a library says goes the same way, so that the log is JSON line by line.
+    logging.lastResort = handler
     set_levels(level, levels or {})
 
 

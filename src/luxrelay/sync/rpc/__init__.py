@@ -3,7 +3,11 @@
 The server loads on first use: it reads a store, which a client has no need of.
 """
 
+import os
 from typing import TYPE_CHECKING
+
+# gRPC's core writes lines of its own to standard error, past every log; it reads this at its start.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from luxrelay.sync.rpc.backing import Publisher, SyncStore
 from luxrelay.sync.rpc.catchup_driver import CatchUpSink, run_catchup
