@@ -33,7 +33,7 @@ def test_demo_from_signer_to_archive(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=850,
         check=False,
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_each_broken_message_is_accounted_for(tmp_path: Path, corrupt: int) -> N
         ),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=850,
         check=False,
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_demo_without_the_extra_ends_before_the_archive(tmp_path: Path) -> None:
         demo_of_the_core("--messages", "200", "--relays", "2", "--out", str(out)),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=850,
         check=False,
     )
 
@@ -141,7 +141,7 @@ def test_demo_on_a_disk_that_takes_no_more_says_so(
         [sys.executable, "-c", code, *demo_of_the_core("--messages", "2000", "--out", str(out))],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=850,
         check=False,
     )
 
