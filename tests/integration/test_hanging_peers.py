@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import secrets
+import signal
 import socket
 import struct
 import threading
@@ -263,3 +265,22 @@ def publish(sync: str, count: int, size: int = 20) -> None:
     items = [PublishItem(header=s.header, blob=s.blob, parent_id=PARENT) for s in signed]
     with RelaySyncClient(sync) as client:
         assert all(receipt.stored for receipt in client.publish(items))
+
+
+@pytest.mark.trial
+def test_a_reload_that_hangs_or_breaks_holds_neither_the_node_nor_the_end(
+    new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """A file that nobody writes to its end, then SIGTERM: an end in order, below ten seconds."""
+    node = new_node("relay-1")
+    node.start()
+    node.config.unlink()
+    node.process.send_signal(signal.SIGHUP)  # no file at all
+    log = node.folder / "log"
+    eventually(lambda: "nothing changes" in log.read_text() or "reload" in log.read_text())
+    os.mkfifo(node.config)
+    node.process.send_signal(signal.SIGHUP)
+    with node.config.open("wb"):  # opens once the node reads: it waits for the rest
+        began = time.monotonic()
+        assert node.stop() == 0
+        assert time.monotonic() - began < 10

@@ -125,6 +125,7 @@ class Node:
         self._config = config
         self._rng = rng or random.SystemRandom()
         self._reread = reread
+        self._reloading = trio.Lock()
         self._readiness = Readiness()
         self._places: dict[str, str] = {}
         self._gossip: tuple[str, ...] = ()
@@ -189,7 +190,7 @@ class Node:
     ) -> None:
         modules = self._modules(folder, parts)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._heed_signals, nursery.cancel_scope, parts)
+            nursery.start_soon(self._heed_signals, nursery, parts)
             if self._config.gateway.listen:
                 nursery.start_soon(self._watch_tokens)
             await nursery.start(self._run_modules, modules)
@@ -414,15 +415,26 @@ class Node:
                 log(logging.ERROR, "the changed token file is not believed", error=fault)
                 await trio.sleep(_FAULT_PAUSE_S)
 
-    async def _heed_signals(self, scope: trio.CancelScope, parts: Parts) -> None:
-        async with _signals() as signals:
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    await trio.to_thread.run_sync(self._reload, parts)
-                else:
-                    log(logging.INFO, "stopping", signal=signal.Signals(number).name)
-                    self._grace.begin()
-                    scope.cancel()
+    async def _heed_signals(self, nursery: trio.Nursery, parts: Parts) -> None:
+        stopping = False
+        try:
+            async with _signals() as signals:
+                async for number in signals:
+                    if number == signal.SIGHUP:  # beside this: its files may hang, or be broken
+                        self._faults.start(nursery, "reload", self._reload_alone, parts)
+                    else:
+                        log(logging.INFO, "stopping", signal=signal.Signals(number).name)
+                        self._grace.begin()
+                        stopping = True
+                        nursery.cancel_scope.cancel()
+        finally:
+            if stopping:
+                for number in (signal.SIGTERM, signal.SIGINT):  # a second one ends the process
+                    signal.signal(number, signal.SIG_DFL)
+
+    async def _reload_alone(self, parts: Parts) -> None:
+        async with self._reloading:
+            await abandoned_on_cancel(partial(self._reload, parts))
 
     def _reload(self, parts: Parts) -> None:
         """Take over what can change; a file that does not fit changes nothing."""
