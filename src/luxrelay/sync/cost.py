@@ -47,8 +47,8 @@ _EVERYBODY: Final = "strangers"
 class Price(IntEnum):
     """What work costs before it is measured, microseconds of CPU time."""
 
-    CALL = 400
-    """A gRPC call or an HTTP request, from its bytes to its handler."""
+    CALL = 1_200
+    """A gRPC call or an HTTP request without what it reads; on the way in half of it is gRPC's."""
     TURN = 200
     """A read of the store, before it is known how much it finds."""
     RANGE = 12
@@ -57,6 +57,8 @@ class Price(IntEnum):
     """The set that a reconciliation compares, before its size is known."""
     FRAME = 15
     """A WebSocket frame; an empty one costs as much."""
+    PONG = 120
+    """An answer to a ping, beside its frame."""
     ROW = 15
     """A message that is read for a subscriber."""
     MEGABYTE = 6_000

@@ -41,6 +41,8 @@ from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.tls import server_context
 
+REFUSED_PAUSE_S: Final = 0.5
+"""Seconds before a caller above its rate hears so: asking again at once would cost us more."""
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent and received at once."""
 QUERY_FIELDS_MAX: Final = 64
@@ -287,6 +289,8 @@ class _Connection:
                 return False
             response = await self._with_body(admission)
         except LuxRelayError as error:
+            if error.code == "gateway.rate":
+                await trio.sleep(REFUSED_PAUSE_S)
             response = failure(error)
         except (h11.RemoteProtocolError, trio.TooSlowError) as error:
             slow = isinstance(error, trio.TooSlowError)

@@ -131,6 +131,8 @@ class WebSocket:
         event = self._pending.popleft()
         self._answered = trio.current_time()
         if isinstance(event, Ping):
+            if self._rates is not None:
+                self._rates.settle(self._caller, Price.PONG)
             await self._reply(event)
         elif isinstance(event, CloseConnection):
             await self._reply(event)
