@@ -14,8 +14,15 @@ Source: LP-6490; what users ask 10.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
+from typing import Final
+
+_HOST: Final = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{0,5})?", re.ASCII
+)
+"""RFC 9110 §7.2, without user names and escapes, which no browser sends."""
 
 
 class Gate:
@@ -43,10 +50,9 @@ class Gate:
 
 
 def host_name(host: str) -> str:
-    """Return the name of a ``Host`` header without its port, folded."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return _folded(host.partition(":")[0])
+    """Return the name of a ``Host`` header without its port, folded; empty when it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else _folded(found[1] or found[2])
 
 
 def is_address(name: str) -> bool:

@@ -40,6 +40,14 @@ def gateway_metrics(stats: GatewayStats) -> Iterable[Metric]:
         "Calls refused because too many waited for the store.",
         value=stats.busy,
     )
+    contained = CounterMetricFamily(
+        "luxrelay_gateway_contained",
+        "Failures that nobody expected and that ended one connection; the log names each kind.",
+        labels=("kind",),
+    )
+    for kind in ("accept", "dashboard", "http call", "http connection", "websocket"):
+        contained.add_metric((kind,), stats.contained.get(kind, 0))
+    yield contained
     yield from _older(stats.older)
     streams = stats.streams
     yield GaugeMetricFamily(

@@ -30,7 +30,7 @@ from luxrelay.node.dashboard.state import (
 from luxrelay.node.gateway.calls import Answer, Request, Response, Route, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.routes import problem_answers
-from luxrelay.node.gateway.sockets import GOING_AWAY, SocketOverError, WebSocket
+from luxrelay.node.gateway.sockets import GOING_AWAY, INTERNAL, SocketOverError, WebSocket
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.latency import BUCKETS_MS
@@ -120,6 +120,9 @@ class Dashboard:
             pass
         except* trio.Cancelled:
             await socket.close(GOING_AWAY, "the node stops")
+            raise
+        except* Exception:
+            await socket.close(INTERNAL, "gateway.fault: see the node's log")
             raise
         finally:
             self.watchers -= 1

@@ -133,13 +133,6 @@ class _Admitted(Admission):
 
     async def answer(self, body: bytes) -> Response:
         request = self.request
-        if self.route.bodies and request.content_type not in self.route.bodies:
-            raise GatewayError(
-                f"the call does not take {request.content_type[:80] or 'a body without a type'!r}",
-                where="Content-Type",
-                hint="send " + " or ".join(self.route.bodies),
-                code="gateway.media",
-            )
         assert self.route.handler is not None, "a WebSocket is taken over"
         return await self.route.handler(
             Request(
@@ -214,6 +207,8 @@ class RoutedApp:
             self._check_scope(route.scope, caller, head)
         if route.takeover is not None:
             route.takeover.check_room()
+        if route.bodies:
+            _check_type(route, _content_type(head))
         values = parsed(route.params, {"path": found, "query": head.query, "header": head.headers})
         request = Request(
             method=head.method,
@@ -221,7 +216,7 @@ class RoutedApp:
             headers=head.headers,
             values=values,
             body=b"",
-            content_type=head.headers.get("content-type", "").partition(";")[0].strip().lower(),
+            content_type=_content_type(head),
             caller=caller,
         )
         return _Admitted(
@@ -300,7 +295,13 @@ class RoutedApp:
         origin = head.headers.get("origin")
         if origin is None or origin in self._config.cors_origins:
             return True
-        return origin.partition("://")[2] == head.headers.get("host", "")
+        scheme, _, own = origin.lower().partition("://")
+        port = {"http": ":80", "https": ":443"}.get(scheme)
+        name = head.authority or head.headers.get("host", "")
+        # "null" is a page without a site, and no Host is no name to be the same as.
+        return bool(own and name and port) and own.removesuffix(port or "") == (
+            name.lower().removesuffix(port or "")
+        )
 
     def _preflight(self, head: Head) -> Admission:
         origin = head.headers.get("origin", "")
@@ -317,7 +318,7 @@ class RoutedApp:
         return _Preflight(response)
 
     def _check_host(self, head: Head) -> None:
-        strange = self._gate.refusal(head.headers.get("host"))
+        strange = self._gate.refusal(head.authority or head.headers.get("host"))
         if strange:
             raise GatewayError(
                 f"the name {strange[:80]!r} is not one of this node",
@@ -342,6 +343,20 @@ class _Preflight(Admission):
 
     async def take_over(self, stream: Stream, received: bytes) -> None:
         raise AssertionError((stream, received))
+
+
+def _content_type(head: Head) -> str:
+    return head.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_type(route: Route, content_type: str) -> None:
+    if content_type not in route.bodies:
+        raise GatewayError(
+            f"the call does not take {content_type[:80] or 'a body without a type'!r}",
+            where="Content-Type",
+            hint="send " + " or ".join(route.bodies),
+            code="gateway.media",
+        )
 
 
 def _bearer(head: Head) -> str | None:
@@ -370,6 +385,10 @@ def _handshake(head: Head) -> Response:
         GatewayError: the request is no WebSocket handshake of version 13.
 
     """
+    if head.method != "GET" or head.version != "1.1":
+        raise GatewayError("a handshake is a GET of HTTP/1.1", where="request line")
+    if "content-length" in head.headers or "transfer-encoding" in head.headers:
+        raise GatewayError("a handshake has no body", where="headers")
     key = head.headers.get("sec-websocket-key", "")
     try:
         sound = len(b64decode(key, validate=True)) == 16

@@ -11,7 +11,9 @@ next request. A body is read only after its caller was admitted, and counts agai
 handshake), ``stall_ms`` for each 64 KiB that a client takes.
 *Bounds*: ``connections_max``, ``connections_per_address_max``, ``head_bytes_max``,
 ``body_bytes_max``, ``bodies_bytes_max``; beyond the first two a connection is closed at once.
-*Faults*: what h11 refuses is answered with 400 and closed; an error of ours with 500, logged.
+*Faults*: what h11 refuses is answered with 400 and closed; an error of ours with 500. Whatever a
+connection or a WebSocket raises ends that one, is counted by kind and logged once a minute; the
+listener accepts on, also when descriptors run out.
 
 Source: issue of the gateway; LP-6490; docs/decisions on the server.
 """
@@ -22,7 +24,8 @@ import json
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Protocol
@@ -47,8 +50,14 @@ CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent and received at once."""
 QUERY_FIELDS_MAX: Final = 64
 """Most parameters of one query."""
+ACCEPT_PAUSE_S: Final = 0.1
+"""Seconds until the next connection is taken after one could not be: descriptors may be back."""
 HEADERS_MAX: Final = 100
 """Most headers of one request."""
+
+
+_AT_END: Final = {h11.DONE, h11.MIGHT_SWITCH_PROTOCOL}  # type: ignore[attr-defined]  # not in __all__
+"""States of a client whose request is read to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,10 @@ class Head:
     """Lower-case names; a repeated one joined with commas."""
     address: bytes
     """What the client's connections are counted under."""
+    version: str = "1.1"
+    """Of HTTP: ``1.1`` or ``1.0``."""
+    authority: str | None = None
+    """Name and port of a target in absolute form; None otherwise."""
 
 
 class Admission(Protocol):
@@ -163,8 +176,26 @@ class HttpServer:
                 await self._serve(stream, context)
 
         async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, serve, listeners)
+            for listener in listeners:
+                nursery.start_soon(self._accept, listener, nursery, serve)
             task_status.started(self.address)
+
+    async def _accept(
+        self,
+        listener: trio.SocketListener,
+        nursery: trio.Nursery,
+        serve: Callable[[trio.SocketStream], Awaitable[None]],
+    ) -> None:
+        """Take connections for ever; neither a failing one nor a lack of descriptors ends this."""
+        async with listener:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:
+                    self.faults.note("accept", error)
+                    await trio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                nursery.start_soon(serve, stream)
 
     def _tls(self) -> ssl.SSLContext | None:
         config = self._config
@@ -191,7 +222,12 @@ class HttpServer:
                 with trio.fail_after(self._config.request_ms / 1000):
                     await stream.do_handshake()
             await _Connection(self, stream, address).run()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        except (
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+            trio.TooSlowError,
+            h11.LocalProtocolError,  # the client broke the protocol while it was being answered
+        ):
             self.counters.broken += 1
         finally:
             self.counters.open -= 1
@@ -284,10 +320,14 @@ class _Connection:
         try:
             head = _head(request, self._address, self._config.head_bytes_max)
             admission = self._server.app.admit(head)
-            if admission.upgrade is not None:
-                await self._upgrade(admission, head)
+            if admission.upgrade is None:
+                response = await self._with_body(admission, head)
+            else:
+                await self._upgrade(admission.upgrade, head)
+                # Here the request is over, and so is HTTP: a failure is the session's own.
+                with self._server.faults.contained("websocket"):
+                    await admission.take_over(self._stream, self._http.trailing_data[0])
                 return False
-            response = await self._with_body(admission)
         except LuxRelayError as error:
             if error.code == "gateway.rate":
                 await trio.sleep(REFUSED_PAUSE_S)
@@ -315,9 +355,16 @@ class _Connection:
             log(logging.DEBUG, "answered", method=request.method[:20].decode("latin-1"),
                 path=path, status=response.status, ms=took_ms)  # fmt: skip
 
-    async def _with_body(self, admission: Admission) -> Response:
+    async def _with_body(self, admission: Admission, head: Head) -> Response:
         held = 0
         body = bytearray()
+        declared = int(head.headers.get("content-length", "0"))
+        if declared > admission.body_bytes_max:  # before `100 Continue`: nothing of it is sent then
+            raise GatewayError(
+                f"the body is above {admission.body_bytes_max} bytes",
+                where="Content-Length",
+                code="gateway.size",
+            )
         try:
             with trio.fail_after(self._config.request_ms / 1000):
                 if self._http.they_are_waiting_for_100_continue and admission.body_bytes_max:
@@ -340,10 +387,11 @@ class _Connection:
         finally:
             self._server.let_go(held)
 
-    async def _upgrade(self, admission: Admission, head: Head) -> None:
-        response = admission.upgrade
-        assert response is not None
-        await self._event()  # the end of a request without a body
+    async def _upgrade(self, response: Response, head: Head) -> None:
+        """Send the 101 of a request that has no body."""
+        with trio.fail_after(self._config.request_ms / 1000):
+            if not isinstance(await self._event(), h11.EndOfMessage):
+                raise h11.RemoteProtocolError("a handshake has no body")
         self._server.app.decorate(head, response)
         self._server.counters.answered(101)
         await self._write(
@@ -351,7 +399,6 @@ class _Connection:
                 h11.InformationalResponse(status_code=101, headers=list(response.headers))
             )
         )
-        await admission.take_over(self._stream, self._http.trailing_data[0])
 
     async def _complain(self, error: LuxRelayError) -> None:
         """Answer what is no request, if HTTP still allows it."""
@@ -371,8 +418,12 @@ class _Connection:
         ]
         if response.body or response.status not in {204, 304}:
             headers.insert(0, ("Content-Type", response.content_type))
+        if self._http.their_state is h11.SEND_BODY:
+            # A request without a body that was refused by its head is at its end all the same.
+            with suppress(h11.RemoteProtocolError):
+                self._http.next_event()
         # Whoever still sends a body is not read to its end.
-        if close or self._http.their_state is not h11.DONE:
+        if close or self._http.their_state not in _AT_END:
             close = True
             headers.append(("Connection", "close"))
         data = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
@@ -427,14 +478,14 @@ def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
         raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
     if len(request.headers) > HEADERS_MAX:
         raise GatewayError(f"more than {HEADERS_MAX} headers", where="headers")
+    _check_framing(request)
     try:
-        target = request.target.decode("ascii")
-        split = urlsplit(target)
-        path = unquote_to_bytes(split.path).decode()
+        authority, path_text, query_text = _target(request.target.decode("ascii"))
+        path = unquote_to_bytes(path_text).decode()
         fields = parse_qsl(
-            split.query,
+            query_text,
             keep_blank_values=True,
-            strict_parsing=bool(split.query),
+            strict_parsing=bool(query_text),
             errors="strict",
             max_num_fields=QUERY_FIELDS_MAX,
         )
@@ -453,7 +504,51 @@ def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
         query=query,
         headers=headers,
         address=address,
+        version=request.http_version.decode("ascii"),
+        authority=authority,
     )
+
+
+def _check_framing(request: h11.Request) -> None:
+    """Refuse what two readers could take for two different requests.
+
+    Raises:
+        h11.RemoteProtocolError: a length beside chunks, or chunks of HTTP/1.0 (RFC 9112 §6.1), or
+            a version that this is none of; the connection is closed after the answer.
+
+    """
+    names = {name for name, _ in request.headers}
+    if request.method == b"CONNECT":
+        raise h11.RemoteProtocolError("no tunnels here", error_status_hint=501)
+    if not request.http_version.startswith(b"1."):
+        raise h11.RemoteProtocolError("expected HTTP/1.1", error_status_hint=505)
+    if b"transfer-encoding" in names:
+        if b"content-length" in names:
+            raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
+        if request.http_version == b"1.0":
+            raise h11.RemoteProtocolError("Transfer-Encoding in HTTP/1.0")
+
+
+def _target(target: str) -> tuple[str | None, str, str]:
+    """Return authority, path and query of a target, in origin form or in absolute form.
+
+    Raises:
+        ValueError: it has another form (RFC 9112 §3.2).
+
+    """
+    if target.startswith("/"):
+        path, _, query = target.partition("?")
+        authority = None
+    elif target == "*":
+        return None, "*", ""
+    else:
+        split = urlsplit(target)
+        if split.scheme not in {"http", "https"} or not split.netloc:
+            raise ValueError("neither a path nor an address")
+        authority, path, query = split.netloc, split.path or "/", split.query
+    if "#" in target:
+        raise ValueError("a fragment")
+    return authority, path, query
 
 
 def _client(stream: trio.SocketStream) -> bytes:

@@ -5,6 +5,7 @@ Source: issue of the gateway; LP-6490.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,8 @@ class GatewayStats:
     """Refusals of the public listener by code."""
     busy: int
     """Calls refused because too many waited for the store."""
+    contained: dict[str, int] = field(default_factory=dict)
+    """Failures that ended one connection, by kind."""
     older: OlderStats = field(default_factory=OlderStats)
     """What an archive was asked."""
 
@@ -123,11 +126,16 @@ class GatewayService:
         self.public = HttpServer(config.listen, self._public_app, config)
         self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens, holdings=holdings)
         self.admin = HttpServer(
-            config.admin_listen, self._app(private, tokens, frozenset()), config
+            config.admin_listen,
+            self._app(private, tokens, frozenset()),
+            config,
         )
 
     def _app(
-        self, routes: list[Route], tokens: TokenFile, anonymous: frozenset[Scope]
+        self,
+        routes: list[Route],
+        tokens: TokenFile,
+        anonymous: frozenset[Scope],
     ) -> RoutedApp:
         return RoutedApp(
             routes,
@@ -155,7 +163,7 @@ class GatewayService:
             if self._config.admin_listen:
                 admin = await nursery.start(self.admin.run)
             rpc = await nursery.start(self._rpc.run)
-            nursery.start_soon(self._dashboard.sample)
+            nursery.start_soon(self.public.faults.keep, "dashboard", self._dashboard.sample)
             task_status.started(Addresses(public, admin, *rpc))
 
     def stats(self) -> GatewayStats:
@@ -166,6 +174,9 @@ class GatewayService:
             streams=self._streams.counters,
             refused=dict(self._public_app.refused),
             busy=self._parts.work.refused,
+            contained=dict(
+                Counter(self.public.faults.counts()) + Counter(self.admin.faults.counts())
+            ),
             older=self._holdings.stats(),
         )
 

@@ -9,7 +9,6 @@ Source: RFC 6455; issue of the gateway.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,7 +22,7 @@ from wsproto.events import (
     Ping,
     TextMessage,
 )
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+from wsproto.utilities import LocalProtocolError
 
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Caller, Stream
@@ -39,12 +38,13 @@ FRAME_BYTES_MIN: Final = 6
 """Bytes of the smallest frame from a client: two and a mask."""
 FRAGMENTS_MAX: Final = 4096
 """Pieces in which one message may come."""
+FRAGMENT_BYTES: Final = 1024
+"""A message may have one piece more for so many bytes of it."""
 GOODBYE_S: Final = 1.0
 """Seconds for a last close frame."""
 
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
-PROTOCOL_ERROR: Final = 1002
 INTERNAL: Final = 1011
 """Something that nobody expected; the node's log has it."""
 TOO_LARGE: Final = 1009
@@ -85,7 +85,8 @@ class WebSocket:
         self._caller = caller
         self._config = config
         self._frames = Connection(ConnectionType.SERVER, trailing_data=received)
-        self._pending: deque[Event] = deque()
+        self._charged = self._parsed = 0
+        """Frames that the last bytes may hold, and that were found in them."""
         self._sending = trio.Lock()
         self._answered = trio.current_time()
         self.sent_bytes = 0
@@ -106,7 +107,7 @@ class WebSocket:
                 continue
             # A frame without content costs its sender two bytes and us a list entry.
             fragments += 1
-            if fragments > FRAGMENTS_MAX:
+            if fragments > FRAGMENTS_MAX + size // FRAGMENT_BYTES:
                 await self.close(TOO_LARGE, f"a message of over {FRAGMENTS_MAX} fragments")
                 raise SocketOverError(TOO_LARGE)
             size += len(event.data)
@@ -120,22 +121,23 @@ class WebSocket:
                 return b"".join(part for part in parts if isinstance(part, bytes | bytearray))
 
     async def _event(self) -> Event:
-        while not self._pending:
-            try:
-                self._pending.extend(self._frames.events())
-            except RemoteProtocolError as error:
-                await self.close(PROTOCOL_ERROR, "broken frames")
-                raise SocketOverError(PROTOCOL_ERROR) from error
-            if not self._pending:
-                await self._read()
-        event = self._pending.popleft()
+        # One at a time: what stands before a close frame in the same segment is answered.
+        while (event := next(self._frames.events(), None)) is None:
+            if self._rates is not None:
+                self._rates.settle(self._caller, (self._parsed - self._charged) * Price.FRAME)
+            self._parsed = self._charged = 0
+            await self._read()
+        self._parsed += 1
         self._answered = trio.current_time()
         if isinstance(event, Ping):
             if self._rates is not None:
                 self._rates.settle(self._caller, Price.PONG)
             await self._reply(event)
         elif isinstance(event, CloseConnection):
-            await self._reply(event)
+            # Another task that finds the socket closed must not cancel the answer.
+            with trio.move_on_after(GOODBYE_S) as scope:
+                scope.shield = True
+                await self._reply(event)
             raise SocketOverError(int(event.code))
         return event
 
@@ -144,17 +146,10 @@ class WebSocket:
         data = await self._stream.receive_some(PARSED_BYTES)
         if not data:
             raise SocketOverError(1006)
-        frames = 1 + len(data) // FRAME_BYTES_MIN
+        self._charged = 1 + len(data) // FRAME_BYTES_MIN
         if self._rates is not None:
-            await self._rates.patience(self._caller, frames * Price.FRAME)
+            await self._rates.patience(self._caller, self._charged * Price.FRAME)
         self._frames.receive_data(data)
-        try:
-            self._pending.extend(self._frames.events())
-        except RemoteProtocolError as error:
-            await self.close(PROTOCOL_ERROR, "broken frames")
-            raise SocketOverError(PROTOCOL_ERROR) from error
-        if self._rates is not None:
-            self._rates.settle(self._caller, (len(self._pending) - frames) * Price.FRAME)
 
     async def _reply(self, event: Ping | CloseConnection) -> None:
         """Answer a control frame; one that came before a close in the same segment may not be."""

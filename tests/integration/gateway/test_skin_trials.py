@@ -1,0 +1,371 @@
+"""What outsiders found in the skin of the gateway: one failure, one gate, one framing."""
+
+import json
+import re
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import PARENT, Stand
+
+pytestmark = [pytest.mark.slow, pytest.mark.trial]
+Maker = Callable[..., Stand]
+HOST = b"Host: 127.0.0.1\r\n"
+UPGRADE = (
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+NEXT = b"GET /v1/smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+END = b"0\r\n\r\n"
+NS = PARENT.hex()
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    """Return a client's frame, masked with zeros."""
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
+    return bytes([(0x80 if fin else 0) | opcode]) + length + bytes(4) + payload
+
+
+def connect(stand: Stand, source: str = "127.0.0.1") -> socket.socket:
+    """Return a plain connection."""
+    host, _, port = stand.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+
+
+def all_of(stream: socket.socket, seconds: float = 20) -> tuple[bytes, bool]:
+    """Return what comes, and whether the other side closed."""
+    stream.settimeout(seconds)
+    received = b""
+    try:
+        while part := stream.recv(65_536):
+            received += part
+    except TimeoutError:
+        return received, False
+    except ConnectionResetError:
+        pass
+    return received, True
+
+
+def websocket(stand: Stand, *headers: bytes, path: str = "/v1/stream") -> socket.socket:
+    """Return a connection after a handshake that was taken."""
+    stream = connect(stand)
+    stream.sendall(f"GET {path} HTTP/1.1\r\n".encode() + HOST + UPGRADE + b"".join(headers))
+    stream.sendall(b"\r\n")
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += stream.recv(1)
+    assert received.startswith(b"HTTP/1.1 101 "), received
+    return stream
+
+
+SUBSCRIBE: dict[str, Any] = {"type": "subscribe", "namespaces": [NS]}
+MESSAGES = {
+    "list-format": SUBSCRIBE | {"format": []},
+    "object-format": SUBSCRIBE | {"format": {}},
+    "list-namespace": SUBSCRIBE | {"namespaces": [[]]},
+    "list-after": SUBSCRIBE | {"after": []},
+    "list-lanes": SUBSCRIBE | {"lanes": [1]},
+    "list-positions": SUBSCRIBE | {"positions": []},
+    "list-position": SUBSCRIBE | {"positions": {NS: []}},
+    "object-wait": SUBSCRIBE | {"gapWaitMs": {}},
+    "surrogate-name": {"type": "subscribe", "\ud800": 1},
+    "surrogate-type": {"type": "\ud800"},
+    "surrogate-position": SUBSCRIBE | {"positions": {NS: "\ud800"}},
+    "surrogate-namespace": SUBSCRIBE | {"positions": {"\ud800": 1}},
+    "list-type": {"type": []},
+    "list-id": {"type": "publish", "id": [], "messages": []},
+    "list-messages": {"type": "publish", "messages": [[]]},
+    "list": [[]],
+    "null": None,
+}
+
+
+def test_no_message_of_a_websocket_ends_more_than_its_session(standing: Stand) -> None:
+    """Members of wrong types and lone surrogates are answered; nobody else notices."""
+    for name, value in MESSAGES.items():
+        with websocket(standing) as stream:
+            stream.sendall(frame(1, json.dumps(value).encode()) + frame(8, struct.pack(">H", 1000)))
+            received, closed = all_of(stream)
+        assert closed, name
+        assert b'"error"' in received, (name, received)
+    deep = b'{"type":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    with websocket(standing) as stream:
+        stream.sendall(frame(1, deep) + frame(8))
+        assert b'"error"' in all_of(stream)[0]
+
+    assert standing.service.stats().contained == {}
+    assert standing.fetch("/v1/limits").status == 200
+
+
+SEQUENCES = {
+    "ping-close": frame(9, b"x") + frame(8, struct.pack(">H", 1000)),
+    "close-ping": frame(8) + frame(9),
+    "close-close": frame(8) + frame(8),
+    "message-close": frame(1, b'{"type":"ping"}') + frame(8),
+    "many-pings-close": frame(9) * 50 + frame(8),
+    "reserved-opcode": frame(3),
+    "continuation-first": frame(0, b"x"),
+    "text-in-text": frame(1, b"a", fin=False) + frame(1, b"b"),
+    "fragmented-ping": frame(9, fin=False),
+    "close-of-one-byte": frame(8, b"\x03"),
+    "close-code-0": frame(8, bytes(2)),
+    "close-code-1005": frame(8, struct.pack(">H", 1005)),
+    "close-code-4999": frame(8, struct.pack(">H", 4999)),
+    "close-reason-not-text": frame(8, struct.pack(">H", 1000) + b"\xff"),
+    "text-not-utf-8": frame(1, b"\xff\xfe"),
+    "unmasked": b"\x81\x02{}",
+    "reserved-bit": b"\xc1\x80" + bytes(4),
+    "long-form-of-short": b"\x81\xfe\x00\x01" + bytes(4) + b"x",
+    "longest": b"\x81\xff" + b"\xff" * 8 + bytes(4),
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/stream", "/dashboard/live"])
+def test_no_sequence_of_frames_ends_more_than_its_socket(standing: Stand, path: str) -> None:
+    """Frames in any order, in one segment or byte by byte, end the socket with a close frame."""
+    for name, data in SEQUENCES.items():
+        for size in (len(data), 1):
+            with websocket(standing, path=path) as stream:
+                try:
+                    for start in range(0, len(data), size):
+                        stream.sendall(data[start : start + size])
+                except OSError:
+                    pass  # it was ended before the last byte
+                received, closed = all_of(stream)
+            assert closed, name
+            # What was not read any more resets the connection, which may overtake the close frame.
+            assert b"\x88" in received or size == 1 or name == "close-close", (name, received)
+
+    assert standing.service.stats().contained == {}
+    assert standing.fetch("/v1/limits").status == 200
+
+
+def test_a_session_that_fails_unexpectedly_ends_with_1011(stand: Stand) -> None:
+    """A fault of ours in a session is told to its client, counted, and ends nothing else."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    stand.feed.follow = broken  # type: ignore[method-assign]
+    with websocket(stand) as stream:
+        stream.sendall(frame(1, json.dumps(SUBSCRIBE).encode()))
+        received, closed = all_of(stream)
+
+    assert closed
+    assert struct.pack(">H", 1011) in received
+    assert stand.service.stats().streams.faults == 1
+    assert stand.fetch("/v1/limits").status == 200
+
+
+EVIL = (b"evil.example", b"evil.example:80", b"EVIL.example.", b"127.0.0.1.evil.example")
+OURS = (b"127.0.0.1", b"127.0.0.1:1", b"localhost", b"LOCALHOST:9", b"localhost.", b"[::1]:9")
+PATHS = ("/v1/limits", "/v1/status", "/", "/dashboard/live", "/v1/stream", "/openapi.json")
+
+
+def test_every_route_of_every_listener_is_behind_the_gate(stand_with: Maker) -> None:
+    """A name that was made to lead here is refused on each path, page, socket and admin call."""
+    stand = stand_with()
+
+    def status(path: str, host: bytes, *, admin: bool = False, extra: bytes = b"") -> int:
+        request = f"GET {path} HTTP/1.1\r\n".encode() + b"Host: " + host + b"\r\n" + extra + b"\r\n"
+        return int(stand.raw(request, admin=admin)[9:12])
+
+    for path in PATHS:
+        for host in EVIL:
+            origin = b"Origin: http://" + host + b"\r\n"
+            assert status(path, host, extra=origin + UPGRADE) == 403, (path, host)
+            assert status(path, host) == 403, (path, host)
+    for host in EVIL:
+        assert status("/admin/v1/tokens", host, admin=True) == 403
+        assert status("/openapi.json", host, admin=True) == 403
+    for host in OURS:
+        assert status("/v1/limits", host) == 200, host
+        assert status("/openapi.json", host, admin=True) == 200, host
+    for origin in (b"null", b"http://127.0.0.1:1", b"https://evil.example", b"file://", b"*"):
+        own = b"Origin: " + origin + b"\r\n"
+        assert status("/v1/stream", b"127.0.0.1", extra=own + UPGRADE) == 403, origin
+    for host in (b"", b"a b", b"a,b", b"[zz]", b"a:b", b"a@b", b"[::1].evil", b"127.0.0.1@evil"):
+        assert status("/v1/limits", host) in {400, 403}, host
+
+
+def test_a_target_in_absolute_form_goes_before_host(standing: Stand) -> None:
+    """RFC 9112 §3.2.2: the target's name is the one that counts."""
+
+    def status(target: bytes) -> int:
+        return int(standing.raw(b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n")[9:12])
+
+    assert status(b"http://evil/v1/limits") == 403
+    assert status(b"http://127.0.0.1/v1/limits") == 200
+    assert status(b"//v1/limits") == 404
+    assert status(b"/v1/limits#x") == 400
+
+
+def test_a_request_of_http_1_0_may_come_without_host(standing: Stand) -> None:
+    """No browser sends one; a health check does."""
+    assert standing.raw(b"GET /v1/limits HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+def post(headers: bytes, body: bytes, version: bytes = b"HTTP/1.1") -> bytes:
+    """Return a request with a body, and one more behind it."""
+    return b"POST /v1/messages " + version + b"\r\n" + HOST + headers + b"\r\n" + body + NEXT
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+SMUGGLED = {
+    "length-and-chunks": post(b"Content-Length: 5\r\n" + CHUNKED, END),
+    "chunks-and-length": post(CHUNKED + b"Content-Length: 5\r\n", END),
+    "two-lengths": post(b"Content-Length: 5\r\nContent-Length: 6\r\n", b"hello"),
+    "length-list": post(b"Content-Length: 5, 6\r\n", b"hello"),
+    "length-plus": post(b"Content-Length: +5\r\n", b"hello"),
+    "length-minus": post(b"Content-Length: -1\r\n", b""),
+    "length-hex": post(b"Content-Length: 0x5\r\n", b"hello"),
+    "length-underscore": post(b"Content-Length: 0_5\r\n", b"hello"),
+    "length-arabic": post("Content-Length: ٥\r\n".encode(), b"hello"),
+    "length-huge": post(b"Content-Length: " + b"9" * 30 + b"\r\n", b"hello"),
+    "length-empty": post(b"Content-Length: \r\n", b"hello"),
+    "xchunked": post(b"Transfer-Encoding: xchunked\r\n", END),
+    "chunked-identity": post(b"Transfer-Encoding: chunked, identity\r\n", END),
+    "identity-chunked": post(b"Transfer-Encoding: identity, chunked\r\n", END),
+    "chunked-twice": post(CHUNKED + CHUNKED, END),
+    "space-before-colon": post(b"Transfer-Encoding : chunked\r\n", END),
+    "vertical-tab": post(b"Transfer-Encoding:\x0bchunked\r\n", END),
+    "quoted": post(b'Transfer-Encoding: "chunked"\r\n', END),
+    "chunks-of-1.0": post(CHUNKED + b"Connection: keep-alive\r\n", END, b"HTTP/1.0"),
+    "bare-cr": post(b"X: a\rTransfer-Encoding: chunked\r\n", b""),
+    "nul": post(b"X: a\0b\r\n", b""),
+    "name-with-space": post(b"X Y: a\r\n", b""),
+    "get-with-body": b"GET /v1/limits HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Length: 5\r\n\r\nhello"
+    + NEXT,
+    "two-hosts": b"GET /v1/limits HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" + NEXT,
+    "connect": b"CONNECT 127.0.0.1:1 HTTP/1.1\r\n" + HOST + b"\r\n" + NEXT,
+    "http-2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + NEXT,
+    "http-2.0": b"GET /v1/limits HTTP/2.0\r\n" + HOST + b"\r\n" + NEXT,
+    "http-0.9": b"GET /v1/limits\r\n\r\n" + NEXT,
+    "http-11.1": b"GET /v1/limits HTTP/11.1\r\n" + HOST + b"\r\n" + NEXT,
+    "two-spaces": b"GET  /v1/limits HTTP/1.1\r\n" + HOST + b"\r\n" + NEXT,
+    "tabs": b"GET\t/v1/limits\tHTTP/1.1\r\n" + HOST + b"\r\n" + NEXT,
+    "not-ascii": b"GET /v1/\xff HTTP/1.1\r\n" + HOST + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+def test_what_two_readers_could_take_differently_is_refused_and_closed(
+    standing: Stand, name: str
+) -> None:
+    """RFC 9112 §6: one answer that refuses, and the connection is closed."""
+    with connect(standing) as stream:
+        stream.sendall(SMUGGLED[name])
+        received, closed = all_of(stream)
+
+    statuses = [int(each) for each in re.findall(rb"HTTP/1\.1 (\d+) ", received)]
+    assert closed
+    assert len(statuses) == 1, received
+    assert 400 <= statuses[0] < 600
+
+
+BROKEN_CHUNKS = {
+    "hex": b"0x5\r\nhello\r\n",
+    "plus": b"+5\r\nhello\r\n",
+    "underscore": b"0_5\r\nhello\r\n",
+    "space": b" 5\r\nhello\r\n",
+    "longer": b"5\r\nhelloXX\r\n",
+    "no-end": b"5\r\nhelloXX",
+    "overflow": b"10000000000000005\r\nhello\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_CHUNKS)
+def test_broken_chunks_are_refused_and_closed(standing: Stand, name: str) -> None:
+    """From a caller whose body is read."""
+    token = f"Authorization: Bearer {standing.token('publish')}\r\n".encode()
+    headers = token + CHUNKED + b"Content-Type: application/json\r\n"
+    with connect(standing) as stream:
+        stream.sendall(post(headers, BROKEN_CHUNKS[name] + END))
+        received, closed = all_of(stream)
+
+    assert closed
+    assert re.findall(rb"HTTP/1\.1 (\d)\d\d ", received) == [b"4"], received
+
+
+def test_a_handshake_is_a_get_of_http_1_1_without_a_body(standing: Stand) -> None:
+    """Anything else gets no 101."""
+    for line, more in (
+        (b"GET /v1/stream HTTP/1.1", b"Content-Length: 3\r\n"),
+        (b"GET /v1/stream HTTP/1.1", b"Content-Length: 0\r\n"),
+        (b"GET /v1/stream HTTP/1.1", CHUNKED),
+        (b"HEAD /v1/stream HTTP/1.1", b""),
+        (b"POST /v1/stream HTTP/1.1", b""),
+        (b"GET /v1/stream HTTP/1.0", b""),
+    ):
+        with connect(standing) as stream:
+            stream.sendall(line + b"\r\n" + HOST + UPGRADE + more + b"\r\nabc")
+            status = int(stream.recv(12)[9:12])
+        assert 400 <= status < 500, (line, more)
+
+
+def test_a_refused_get_keeps_its_connection(stand_with: Maker) -> None:
+    """Without a token, of no path, of a wrong method and too fast: the next one is answered."""
+    stand = stand_with(anonymous="nobody")
+    with connect(stand) as stream:
+        for line, status in (
+            (b"GET /v1/status", 401),
+            (b"GET /v1/nothing", 404),
+            (b"DELETE /v1/messages", 405),
+            (b"GET /v1/stream", 400),
+            (b"GET /v1/limits", 200),
+        ):
+            stream.sendall(line + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += stream.recv(1)
+            assert int(received[9:12]) == status
+            length = re.search(rb"Content-Length: (\d+)", received)
+            assert length is not None
+            assert b"Connection: close" not in received
+            for _ in range(int(length[1])):
+                stream.recv(1)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(standing: Stand) -> None:
+    """By its length, with and without `Expect`, and for a bad token: no `100 Continue`."""
+    good = f"Authorization: Bearer {standing.token('publish')}\r\n".encode()
+    bad = b"Authorization: Bearer lrt_bad\r\n"
+    expect = b"Expect: 100-continue\r\n"
+    for size in (10**9, standing.config.body_bytes_max + 1, 2**63, 2**64, 10**19):
+        for token in (good, bad):
+            for more in (b"", expect):
+                with connect(standing) as stream:
+                    stream.sendall(
+                        b"POST /v1/messages HTTP/1.1\r\n" + HOST + token + more +
+                        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
+                    )  # fmt: skip
+                    received, closed = all_of(stream)
+                assert closed
+                assert int(received[9:12]) == (413 if token is good else 401), received
+
+
+def test_lone_surrogates_are_refused_at_every_door_for_text(standing: Stand) -> None:
+    """In a body, as a name, in a query and in a path."""
+    token = f"Bearer {standing.token('publish')}"
+    for body in (
+        b'{"messages":["\\ud800"]}',
+        b'{"\\udfff":1}',
+        b'{"messages":[{"header":"\\ud83d"}]}',
+    ):
+        answer = standing.fetch(
+            "/v1/messages",
+            method="POST",
+            body=body,
+            Authorization=token,
+            Content_Type="application/json",
+        )
+        assert answer.status == 400
+    for path in ("/v1/topics?content_topic=%ed%a0%80", "/v1/%ed%a0%80", "/v1/limits?%ed%a0%80=1"):
+        assert standing.fetch(path).status == 400
+    assert standing.service.stats().public.faults == 0
