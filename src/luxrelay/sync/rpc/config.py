@@ -206,6 +206,7 @@ class SyncServerConfig:
         require("ids_max", self.ids_max, 1, IDS_MAX)
         require("ids_read", self.ids_read, 1, IDS_MAX)
         require("reconciles_max", self.reconciles_max, 1, 256)
+        require("reconcile_ranges_max", self.reconcile_ranges_max, 1, 65_536)
         require("intervals_max", self.intervals_max, 1, 10_000)
         require("digest_blocks_max", self.digest_blocks_max, 1, 4_096)
         require("lanes_max", self.lanes_max, 1, LANES_MAX)
