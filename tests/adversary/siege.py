@@ -247,7 +247,13 @@ class ByteSiege:
 
     async def _begin(self, stream: trio.SocketStream) -> None:
         await stream.send_all(self._opening)
-        if self._door == "websocket" and b" 101 " not in await stream.receive_some(4096):
+        if self._door != "websocket":
+            return
+        answer = b""
+        with trio.move_on_after(5) as scope:
+            answer = await stream.receive_some(4096)
+        self.counts["silent"] += scope.cancelled_caught
+        if b" 101 " not in answer:
             self.counts["refused"] += 1
             raise trio.BrokenResourceError
 
@@ -266,7 +272,7 @@ class ByteSiege:
                     await trio.sleep(0.5)
         if scope.cancelled_caught:
             return False
-        with trio.move_on_after(0.08) as scope:
+        with trio.move_on_after(0.04) as scope:
             data = await stream.receive_some(262_144)
             self.counts["answered"] += bool(data)
             return bool(data) and EOF not in sequence.steps
