@@ -60,6 +60,7 @@ def gateway_metrics(stats: GatewayStats) -> Iterable[Metric]:
         ("gaps_told", "Gaps told to subscribers.", streams.gaps),
         ("subscribers_slow", "WebSockets closed because nothing was taken.", streams.slow),
         ("subscribers_failed", "WebSockets closed by a failure of ours.", streams.faults),
+        ("subscribers_crowded", "WebSockets without token that gave way.", streams.crowded),
         ("messages_published", "Messages published over WebSockets.", streams.published),
     ):
         yield CounterMetricFamily(f"luxrelay_gateway_{name}", help_text, value=value)

@@ -256,11 +256,12 @@ def test_a_subscriber_that_answers_no_ping_is_let_go(
 def test_websockets_are_bounded(stand_with: Maker, eventually: Callable[..., Any]) -> None:
     """Above subscribers_max a handshake is answered with 503."""
     stand = stand_with(subscribers_max=1)
+    token = f"Bearer {stand.token('read')}"
     with connect(stand) as first, connect(stand) as second:
-        first.sendall(handshake("/v1/stream"))
+        first.sendall(handshake("/v1/stream", Authorization=token))
         assert first.recv(4096).startswith(b"HTTP/1.1 101 ")
         eventually(lambda: stand.service.stats().streams.open == 1)
-        second.sendall(handshake("/v1/stream"))
+        second.sendall(handshake("/v1/stream", Authorization=token))
         assert second.recv(4096).startswith(b"HTTP/1.1 503 ")
 
 

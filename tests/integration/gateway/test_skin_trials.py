@@ -369,3 +369,43 @@ def test_lone_surrogates_are_refused_at_every_door_for_text(standing: Stand) -> 
     for path in ("/v1/topics?content_topic=%ed%a0%80", "/v1/%ed%a0%80", "/v1/limits?%ed%a0%80=1"):
         assert standing.fetch(path).status == 400
     assert standing.service.stats().public.faults == 0
+
+
+def test_sockets_that_prove_nothing_keep_no_token_holder_out(
+    stand_with: Maker, eventually: Callable[..., Any]
+) -> None:
+    """Whoever opens them, from however many networks; the token holder stays."""
+    stand = stand_with(anonymous="nobody", subscribers_max=8, guest_ms=600_000)
+    token = f"Authorization: Bearer {stand.token('read')}\r\n".encode()
+    request = b"GET /v1/stream HTTP/1.1\r\n" + HOST + UPGRADE
+    held = []
+    for network in range(4):
+        for _ in range(4):
+            stream = connect(stand, f"127.{network + 7}.0.1")
+            stream.sendall(request + b"\r\n")
+            assert stream.recv(12) == b"HTTP/1.1 101"
+            held.append(stream)
+    eventually(lambda: stand.service.stats().streams.open == 8)
+    held += [websocket(stand, token) for _ in range(8)]
+    eventually(lambda: stand.service.stats().streams.open == 8)
+    assert stand.service.stats().streams.crowded == 16
+    with connect(stand, "127.99.0.1") as late:
+        late.sendall(request + b"\r\n")
+        assert late.recv(12) == b"HTTP/1.1 503"
+    held[-1].sendall(frame(1, b'{"type":"ping"}'))
+    assert b"pong" in held[-1].recv(4096)
+    for stream in held:
+        stream.close()
+
+
+def test_a_socket_that_subscribes_nothing_is_closed(stand_with: Maker) -> None:
+    """A guest has guest_ms; whoever has subscribed stays."""
+    stand = stand_with(guest_ms=300)
+    with websocket(stand) as idle, websocket(stand, path=f"/v1/stream?namespace={NS}") as reader:
+        received, closed = all_of(idle)
+        assert closed
+        assert struct.pack(">H", 4408) in received
+        reader.sendall(frame(1, b'{"type":"ping"}'))
+        told = b""
+        while b"pong" not in told:
+            told += reader.recv(4096)

@@ -27,7 +27,7 @@ from luxrelay.node.dashboard.state import (
     held_state,
     network_state,
 )
-from luxrelay.node.gateway.calls import Answer, Request, Response, Route, Scope, Stream
+from luxrelay.node.gateway.calls import Answer, Caller, Request, Response, Route, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.routes import problem_answers
 from luxrelay.node.gateway.sockets import GOING_AWAY, INTERNAL, SocketOverError, WebSocket
@@ -95,13 +95,14 @@ class Dashboard:
         )
         return [*pages, live]
 
-    def check_room(self) -> None:
+    def check_room(self, caller: Caller) -> None:
         """Return when one more may watch.
 
         Raises:
             GatewayError: `WATCHERS_MAX` do (``gateway.busy``).
 
         """
+        del caller
         if self.watchers >= WATCHERS_MAX:
             raise GatewayError("too many dashboards are open", code="gateway.busy")
 

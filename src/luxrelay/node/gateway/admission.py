@@ -206,7 +206,7 @@ class RoutedApp:
         if route.scope is not Scope.NOTHING:
             self._check_scope(route.scope, caller, head)
         if route.takeover is not None:
-            route.takeover.check_room()
+            route.takeover.check_room(caller)
         if route.bodies:
             _check_type(route, _content_type(head))
         values = parsed(route.params, {"path": found, "query": head.query, "header": head.headers})

@@ -124,7 +124,7 @@ Stream = trio.SocketStream | trio.SSLStream
 class Takeover(Protocol):
     """Serves WebSockets."""
 
-    def check_room(self) -> None:
+    def check_room(self, caller: Caller) -> None:
         """Return when one more has room; raises our error otherwise."""
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:

@@ -150,6 +150,11 @@ class GatewayConfig:
     )  # fmt: skip
     tokens_max: int = _key(1000, "tokens", whole(1, 100_000), "Tokens in the token file.")
     subscribers_max: int = _key(256, "connections", whole(1, 65_536), "WebSocket connections.")
+    guest_ms: int = _key(
+        10_000, "milliseconds", whole(100, 600_000), "Time after which a WebSocket without token "
+        "that has not subscribed is closed; such ones hold a quarter of subscribers_max for one "
+        "/16, and give way to tokens."
+    )  # fmt: skip
     subscription_namespaces_max: int = _key(
         64, "namespaces", whole(1, 4096), "Namespaces that one subscription names."
     )  # fmt: skip

@@ -48,6 +48,8 @@ GOING_AWAY: Final = 1001
 INTERNAL: Final = 1011
 """Something that nobody expected; the node's log has it."""
 TOO_LARGE: Final = 1009
+CROWDED: Final = 1013
+"""A socket without token gave its place to a newcomer."""
 REFUSED: Final = 4400
 """The subscription cannot be; the problem was sent before."""
 REVOKED: Final = 4401

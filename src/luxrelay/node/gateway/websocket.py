@@ -24,7 +24,7 @@ from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
 from luxrelay.node.gateway.admission import Rates
-from luxrelay.node.gateway.calls import Request, Scope, Stream, parsed_json
+from luxrelay.node.gateway.calls import Caller, Request, Scope, Stream, parsed_json
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.forms import (
     hex_bytes,
@@ -35,9 +35,11 @@ from luxrelay.node.gateway.forms import (
     message_json,
     receipt_json,
 )
+from luxrelay.node.gateway.guests import Guest, Guests
 from luxrelay.node.gateway.holdings import Holdings
 from luxrelay.node.gateway.problem import problem
 from luxrelay.node.gateway.sockets import (
+    CROWDED,
     GOING_AWAY,
     INTERNAL,
     REFUSED,
@@ -90,6 +92,8 @@ class StreamCounters:
     """Sessions ended because the client took nothing."""
     faults: int = 0
     """Sessions ended by a failure that nobody expected."""
+    crowded: int = 0
+    """Sessions without token that gave their place to a newcomer."""
     published: int = 0
     """Messages published over WebSocket."""
 
@@ -101,24 +105,54 @@ class Streams:
         """Keep the parts."""
         self._parts = parts
         self._faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
+        self._guests = Guests(parts.config.subscribers_max)
+        self._ending = 0
+        """Sessions that have lost their place and are not over yet."""
         self.counters = StreamCounters()
 
-    def check_room(self) -> None:
+    def check_room(self, caller: Caller) -> None:
         """Return when one session more has room; asked before the handshake.
 
         Raises:
-            GatewayError: there are ``subscribers_max`` (``gateway.busy``).
+            GatewayError: there are ``subscribers_max``, and none that gives way (``gateway.busy``).
 
         """
-        if self.counters.open >= self._parts.config.subscribers_max:
-            raise GatewayError("too many WebSockets are open", code="gateway.busy")
+        self._guests.make_room(
+            self.counters.open - self._ending, None if caller.name else caller.key[:2]
+        )
+        self.counters.crowded = self._guests.crowded
+
+    def _place(self, caller: Caller) -> tuple[trio.CancelScope, Guest | None]:
+        """Return what ends a session, and its place among the guests when it is one."""
+        scope = trio.CancelScope()
+        if caller.name:
+            return scope, None
+
+        def end() -> None:
+            self._ending += 1
+            scope.cancel()
+
+        scope.deadline = trio.current_time() + self._parts.config.guest_ms / 1000
+        guest = Guest(caller.key[:2], end)
+        self._guests.enter(guest)
+        return scope, guest
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Serve one session until it is over."""
         socket = WebSocket(stream, received, self._parts.config, request.caller, self._parts.rates)
         self.counters.open += 1
+        scope, guest = self._place(request.caller)
+
+        def subscribed() -> None:
+            scope.deadline = float("inf")
+            if guest is not None:
+                guest.subscribed = True
+
         try:
-            await _Session(self._parts, self.counters, request, socket).run()
+            with scope:
+                await _Session(self._parts, self.counters, request, socket, subscribed).run()
+            if scope.cancelled_caught:
+                await socket.close(*_why(guest))
         except* SocketOverError as group:
             codes = {error.code for error in _leaves(group) if isinstance(error, SocketOverError)}
             if SLOW in codes:
@@ -136,6 +170,15 @@ class Streams:
             await socket.close(INTERNAL, "gateway.fault: see the node's log")
         finally:
             self.counters.open -= 1
+            if guest is not None:
+                self._guests.leave(guest)
+                self._ending -= guest.crowded
+
+
+def _why(guest: Guest | None) -> tuple[int, str]:
+    if guest is not None and guest.crowded:
+        return CROWDED, "gateway.busy: others need the place; bring a token"
+    return SLOW, "gateway.slow: nothing was subscribed in time"
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
@@ -149,7 +192,12 @@ class _Session:
     """One client; follows the feed for its subscription."""
 
     def __init__(
-        self, parts: StreamParts, counters: StreamCounters, request: Request, socket: WebSocket
+        self,
+        parts: StreamParts,
+        counters: StreamCounters,
+        request: Request,
+        socket: WebSocket,
+        subscribed: Callable[[], None],
     ) -> None:
         self._parts = parts
         self._counters = counters
@@ -162,6 +210,7 @@ class _Session:
         self._ready = False
         self._early: dict[NamespaceId, Note] = {}
         self._wake = trio.Event()
+        self._subscribed = subscribed
 
     async def run(self) -> None:
         """Serve until the client goes, or breaks the rules."""
@@ -276,6 +325,7 @@ class _Session:
         for namespace_id, parent, after in heads:
             subscription.follow(namespace_id, parent, after)
         self._counters.subscriptions += 1
+        self._subscribed()
         shown = {hex_text(each): after for each, _, after in heads}
         await self._send_json({"type": "subscribed", "positions": shown})
         # In one step: what is noted until here stands in `early`, what comes after is read.
