@@ -409,3 +409,23 @@ def test_a_socket_that_subscribes_nothing_is_closed(stand_with: Maker) -> None:
         told = b""
         while b"pong" not in told:
             told += reader.recv(4096)
+
+
+def test_behind_a_proxy_the_client_is_the_last_hop_that_is_not_trusted(stand_with: Maker) -> None:
+    """Rates are those of clients; what a client wrote itself counts nothing."""
+    stand = stand_with(requests_per_s=1, trusted_proxies=("127.0.0.0/8",))
+
+    def spent(*hops: str) -> bool:
+        return any(
+            stand.fetch("/v1/limits", X_Forwarded_For=hop).status == 429 for hop in hops * 12
+        )
+
+    assert spent("203.0.113.1")
+    assert stand.fetch("/v1/limits", X_Forwarded_For="203.0.113.2").status == 200
+    assert spent("198.51.100.1, 203.0.113.3, 127.0.0.9", "198.51.100.2, 203.0.113.3")
+    assert spent("unknown", "_hidden", "", ",,,", "[::1", "1.2.3.4.5")
+    direct = stand_with(requests_per_s=1)
+    assert any(
+        direct.fetch("/v1/limits", X_Forwarded_For=f"203.0.113.{n}").status == 429
+        for n in range(12)
+    )

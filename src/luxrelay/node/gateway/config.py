@@ -9,7 +9,7 @@ Source: issue of the gateway; LP-6490; what users ask 2, 9 and 10.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from luxrelay.errors import ConfigError
@@ -24,6 +24,9 @@ _ADDRESS: Final = match(
 )
 _ORIGIN: Final = match(
     r"https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?", "an origin such as https://chat.example.org"
+)
+_NETWORK: Final = match(
+    r"[0-9a-fA-F.:]{2,45}(/[0-9]{1,3})?", "an address or network such as 10.0.0.0/8"
 )
 HOST_NAME: Final = match(r"[A-Za-z0-9.-]{1,253}", "a host name such as relay.example.org")
 
@@ -84,6 +87,11 @@ class GatewayConfig:
     behind_proxy: bool = _key(
         False, "", boolean, "Whether a proxy in front ends TLS; without it and without a "
         "certificate the gateway listens on loopback only."
+    )  # fmt: skip
+    trusted_proxies: tuple[str, ...] = _key(
+        (), "", list_of(_NETWORK, 64), "Addresses or networks of proxies in front, such as "
+        "10.0.0.0/8: for their requests the client is the last hop of X-Forwarded-For that is "
+        "none of them."
     )  # fmt: skip
     hosts: tuple[str, ...] = _key(
         (), "", list_of(HOST_NAME, 64), "Names under which anonymous clients may reach the "
@@ -182,6 +190,13 @@ class GatewayConfig:
                 where="tls_certificate",
                 hint="give both or neither",
             )
+        for each in self.trusted_proxies:
+            try:
+                ip_network(each, strict=False)
+            except ValueError as error:
+                raise ConfigError(
+                    f"{each!r} is no address and no network", where="trusted_proxies"
+                ) from error
         for where in ("listen", "grpc_listen"):
             if self._open_air(where) and not self.behind_proxy:
                 raise ConfigError(

@@ -348,7 +348,7 @@ class Gateway:
 
 def advertised(config: GatewayConfig) -> dict[str, Any]:
     """Return the bounds that a client meets."""
-    hidden = {"tls_certificate", "tls_key", "hosts", "cors_origins"}
+    hidden = {"tls_certificate", "tls_key", "hosts", "trusted_proxies", "cors_origins"}
     hidden |= {each.name for each in fields(config) if each.name.endswith("listen")}
     return {
         _camel(each.name): getattr(config, each.name)

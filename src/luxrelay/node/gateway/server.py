@@ -40,6 +40,7 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.calls import MethodError, Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
+from luxrelay.node.gateway.proxies import Proxies
 from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.tls import server_context
@@ -142,6 +143,8 @@ class HttpServer:
         self._open: Counter[bytes] = Counter()
         self._held_bytes = 0
         self.counters = ServerCounters()
+        self.proxies = Proxies(config.trusted_proxies)
+        """Those in front that are believed."""
         self.faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
         """What failed although nobody expected it, each with the connection that provoked it."""
         self.address = listen
@@ -204,10 +207,11 @@ class HttpServer:
         return server_context(config.tls_certificate, config.tls_key)
 
     async def _serve(self, raw: trio.SocketStream, context: ssl.SSLContext | None) -> None:
-        address = _client(raw)
-        if (
-            self.connections >= self._config.connections_max
-            or self._open[address] >= self._config.connections_per_address_max
+        peer = _peer(raw)
+        address = client_key(peer)
+        alone = not self.proxies.trusts(peer)  # a proxy's connections are those of many
+        if self.connections >= self._config.connections_max or (
+            alone and self._open[address] >= self._config.connections_per_address_max
         ):
             self.counters.refused += 1
             await trio.aclose_forcefully(raw)
@@ -221,7 +225,7 @@ class HttpServer:
                 stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
                 with trio.fail_after(self._config.request_ms / 1000):
                     await stream.do_handshake()
-            await _Connection(self, stream, address).run()
+            await _Connection(self, stream, peer).run()
         except (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -260,10 +264,10 @@ class HttpServer:
 class _Connection:
     """Requests and answers of one client."""
 
-    def __init__(self, server: HttpServer, stream: Stream, address: bytes) -> None:
+    def __init__(self, server: HttpServer, stream: Stream, peer: str) -> None:
         self._server = server
         self._stream = stream
-        self._address = address
+        self._peer = peer
         self._config = server.config
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
@@ -296,6 +300,11 @@ class _Connection:
                 return
             self._http.start_next_cycle()
 
+    def _address(self, request: h11.Request) -> bytes:
+        """Return what the client of a request is counted under."""
+        hops = b",".join(value for name, value in request.headers if name == b"x-forwarded-for")
+        return client_key(self._server.proxies.client(self._peer, hops.decode("latin-1")))
+
     async def _first_bytes(self) -> h11.Event | None:
         event = self._http.next_event()
         while event is h11.NEED_DATA and not self._http.trailing_data[0]:
@@ -318,7 +327,7 @@ class _Connection:
         begun = trio.current_time()
         head: Head | None = None
         try:
-            head = _head(request, self._address, self._config.head_bytes_max)
+            head = _head(request, self._address(request), self._config.head_bytes_max)
             admission = self._server.app.admit(head)
             if admission.upgrade is None:
                 response = await self._with_body(admission, head)
@@ -551,11 +560,11 @@ def _target(target: str) -> tuple[str | None, str, str]:
     return authority, path, query
 
 
-def _client(stream: trio.SocketStream) -> bytes:
+def _peer(stream: trio.SocketStream) -> str:
     try:
-        return client_key(stream.socket.getpeername()[0])
+        return str(stream.socket.getpeername()[0])
     except (OSError, IndexError):
-        return client_key("")
+        return ""
 
 
 def client_key(text: str) -> bytes:
