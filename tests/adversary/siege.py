@@ -70,8 +70,10 @@ class Honest:
                 self.failures.append(f"{work.__name__}: {error!r}")
 
     def _publish(self) -> None:
-        client = RelayClient(self._gateway, token=self._token, timeout_s=PATIENCE_S)
-        with RelaySyncClient(self._sync) as sync:
+        with (
+            RelayClient(self._gateway, token=self._token, timeout_s=PATIENCE_S) as client,
+            RelaySyncClient(self._sync) as sync,
+        ):
             while not self._over.is_set():
                 message = self._signer.sign(b"honest %d" % self.published, now_ms())
                 begun = time.monotonic()

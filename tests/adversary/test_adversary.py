@@ -21,7 +21,12 @@ from siege import FAULT, OPENINGS, ByteSiege, Honest, Watch, now_ms, valid_messa
 
 from luxrelay.node.gateway.tokens import TokenFile
 
-pytestmark = pytest.mark.slow
+# The clients' own sockets, cut off with the node or in the middle of a dial, are not what is tried.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 SEED = int(os.environ.get("LUXRELAY_ADVERSARY_SEED", "15"))
 SEQUENCES = int(os.environ.get("LUXRELAY_ADVERSARY_SEQUENCES", "600"))
 CORPUS = Path(__file__).parent / "corpus"
@@ -213,9 +218,6 @@ async def _look(stand: Stand) -> None:
             raise AssertionError([*stand.faults()[:3], *stand.honest.failures])
 
 
-# A hostile peer is cancelled in the middle of a dial, and its own socket goes with the process.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("door", ["gossip", "reconcile"])
 def test_lying_peers_leave_the_node_serving(stand: Stand, door: str) -> None:
     """Peers that lie, stall, reset and send the least cost a node their connection alone."""
