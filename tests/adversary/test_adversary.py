@@ -36,8 +36,11 @@ FULL = 20_000
 FULL_PEERS = 1000
 """Handshakes of the full form, at gossip and at reconcile."""
 GROWTH_MAX_KIB = 16 * 1024
-SLACK = {"fds": 8, "threads": 16, "tasks": 12}
-"""What two looks at a resting node may differ by: pools that grow once, a connection that ends."""
+SLACK = {"fds": 8, "threads": 64, "tasks": 12}
+"""What two looks at a resting node may differ by: pools that grow once, a connection that ends.
+
+The threads of gRPC's pool are made when calls come at once, up to ``workers``, and stay: one address
+may hold 64 of them with calls that wait for their message."""
 WORKERS = 32
 PEERS = 6
 
