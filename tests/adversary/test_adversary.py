@@ -39,8 +39,8 @@ GROWTH_MAX_KIB = 16 * 1024
 SLACK = {"fds": 8, "threads": 64, "tasks": 12}
 """What two looks at a resting node may differ by: pools that grow once, a connection that ends.
 
-The threads of gRPC's pool are made when calls come at once, up to ``workers``, and stay: one address
-may hold 64 of them with calls that wait for their message."""
+The threads of gRPC's pool are made when calls come at once, up to ``workers``, and stay: one
+address may hold 64 of them with calls that wait for their message."""
 WORKERS = 32
 PEERS = 6
 
