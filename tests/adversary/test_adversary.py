@@ -74,7 +74,6 @@ class Stand:
         self.token, _ = TokenFile(node.folder / "data", 10).new(
             "tester", ("read", "publish", "admin"), now_ms(), requests_per_s=1_000_000
         )
-        time.sleep(1.5)  # the gateway looks at the token file once a second
         runtime = self.runtime
         self.watch = Watch(runtime.pid, runtime.http)
         self.honest = Honest(runtime.gateway, runtime.sync, neighbour.sync, self.token)

@@ -32,6 +32,22 @@ DETAIL_CHARS_MAX: Final = 300
 """Characters of a relay's own words that are repeated."""
 
 
+class CallFault(grpc.RpcError):
+    """How a call failed that gRPC itself did not end, in gRPC's form."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self._code, self._text = code, text
+
+    def code(self) -> grpc.StatusCode:
+        """Return the status code."""
+        return self._code
+
+    def details(self) -> str:
+        """Return what happened, or what the relay said."""
+        return self._text
+
+
 def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
     """Return the error to raise for a failed call to ``address``."""
     code = error.code()

@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 import grpc
 
 from luxrelay.errors import SyncUnreachableError
+from luxrelay.sync.rpc.faults import CallFault
 
 MARGIN_S: Final = 1.0
 """How long after gRPC's own deadline a call is given up, seconds: gRPC's word says more."""
@@ -34,22 +35,6 @@ FRAMES_AHEAD: Final = 2
 """Frames of a stream that are read before they are asked for; 4 MiB each at most."""
 STUCK_MAX: Final = 64
 """Threads that may hang in gRPC at once; further calls fail while there are that many."""
-
-
-class LateFault(grpc.RpcError):
-    """A call that this side gave up, in gRPC's form."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self._code, self._text = code, text
-
-    def code(self) -> grpc.StatusCode:
-        """Return the status code."""
-        return self._code
-
-    def details(self) -> str:
-        """Return what happened."""
-        return self._text
 
 
 class Pace:
@@ -148,7 +133,7 @@ class _Pump:
         with self._changed:
             while not self._frames:
                 if self._ended:
-                    raise LateFault(grpc.StatusCode.CANCELLED, "the call was ended here")
+                    raise CallFault(grpc.StatusCode.CANCELLED, "the call was ended here")
                 if self._over:
                     if self._error is not None:
                         raise self._error
@@ -163,7 +148,7 @@ class _Pump:
                 return (frame,)
         self._broken()
         self.cancel()
-        raise LateFault(grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC did not end the call")
+        raise CallFault(grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC did not end the call")
 
     def cancel(self) -> bool:
         """End the call; who waits for it is let go at once, and so is its thread."""
@@ -225,11 +210,11 @@ class PatientChannel(grpc.Channel):
             except grpc.FutureTimeoutError:
                 self._broken()
                 answer.cancel()
-                raise LateFault(
+                raise CallFault(
                     grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC did not end the call"
                 ) from None
             except grpc.FutureCancelledError:
-                raise LateFault(grpc.StatusCode.CANCELLED, "the call was ended here") from None
+                raise CallFault(grpc.StatusCode.CANCELLED, "the call was ended here") from None
 
         return call
 
@@ -244,7 +229,7 @@ class PatientChannel(grpc.Channel):
     def stream_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:  # type: ignore[override]  # what a stub gives
         """Refuse it: no call of ours is of this form."""
         del args, options
-        raise LateFault(grpc.StatusCode.UNIMPLEMENTED, "no call of this form is waited for here")
+        raise CallFault(grpc.StatusCode.UNIMPLEMENTED, "no call of this form is waited for here")
 
     def _pumped(self, inner: Callable[..., Any]) -> Callable[..., _Pump]:
         def call(request: Any, timeout: float | None = None) -> _Pump:
@@ -294,12 +279,12 @@ def _require_room() -> None:
     """Return unless too many threads hang.
 
     Raises:
-        LateFault: they do.
+        CallFault: they do.
 
     """
     hanging = _STUCK.count()
     if hanging >= STUCK_MAX:
-        raise LateFault(
+        raise CallFault(
             grpc.StatusCode.UNAVAILABLE,
             f"{hanging} calls hang in gRPC; restart the program if this lasts",
         )

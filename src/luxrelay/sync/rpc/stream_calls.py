@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.config import SyncClientConfig
+from luxrelay.sync.rpc.faults import CallFault
 from luxrelay.sync.rpc.stream_kinds import CODES, END, NAMES, PART, REFUSED
 
 _KINDS: Final = {name: kind for kind, name in NAMES.items()}
@@ -59,22 +60,6 @@ class Carrier(Protocol):
     def drop(self) -> None:
         """Forget the stream: the rest of an answer is not wanted. Any thread."""
         ...
-
-
-class StreamFault(grpc.RpcError):
-    """How a call over a stream failed, in gRPC's form."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self._code, self._text = code, text
-
-    def code(self) -> grpc.StatusCode:
-        """Return the status code."""
-        return self._code
-
-    def details(self) -> str:
-        """Return what the relay said."""
-        return self._text
 
 
 class _Answer:
@@ -149,7 +134,7 @@ class StreamChannel(grpc.Channel):
 
     def stream_unary(self, *_: Any, **__: Any) -> Any:
         """Refuse it: no call of RelaySync is of this form."""
-        raise StreamFault(grpc.StatusCode.UNIMPLEMENTED, "not over this stream")
+        raise CallFault(grpc.StatusCode.UNIMPLEMENTED, "not over this stream")
 
     def subscribe(self, *_: Any, **__: Any) -> None:
         """No state to tell of."""
@@ -172,25 +157,25 @@ class StreamChannel(grpc.Channel):
     ) -> Iterator[Any]:
         kind = _KINDS.get(method.rpartition("/")[2])
         if kind is None:
-            raise StreamFault(grpc.StatusCode.UNIMPLEMENTED, "not over this stream")
+            raise CallFault(grpc.StatusCode.UNIMPLEMENTED, "not over this stream")
         with self._busy:
             try:
                 frames = self._carrier.ask(bytes([kind]) + request, timeout)
                 with closing(frames):  # type: ignore[type-var]  # a generator
                     yield from _parts(frames, deserialize)
             except CarrierError as error:
-                raise StreamFault(error.code, str(error)) from None
+                raise CallFault(error.code, str(error)) from None
 
 
 def _one(parts: list[Any]) -> Any:
     """Return the only response of an answer.
 
     Raises:
-        StreamFault: there is none, or another one.
+        CallFault: there is none, or another one.
 
     """
     if len(parts) != 1:
-        raise StreamFault(grpc.StatusCode.DATA_LOSS, f"{len(parts)} responses in place of one")
+        raise CallFault(grpc.StatusCode.DATA_LOSS, f"{len(parts)} responses in place of one")
     return parts[0]
 
 
@@ -199,7 +184,7 @@ def _parts(frames: Iterator[bytes], deserialize: Callable[[bytes], Any]) -> Iter
 
     Raises:
         CarrierError: a frame is none of an answer.
-        StreamFault: the relay refused the question.
+        CallFault: the relay refused the question.
 
     """
     for frame in frames:
@@ -214,7 +199,7 @@ def _parts(frames: Iterator[bytes], deserialize: Callable[[bytes], Any]) -> Iter
             return
         elif first == REFUSED and rest:
             code = CODES.get(rest[0], grpc.StatusCode.UNKNOWN)
-            raise StreamFault(code, rest[1:].decode(errors="replace"))
+            raise CallFault(code, rest[1:].decode(errors="replace"))
         else:
             raise CarrierError("a frame that is no answer", unusable=True)
     raise CarrierError("the answer ended early")

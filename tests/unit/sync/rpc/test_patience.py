@@ -12,7 +12,7 @@ import pytest
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc import patience
-from luxrelay.sync.rpc.patience import LateFault, Pace, PatientChannel, stuck_threads
+from luxrelay.sync.rpc.patience import CallFault, Pace, PatientChannel, stuck_threads
 
 
 class LostCall:
@@ -94,7 +94,7 @@ def test_a_stream_that_grpc_never_ends_ends_at_its_deadline(lost: LostChannel) -
     answers = channel_of(lost, broken).unary_stream("/m")(b"", timeout=0.05)
     frames = iter(answers)
     assert [next(frames), next(frames)] == [b"frame"] * 2
-    with pytest.raises(LateFault) as late:
+    with pytest.raises(CallFault) as late:
         next(frames)
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert broken == [1]
@@ -106,7 +106,7 @@ def test_a_stream_that_grpc_never_ends_ends_at_its_deadline(lost: LostChannel) -
 def test_a_question_that_grpc_never_answers_ends_at_its_deadline(lost: LostChannel) -> None:
     """The same for a call of one response."""
     broken: list[int] = []
-    with pytest.raises(LateFault) as late:
+    with pytest.raises(CallFault) as late:
         channel_of(lost, broken).unary_unary("/m")(b"", timeout=0.05)
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert (broken, lost.calls[0].cancelled) == ([1], True)
@@ -122,7 +122,7 @@ def test_closing_lets_everybody_go_although_grpc_does_not(lost: LostChannel) -> 
     def wait() -> None:
         try:
             list(answers)
-        except LateFault as error:
+        except CallFault as error:
             caught.append(error)
 
     waiting = threading.Thread(target=wait, daemon=True)
@@ -130,7 +130,7 @@ def test_closing_lets_everybody_go_although_grpc_does_not(lost: LostChannel) -> 
     channel.close()
     waiting.join(60)
     assert not waiting.is_alive()
-    assert isinstance(caught[0], LateFault)
+    assert isinstance(caught[0], CallFault)
     assert caught[0].code() is grpc.StatusCode.CANCELLED
 
 
@@ -141,7 +141,7 @@ def test_threads_that_hang_are_bounded(lost: LostChannel, monkeypatch: pytest.Mo
     channel = channel_of(lost, [])
     for _ in range(2):
         channel.unary_stream("/m")(b"", timeout=60).cancel()
-    with pytest.raises(LateFault) as refused:
+    with pytest.raises(CallFault) as refused:
         channel.unary_stream("/m")(b"", timeout=60)
     assert "2 calls hang" in refused.value.details()
     assert len(lost.calls) == 2
@@ -153,7 +153,7 @@ def test_a_reader_that_lags_holds_few_frames(lost: LostChannel) -> None:
     answers = channel_of(lost, []).unary_stream("/m")(b"", timeout=60)
     assert next(iter(answers)) == b"frame"
     answers.cancel()
-    with pytest.raises(LateFault):
+    with pytest.raises(CallFault):
         next(iter(answers))
     while stuck_threads():  # its thread ends without the call
         time.sleep(0.001)
