@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.errors import LuxRelayError, SyncRemoteError, SyncUnreachableError
+from luxrelay.errors import (
+    LuxRelayError,
+    SyncProtocolError,
+    SyncRemoteError,
+    SyncUnreachableError,
+)
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 from luxrelay.sync.idset import SortedIds
@@ -200,3 +206,14 @@ def test_a_session_that_ends_gives_its_place_back(store: RelayStore) -> None:
 
     sessions[1].close()
     server.stop()
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("parts", [0, 2])
+def test_an_answer_of_another_number_of_parts_is_blamed_at_once(parts: int) -> None:
+    """END alone is no response: nobody waits for a question that only a response would bring."""
+    frames = [PART + pb.ReconcileReply().SerializeToString()] * parts + [END]
+    client = StreamClient("peer", Scripted(frames))
+
+    with pytest.raises(SyncProtocolError, match="responses in place of one"):
+        client.reconcile(Initiator(SortedIds(np.zeros(0, np.uint64), np.zeros((0, 32), np.uint8))))
