@@ -70,10 +70,15 @@ def open_to_others(folder: Path) -> list[str]:
 @pytest.fixture
 def reachable(tmp_path: Path) -> Path:
     """A folder to which another user could get, were the modes in it not private."""
-    for each in (tmp_path, *tmp_path.parents):
-        if each.owner() == tmp_path.owner() and each != Path(each.anchor):
-            each.chmod(each.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
+    let_in(tmp_path)
     return tmp_path
+
+
+def let_in(folder: Path) -> None:
+    """Let others pass on the way to a folder; another run of pytest closes its root again."""
+    for each in (folder, *folder.parents):
+        if each.owner() == folder.owner() and each != Path(each.anchor):
+            each.chmod(each.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
 
 
 @pytest.mark.trial
@@ -123,6 +128,7 @@ def test_a_lock_in_other_hands_ends_no_command_and_no_start(
     data.chmod(0o755)
     lock = data / ".tokens.json.lock"
     lock.chmod(0o644)
+    let_in(reachable)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lock)],
         stdin=subprocess.PIPE,
