@@ -9,7 +9,8 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
@@ -61,6 +62,19 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     return parser
 
 
+@contextmanager
+def _private_files(command: str) -> Iterator[None]:
+    """Make what a command writes readable by its user only; the caller's mask comes back."""
+    if command in _FOR_TEAMS:
+        yield
+        return
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_streams()
@@ -70,9 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         arguments = build_parser(words[0] if words else "").parse_args(words)
-        if arguments.command not in _FOR_TEAMS:
-            os.umask(PRIVATE_UMASK)
-        code: int = arguments.run(arguments)
+        with _private_files(arguments.command):
+            code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LuxRelayError as error:
         print(f"luxrelay: {printable(str(error))}", file=sys.stderr)

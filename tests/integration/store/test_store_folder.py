@@ -57,12 +57,12 @@ except StoreError as error:
 def picture(path: Path) -> dict[str, tuple[int, bytes]]:
     """Return every file below ``path`` with its modification time and bytes.
 
-    The mark is left out: a store that is open writes it anew from a thread of its own.
+    The mark and its draft are left out: an open store writes it anew from a thread of its own.
     """
     return {
         str(file.relative_to(path)): (file.stat().st_mtime_ns, file.read_bytes())
         for file in path.rglob("*")
-        if file.is_file() and not file.name.startswith(MARK)
+        if not file.name.removeprefix(".").startswith(MARK) and file.is_file()
     }
 
 

@@ -1,6 +1,7 @@
 """The command as a whole."""
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -201,3 +202,16 @@ def test_closed_streams_are_empty_ones(closed: str) -> None:
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_command_leaves_the_mask_of_its_caller(tmp_path: Path) -> None:
+    """What it writes is private, what the program writes after it is as before."""
+    before = os.umask(0o022)
+    try:
+        assert main(["keys", "new", str(tmp_path / "alice.pem")]) == 0
+        (tmp_path / "after").touch()
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "alice.pem").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "after").stat().st_mode & 0o777 == 0o644
