@@ -22,7 +22,7 @@ import secrets
 import select
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -253,7 +253,9 @@ def holder(handle: int) -> str:
     return "another process"
 
 
-def make_private(folder: Path, *, owner: int | None = None) -> list[str]:
+def make_private(
+    folder: Path, *, owner: int | None = None, apart: Collection[Path] = ()
+) -> list[str]:
     """Return what of a folder others could open, and no longer can; the folder itself is ``.``.
 
     A link is left as it is when what it points to is private.
@@ -261,6 +263,7 @@ def make_private(folder: Path, *, owner: int | None = None) -> list[str]:
     Args:
         folder: The folder.
         owner: The user it has to belong to; this process's user by default.
+        apart: Folders below it that are somebody else's and stay as they are.
 
     Raises:
         OSError: Something belongs to another user, or its mode cannot be changed, or a link
@@ -274,6 +277,8 @@ def make_private(folder: Path, *, owner: int | None = None) -> list[str]:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 path = Path(entry.path)
+                if path in apart:
+                    continue
                 try:
                     found = entry.stat(follow_symlinks=False)
                     if entry.is_symlink():

@@ -169,6 +169,7 @@ def test_foreign_folder_is_refused_unchanged(new_node: Callable[[str], Any], pla
         store = node.folder / "data"
         store.mkdir()
     (store / "thesis.tex").write_text("precious")
+    (store / "thesis.tex").chmod(0o644)
 
     code, said = node.run_to_end()
 
@@ -176,6 +177,7 @@ def test_foreign_folder_is_refused_unchanged(new_node: Callable[[str], Any], pla
     assert said.count("\n") == 1
     assert "Traceback" not in said
     assert [path.name for path in store.iterdir()] == ["thesis.tex"]
+    assert (store / "thesis.tex").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from luxrelay.bus import SigningKey
 from luxrelay.errors import NodeError
 from luxrelay.files import make_folder, make_private, read_bounded, write_whole
 from luxrelay.node.keyfile import read_or_create
+from luxrelay.store.folder import holds_no_store
 from luxrelay.text import parse_json
 
 IDENTITY_FILE: Final = "identity.pem"
@@ -75,7 +76,9 @@ class DataFolder:
                     code="store.foreign",
                 )
             make_folder(path)
-            self.mended = make_private(path)
+            # A folder in the store's place that is none of ours is refused later, and unchanged.
+            apart = [self.store] if holds_no_store(self.store) else []
+            self.mended = make_private(path, apart=apart)
         except OSError as error:
             raise NodeError(
                 f"cannot use the data folder: {error.strerror}",

@@ -122,6 +122,17 @@ class Folder:
             os.close(self._lock)
 
 
+def holds_no_store(path: Path) -> bool:
+    """Return True for a folder with something in it that is no relay store; nothing is changed.
+
+    Raises:
+        OSError: it cannot be listed.
+
+    """
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    return bool(names) and MARKER not in names
+
+
 def _is_fresh(path: Path) -> bool:
     """Return True for a folder that may become ours; make it when it is missing."""
     try:
