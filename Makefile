@@ -109,7 +109,7 @@ operations: $(STAMPS)/promtool  ## check the alert rules of deploy/ with promtoo
 	cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml
 
 .PHONY: interop
-interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs $(STAMPS)/interop-sds/peer.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub, one channel with @waku/sds; MESSAGES=50 for a short run
+interop: $(STAMPS)/packages $(STAMPS)/interop-js/peer.mjs $(STAMPS)/interop-go-peer $(STAMPS)/interop-negentropy $(STAMPS)/interop-rpc/client.mjs $(STAMPS)/interop-sds/peer.mjs  ## one mesh with js-libp2p and go-libp2p-pubsub, one channel with @waku/sds, and a node of an earlier commit; MESSAGES=50 for a short run
 	LUXRELAY_INTEROP_MESSAGES=$(MESSAGES) LUXRELAY_INTEROP_SDS_MESSAGES=$(if $(filter 1000,$(MESSAGES)),200,$(MESSAGES)) $(BIN)/pytest tests/interop
 
 .PHONY: browser

@@ -81,6 +81,8 @@ class NodeProcess:
             "limits": dict(UNLIMITED),
         }
         self.topics = ["/chat/1/room"]
+        self.source: Path | None = None
+        """Folder of another package to run than the installed one, such as an older commit's."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def write_config(self) -> None:
@@ -103,6 +105,7 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ | ({"PYTHONPATH": str(self.source)} if self.source else {}),
             )
         process = self.process
 
@@ -122,6 +125,7 @@ class NodeProcess:
             text=True,
             timeout=60,
             check=False,
+            env=os.environ | ({"PYTHONPATH": str(self.source)} if self.source else {}),
         )
         return done.returncode, done.stderr
 

@@ -1,0 +1,176 @@
+"""One mesh of today's node and an earlier release's, which keeps running beside it.
+
+The earlier source comes out of the history (`git archive`) into ``build/`` and runs on the packages
+of today's environment. A shallow clone has no history: then these tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import SigningKey, topic_namespace
+from luxrelay.client import LaneSigner
+from luxrelay.node.folder import Runtime
+from luxrelay.sync import PublishItem, RelaySyncClient
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD = "482efbd"
+"""The commit that today's node has to get on with: the last one before connections, files and
+frames got their bounds."""
+PARENT = topic_namespace("/chat/1/room")
+COUNT = 20
+"""Messages published at each node."""
+FAR_MS = 3_600_000
+"""An interval that never ends within a test: what crosses then came by another way."""
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def old_source() -> Path:
+    """The earlier release's package folder, taken out of the history once."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip(f"no history here: a node of {OLD} needs git and a clone")
+    archived = subprocess.run(
+        [git, "-C", str(ROOT), "archive", OLD, "src"], capture_output=True, check=False
+    )
+    if archived.returncode:
+        said = archived.stderr.decode(errors="replace").strip()
+        pytest.skip(f"commit {OLD} is not in this clone (git fetch --unshallow): {said}")
+    target = ROOT / "build" / f"node-{OLD}"
+    shutil.rmtree(target, ignore_errors=True)
+    with tarfile.open(fileobj=BytesIO(archived.stdout)) as tree:
+        tree.extractall(target, filter="data")
+    source = target / "src"
+    told = subprocess.run(
+        [sys.executable, "-c", "import luxrelay; print(luxrelay.__file__)"],
+        env={"PYTHONPATH": str(source)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert Path(told.stdout.strip()).is_relative_to(source), "the environment hides the old source"
+    return source
+
+
+def configured(new_node: Callable[[str], Any], name: str, source: Path | None) -> Any:
+    """A node process of either release; gossip and sync of its peers are set by the test."""
+    node = new_node(name)
+    node.source = source
+    node.sections["sync"] |= {"reconcile_interval_ms": FAR_MS}
+    return node
+
+
+def messages(runtime: Runtime) -> int:
+    """Return how many messages a node holds."""
+    with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=30) as answer:
+        return int(json.loads(answer.read())["store"]["messages"])
+
+
+def publish(runtime: Runtime, count: int = COUNT) -> None:
+    """Publish messages of one new lane at a node."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    now_ms = time.time_ns() // 1_000_000
+    signed = [signer.sign(f"message {n}".encode(), now_ms) for n in range(count)]
+    items = [PublishItem(header=s.header, blob=s.blob, parent_id=PARENT) for s in signed]
+    with RelaySyncClient(runtime.sync) as client:
+        receipts = list(client.publish(items))
+    assert all(receipt.stored for receipt in receipts), [receipt.reason for receipt in receipts]
+
+
+@pytest.mark.parametrize("dialler", ["old", "new"])
+def test_messages_published_at_either_reach_the_other_by_gossip(
+    dialler: str,
+    old_source: Path,
+    new_node: Callable[[str], Any],
+    eventually: Callable[..., Any],
+) -> None:
+    """Whoever dials, both are in one mesh; neither asks the other's sync port."""
+    kinds = {"old": old_source, "new": None}
+    dialled = "new" if dialler == "old" else "old"
+    first = configured(new_node, dialled, kinds[dialled])
+    there = first.start()
+    second = configured(new_node, dialler, kinds[dialler])
+    second.sections["gossip"] |= {"peers": [there.gossip[0]]}
+    here = second.start()
+    eventually(lambda: meshed(there) and meshed(here))
+
+    publish(here)
+    eventually(lambda: messages(there) == COUNT)
+    publish(there)
+    eventually(lambda: messages(here) == 2 * COUNT)
+
+    assert first.stop() == 0
+    assert second.stop() == 0
+
+
+def meshed(runtime: Runtime) -> bool:
+    """Say whether the node has a peer in the mesh of its topic."""
+    with urllib.request.urlopen(f"http://{runtime.http}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return any(
+        line.startswith("relay_mesh_size") and float(line.rpartition(" ")[2]) >= 1 for line in lines
+    )
+
+
+@pytest.mark.parametrize("way", ["heads", "comparison"])
+@pytest.mark.parametrize("asker", ["old", "new"])
+def test_either_catches_up_from_the_other(
+    asker: str,
+    way: str,
+    old_source: Path,
+    new_node: Callable[[str], Any],
+    eventually: Callable[..., Any],
+) -> None:
+    """What was published before the asker began comes over the sync port or the comparison."""
+    kinds = {"old": old_source, "new": None}
+    other = "new" if asker == "old" else "old"
+    holder = configured(new_node, other, kinds[other])
+    held = holder.start()
+    publish(held)
+    node = configured(new_node, asker, kinds[asker])
+    if way == "heads":
+        node.sections["sync"] |= {"peers": [held.sync]}
+    else:  # the stream of reconciliation between peers of gossip, without a sync port
+        node.sections["gossip"] |= {"peers": [held.gossip[0]]}
+        node.sections["sync"] |= {"reconcile_interval_ms": 300}
+    runtime = node.start()
+
+    eventually(lambda: messages(runtime) == COUNT)
+
+    assert node.stop() == 0
+    assert holder.stop() == 0
+
+
+@pytest.mark.parametrize("opener", ["old", "new"])
+def test_either_opens_the_folder_of_the_other(
+    opener: str, old_source: Path, new_node: Callable[[str], Any]
+) -> None:
+    """Messages, identity and tokens stay; a folder is handed back and opened there again."""
+    kinds = {"old": old_source, "new": None}
+    node = configured(new_node, "relay", kinds["new" if opener == "old" else "old"])
+    first = node.start()
+    publish(first)
+    assert node.stop() == 0
+
+    node.source = kinds[opener]
+    taken = node.start()
+    assert messages(taken) == COUNT
+    assert taken.gossip[0].rpartition("/")[2] == first.gossip[0].rpartition("/")[2]
+    publish(taken)
+    assert node.stop() == 0
+
+    node.source = kinds["new" if opener == "old" else "old"]
+    again = node.start()
+    assert messages(again) == 2 * COUNT
+    assert node.stop() == 0
