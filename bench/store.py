@@ -8,7 +8,7 @@ rows are made a batch at a time outside of the measured time, as the stage befor
 batch, which makes the store's first slice, is not measured either. With
 ``fsync`` both sync after each batch. The limit of reading is an iterator over the header rows that
 looks at nothing. Ours and theirs take turns, so that other load disturbs both alike; the best round
-of each counts. Reads by id and the Merkle tree are measured against what the issue asks for.
+of each counts. Reads by id and the Merkle tree are measured against these figures.
 
 Prints one JSON line a result: part, name, value, unit, against, ratio, aim.
 """

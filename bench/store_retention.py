@@ -24,7 +24,7 @@ from messages import NOW, arrivals, checked, percentile, result
 from luxrelay.store import Durability, IncomingMessage, RelayStore, RelayStoreConfig
 
 AGED = int(os.environ.get("LUXRELAY_BENCH_AGED", "300000"))
-"""Messages of the deletion figure; 1,000,000 is what the issue asks for."""
+"""Messages of the deletion figure; 1,000,000 in a long run."""
 BATCH = 256
 BLOB_BYTES = 200
 SWEPT = 20_000

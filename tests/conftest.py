@@ -31,7 +31,7 @@ settings.load_profile(
 )
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-"""Material of the workshop beside the checkout; a user's clone stands without it."""
+"""Data beside the checkout, where there is any; a clone works without."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ process left is removed at the next write of that file, because nobody holds its
 
 Everything raises OSError with a text for people in ``strerror``; callers say whose file it was.
 
-Source: issue on what comes from outside.
+Source: docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations

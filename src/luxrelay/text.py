@@ -8,7 +8,7 @@ bidirectional marks, line separators, surrogates) is a dot, and the length is bo
 
 A core: no I/O, no clock.
 
-Source: issue on what comes from outside.
+Source: docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Each place is damaged in a copy of its own. Then the copy opens and says what is
 refused with an error that names a file and the command that helps; what it serves is what was put.
 Either way the repaired copy holds only what was put as well.
 
-LUXRELAY_DAMAGE_PLACES sets the number of places; 100 is what the issue asks for.
+LUXRELAY_DAMAGE_PLACES sets the number of places; 100 is a long run.
 
-Source: issue "The store, complete", must show.
+Source: docs/explanation/store.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A file system of a few megabytes in memory, mounted in a namespace of its own; where the system does
 not allow that, a limit on the size of files does what a full disk does to the log.
 
-Source: issue "The store, complete", robustness.
+Source: docs/explanation/store.md.
 """
 
 from __future__ import annotations

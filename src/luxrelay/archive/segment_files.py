@@ -5,7 +5,7 @@ A segment is an Arrow IPC file or a Parquet file with the rows of ``schema.RAW``
 `luxrelay store export --format arrow` writes such files; the source ``luxrelay-segments``
 (`segments`) reads them.
 
-Source: decisions J8, P42; lux-family.md, long-term layers.
+Source: decisions J8, P42; LP-6440.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Reading files costs a relay nothing, so this is the way for rates that pulling s
 stream's offset is the name of the last file read. A file that is gone when it is to be read is
 data loss, as with relays; one that cannot be read is an error that names it.
 
-Source: decisions J8, P42; lux-family.md, long-term layers.
+Source: decisions J8, P42; LP-6440.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ tables, without a JVM. A node that names it among its ``sync.peers`` catches up 
 relays have no more, and an empty relay restores itself that way; `luxrelay query` reads it too. Set
 reconciliation is for relays among themselves and is refused.
 
-Source: LP-6440; decisions P22, P37, J6; "interfaces belong to the room that needs them".
+Source: LP-6440; decisions P22, P37, J6; architecture, rule 10.
 """
 
 from __future__ import annotations

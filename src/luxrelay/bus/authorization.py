@@ -5,7 +5,7 @@ from a signature (H27). A denial needs no signature, because the key that the he
 one refused; an ALLOWED means nothing until the signature holds. Lanes follow their parent's
 policy (J6).
 
-Source: LP-6410 §4; decisions H22, H27, H28; lux-family facts on authorization.
+Source: LP-6410 §4; decisions H22, H27, H28; LP-6460.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ must not depend on how a library rounds, or on a type it invents.
 *Deviation*: libraries that sort keys by length first (RFC 8949 §4.2.3) differ from this order
 (§4.2.1) only for maps that mix key types; with text keys both orders are the same.
 
-Source: RFC 8949 §3, §4.2.1; lux-family facts on customData.
+Source: RFC 8949 §3, §4.2.1; LP-6410 §3, S21.
 """
 
 from __future__ import annotations

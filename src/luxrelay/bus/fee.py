@@ -16,7 +16,8 @@ Body version 1, and for Prepaid also 2: version 1 counts expiresAt in seconds, v
 milliseconds (S7). 1 KiB leaves no room for ML-DSA, so payers and issuers sign with Ed25519 or
 secp256k1.
 
-Source: LP-6411 §2.9, LP-6422 §4, LP-6442 §3.2; H12, S6, S7; lux-family facts on fee proofs.
+Source: LP-6411 §2.9, LP-6422 §4, LP-6442 §3.2, LP-6481; H12, S6, S7;
+docs/reference/fees-and-policies.md.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ along what the shared one holds, no more. So filling the table with fresh keys s
 and resets nobody. Reputations are bounded apart; of the oldest few the one nearest to 0.5 is
 dropped, and falling back to 0.5 is what a fresh key gives to anyone at no cost.
 
-Source: LP-6422; decisions G20, S1, S8, S9; lux-family facts on rate limits.
+Source: LP-6422; decisions G20, S1, S8, S9.
 """
 
 from __future__ import annotations

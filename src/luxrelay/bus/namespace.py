@@ -4,7 +4,7 @@ Each id is the first 20 bytes of SHA3-256 over an ASCII tag and its inputs, join
 documents name one concept twice: LP-6410 lists ``lux.ns.dm.v1`` and its like, the LuxChat documents
 ``lux.dm.v1``. Both are here (S5), and the LuxChat names are what applications use.
 
-Source: LP-6410 §2; decisions J6, S2, S3, S4, S5; lux-family facts on namespace ids.
+Source: LP-6410 §2, LP-6461, LP-6462, LP-6473, LP-6495; decisions J6, S2, S3, S4, S5.
 """
 
 from __future__ import annotations

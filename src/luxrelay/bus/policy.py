@@ -12,7 +12,7 @@ All big-endian. Identities stand in ascending byte order, once each. A tokenId t
 flag 0 and 32 zero bytes. customData is a CBOR map (`luxrelay.bus.cbor`), or no bytes when there
 are no parameters: an empty map would be a second encoding of the same policy.
 
-Source: LP-6410 §3; lux-family facts on the canonical encoding; S1, S21, H33.
+Source: LP-6410 §3; docs/reference/fees-and-policies.md; S1, S21, H33.
 """
 
 from __future__ import annotations

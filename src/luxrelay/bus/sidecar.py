@@ -7,7 +7,7 @@ The ciphertext stays opaque: a relay holds no TFHE keys and judges no epoch (H23
 ordinary blob under the hash that the header carries, so it has a blob's limit of 2 MiB, and a
 u256 ciphertext of the largest kind does not fit (S17).
 
-Source: LP-6411 §2.10, LP-6470; H3, H22, H23, S17; lux-family facts on the sidecar.
+Source: LP-6411 §2.10, LP-6470, LP-6471; H3, H22, H23, S17.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ The hash is MurmurHash3 (x86, 32 bit, seed 0), signed and then made positive, of
 id followed by ``" b"``; position i is ``(first + i * second) mod bits``. The JavaScript
 implementation feeds characters as bytes, so ids that both sides hash must be ASCII, as hex is.
 
-Source: SDS (bloom filter), reliable-channel.md §2.5; decision C5.
+Source: SDS (bloom filter); decision C5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a message costs beside its content, and whether it fits the layer below.
 
-Source: reliable-channel.md §1.9; decision C9.
+Source: decision C9.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Both only rise, also over restarts and when the wall clock goes back.
 
-Source: SDS (Lamport clock), reliable-channel.md §2.3; decisions C5, C6.
+Source: SDS (Lamport clock); decisions C5, C6.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ that keeps the last position beside what it did with the event sees each exactly
 Exactly one of the last events of its profile ends each request: `sent` or `send-error` (seed),
 `delivered`, `delivery-error` or `send-error` (current).
 
-Source: reliable-channel-api (MessageEvents), reliable-channel.md §1.3; decision C2.
+Source: reliable-channel-api (MessageEvents); decision C2.
 """  # noqa: E501 - a table
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ hear of what may have to wait for an epoch.
 Bounds: ``log_max`` entries, ``repairable_bytes_max`` bytes of messages; the oldest go first, but
 never the bytes of a message that still waits for its acknowledgement.
 
-Source: SDS (local history), reliable-channel.md §2.2; decisions C6, C7.
+Source: SDS (local history); decisions C6, C7.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ except one that others wait for: then the message with the highest clock gives w
 missing ids; those beyond are not looked for, and come up again with the next message that names
 them. ``recent_max`` lost ids are remembered, and ids of ephemeral messages.
 
-Source: SDS (incoming buffer, sweep), reliable-channel.md §2.3; decision C6.
+Source: SDS (incoming buffer, sweep); decision C6.
 """
 
 from __future__ import annotations

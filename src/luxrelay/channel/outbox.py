@@ -10,7 +10,7 @@ Ephemeral messages are dropped while the epoch is nearly used up.
 Bounds: first transmissions and retransmissions are at most the unacknowledged messages, answers at
 most the repair buffer; sync and ephemeral messages never wait.
 
-Source: reliable-channel-api (outgoing processing), reliable-channel.md §4.1; decisions C1, C3.
+Source: reliable-channel-api (outgoing processing); decisions C1, C3.
 """
 
 from __future__ import annotations

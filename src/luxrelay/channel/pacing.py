@@ -22,7 +22,7 @@ so that a restart cannot use it again. Nothing else changes the counter.
 
 *What else to change when you change this*: ``session.py``, ``docs/explanation/channel.md``.
 
-Source: reliable-channel-api (rate limit manager), reliable-channel.md §4; decision C3.
+Source: reliable-channel-api (rate limit manager); decision C3.
 """
 
 from __future__ import annotations

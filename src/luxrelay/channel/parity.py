@@ -12,7 +12,7 @@ Any parity shards, as many as data shards are missing, give the missing ones bac
 is solved. Multiplying a shard is `bytes.translate` with a table of 256, adding is XOR of large
 integers, so no other library is needed. Cost: data x parity passes over a shard.
 
-Source: segmentation specification (Reed-Solomon), reliable-channel.md §3.3; decision C4.
+Source: segmentation specification (Reed-Solomon); decision C4.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ come, because a request or its answer may itself be lost; the specification asks
 somebody else ask puts our request off and does not cancel it, for the same reason. One id is
 answered at most once in half of ``t_min``, so that requests cannot be used to make us flood.
 
-Source: SDS-R, reliable-channel.md §2.4.
+Source: SDS-R.
 """
 
 from __future__ import annotations

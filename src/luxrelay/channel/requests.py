@@ -7,7 +7,7 @@ profile's (`EventProfile`), see `events`.
 Rows: one a segment that is not acknowledged, so an acknowledgement removes one small row; the last
 one that goes takes the request with it.
 
-Source: reliable-channel-api (ReliableSendId), reliable-channel.md §7.3; decision C2.
+Source: reliable-channel-api (ReliableSendId); decision C2.
 """
 
 from __future__ import annotations

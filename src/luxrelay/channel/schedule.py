@@ -1,6 +1,6 @@
 """Names that come due, in order of time.
 
-Source: style §6.4 (`wake_at`, `wake`).
+Source: architecture, rule 2 (`wake_at`, `wake`).
 """
 
 from __future__ import annotations

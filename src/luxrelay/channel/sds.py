@@ -32,7 +32,7 @@ filter of another length counts as absent. See also `repair`.
 *What else to change when you change this*: ``session.py`` (one branch an action), the model in
 ``tests/property/test_channel.py``, ``docs/explanation/channel.md``.
 
-Source: SDS, reliable-channel.md §2; decisions C5, C6, C7.
+Source: SDS; decisions C5, C6, C7.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ recovered last segment in the payload; here the hash finds it again (at most 16 
 
 *What else to change when you change this*: ``state.Table``, the pages ``explanation/channel.md``.
 
-Source: segmentation specification, revisions B and C; reliable-channel.md §3; decision C4.
+Source: segmentation specification, revisions B and C; decision C4.
 """
 
 from __future__ import annotations

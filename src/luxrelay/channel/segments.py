@@ -7,7 +7,7 @@
 
 The same bytes may be a segment in both, so the revision is configured and never guessed.
 
-Source: segmentation specification, revisions B and C; reliable-channel.md §3.1; decision C4.
+Source: segmentation specification, revisions B and C; decision C4.
 """
 
 from __future__ import annotations

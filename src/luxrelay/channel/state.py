@@ -8,7 +8,7 @@ machines begin from there.
 
 A row store needs to know nothing of the tables: to it a row is bytes under a name.
 
-Source: reliable-channel-api (Persistence), reliable-channel.md §2.8; decision C7.
+Source: reliable-channel-api (Persistence); decision C7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What scalable data sync counts.
 
-Source: reliable-channel.md §7.6.
+Source: docs/explanation/channel.md.
 """
 
 from __future__ import annotations

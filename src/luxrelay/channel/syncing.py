@@ -9,7 +9,7 @@ Beside that, a sync message goes out when nothing was heard for long, so that wh
 last messages finds out. Its interval doubles with each one up to a bound, begins anew with content,
 and is put off by another participant whose sync message says all that ours would.
 
-Source: SDS (sync messages), reliable-channel.md §2.3, §2.6.
+Source: SDS (sync messages).
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class LanePublisher:
     ) -> Iterator[tuple[MsgHeader, PublishReceipt]]:
         """Yield each message's header and receipt; a taken sequence is signed again.
 
-        Source: what users ask 7; H17.
+        Source: user-07; H17.
         """
         signed = [(self.sign(blob, time.time_ns() // 1_000_000), blob) for blob in blobs]
         receipts = relay.publish(self._item(header, blob) for header, blob in signed)

@@ -3,7 +3,7 @@
 A generator yields bytes to send, or None to be given received bytes; it returns its result. A
 driver is a loop of four lines, so the blocking and the asynchronous client share everything.
 
-Source: RFC 9112; RFC 6455 §4; the house's rule on sans-I/O.
+Source: RFC 9112; RFC 6455 §4; architecture, rule 2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The blocking client keeps one connection, the asynchronous one a few; a connecti
 meanwhile is opened anew. Every call may be made again: publishing what is stored already is
 answered as stored.
 
-Source: docs/reference/http.md; what users ask 5, 7.
+Source: docs/reference/http.md; user-05, user-07.
 """
 
 from __future__ import annotations

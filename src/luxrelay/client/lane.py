@@ -1,6 +1,6 @@
 """`LaneSigner`: a sender's messages in its own lane, signed in sequence.
 
-Source: J6, H17; what users ask 7.
+Source: J6, H17; user-07.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ connection subscribes behind it, so nothing is lost or repeated. Of the slot at 
 content ids are kept, for the node may cut off a page inside a slot and send it again.
 *Bounds*: a message has ``MESSAGE_BYTES_MAX``, a place ``LANES_MAX`` lanes.
 
-Source: docs/reference/http.md; RFC 6455; what users ask 1.
+Source: docs/reference/http.md; RFC 6455; user-01.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 When the connection is lost they open another, after a pause that doubles, and go on behind the
 last position: nothing is lost or repeated. They end when the caller stops iterating.
 
-Source: docs/reference/http.md; what users ask 1; celestia and Nostr threads there.
+Source: docs/reference/http.md; user-01.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One connection to a gateway: blocking, or on anyio; each drives the same generators.
 
-Source: the house's rule on drivers: a loop from step to effect.
+Source: architecture, rule 2.
 """
 
 from __future__ import annotations

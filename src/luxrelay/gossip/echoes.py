@@ -2,7 +2,7 @@
 
 An IHAVE names a slot, so a peer that holds another candidate of it (G1) counts as well.
 
-Source: what users ask 5 and 7; LP-6420 §4.2.
+Source: user-05, user-07; LP-6420 §4.2.
 """
 
 from __future__ import annotations

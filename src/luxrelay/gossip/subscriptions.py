@@ -15,7 +15,8 @@ Source: LP-6420 §8; decisions G2, G27, J6; 20-38 to 20-41.
 #   returns notices in order, the header before the hint of its blob.
 # Timers: none.
 # Bounds: subscriptions_max, blobs_awaited_max, hints_kept_max, lanes_known_max; the oldest goes.
-# Deviations from the specification: callbacks are values that are returned (rule 2 of the house). A
+# Deviations from the specification: callbacks are values that are returned (rule 2 of
+#   docs/explanation/architecture.md). A
 #   topic that the router followed before is not left (others need it). A hint names no namespace
 #   (LP-6420 §3.2), so WantBlobs reports those whose blob a header of the namespace commits to. A
 #   message that came on headers/global belongs to its namespace, or to the parent of its lane (J6).

@@ -14,7 +14,7 @@ else.
 *Who asks*: `StreamClient` in a worker thread, over a carrier that comes back to the loop for each
 frame, with bounds on the frames and seconds of an answer.
 
-Source: architecture of the house; decisions J4, J5, J11; retention document, "Merkle Tree
+Source: docs/explanation/architecture.md; decisions J4, J5, J11; retention document, "Merkle Tree
 Implications".
 """
 

@@ -1,6 +1,6 @@
 """The data folder of a node: its identity, its store, and where it listens now.
 
-Source: decisions J10; issue of the walking skeleton: a foreign folder is refused, unchanged.
+Source: decisions J10: a foreign folder is refused, unchanged.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ caller with a valid token needs no name: no page of another site has one.
 *Names*: addresses, ``localhost``, and those that the operator lists; upper case and a last dot are
 the same name. A request without ``Host`` comes from no browser of today.
 
-Source: LP-6490; what users ask 10.
+Source: LP-6490; user-10.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Labels come from closed sets: two listeners, the statuses and codes that docs/reference/http.md
 lists. A gateway that was started again counts from nothing, which Prometheus knows of counters.
 
-Source: issue of the gateway; LP-6491.
+Source: LP-6491; docs/reference/metrics.md.
 """
 
 from __future__ import annotations

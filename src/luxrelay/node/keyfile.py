@@ -1,6 +1,6 @@
 """Key files: PKCS #8 PEM or a keystore, mode 0600, created whole or not at all.
 
-Source: crypto-notes on keys; LP-6411 §2.7.
+Source: docs/reference/keys.md; LP-6411 §2.7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Ed25519 and ML-DSA keys are written as their seed, secp256k1 keys as their scalar; a hybrid key is
 two blocks, Ed25519 first, whose seeds are independent. Other programs read these blocks.
 
-Source: crypto-notes on keys; RFC 8410, RFC 5958, RFC 9881.
+Source: docs/reference/keys.md; RFC 8410, RFC 5958, RFC 9881.
 """
 
 from __future__ import annotations

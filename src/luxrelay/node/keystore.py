@@ -11,7 +11,7 @@ used, because it is 2,048 rounds of PBKDF2. Everything but the sealed seed itsel
 associated data, in one canonical form: no value can be exchanged without the seal breaking. The
 cost is bounded before any memory is taken, so that a prepared file cannot exhaust the machine.
 
-Source: crypto-notes on keys; RFC 7914.
+Source: docs/reference/keys.md; RFC 7914.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ As `luxrelay.channel.runtime.remote` through a gateway, each payload is a messag
 lane of the topic's namespace; what arrives is told by the node's feed and read from its store. The
 objects live on the node's trio loop; the store and the doors are called in worker threads.
 
-Source: reliable-channel.md §1.9; J6, J7.
+Source: docs/explanation/channel.md; J6, J7.
 """
 
 from __future__ import annotations

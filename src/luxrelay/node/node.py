@@ -13,7 +13,7 @@ that was acknowledged can be lost, because acknowledgements leave after the comm
 *Reload* (SIGHUP): the file is read again; rates, log levels and policies are taken over, and what
 needs a restart is named in the log and stays as it was.
 
-Source: architecture of the house; LP-6490.
+Source: docs/explanation/architecture.md; LP-6490.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ however many bytes it comes; when all places are taken, the oldest that has not 
 makes room, so that health is answered beside any number of slow clients. Pages of other sites are
 kept out by the gate for browsers.
 
-Source: LP-6490, LP-6491; what users ask 10.
+Source: LP-6490, LP-6491; user-10.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What became of published messages: the receipts given out, and who has shown the message since.
 
-Source: what users ask 5 and 7.
+Source: user-05, user-07.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ holds up nobody and nothing is lost where replay meets live.
 *Bounds*: ``notes_max`` notes wait for the thread; beyond it every lane is read again. A group of
 events is a page of the store.
 
-Source: what users ask 1; LP-6421 §2.3; P23, J6.
+Source: user-01; LP-6421 §2.3; P23, J6.
 """
 
 from __future__ import annotations

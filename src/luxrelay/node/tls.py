@@ -4,7 +4,7 @@ TLS 1.2 and above, and of 1.2 only suites with forward secrecy and authenticated
 suites have leaked plaintext again and again (RFC 9325 §4.2). gRPC has the same rule built in:
 its suites are ECDHE with GCM, its least version is 1.2.
 
-Source: RFC 9325 §3.1, §4.2; issue on what comes from outside.
+Source: RFC 9325 §3.1, §4.2; docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations

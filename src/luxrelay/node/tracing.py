@@ -5,7 +5,7 @@ it held and how many were accepted; the ids of its messages stand in it for batc
 enough to read. Spans are exported by OTLP over HTTP in a thread of the library, from a bounded
 queue.
 
-Source: issue of the node as a product.
+Source: docs/how-to/operate.md.
 """
 
 from __future__ import annotations

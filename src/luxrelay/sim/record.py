@@ -6,7 +6,7 @@ fresh router and compares the digests: the same code gives the same ones, and a 
 it first acts differently. `RecordedRouter` wraps a router's inputs, so a run without recording
 pays nothing.
 
-Source: style 6.4.
+Source: architecture, rule 2.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ when the run ends. No object is made that is not written, save one list entry.
 *What else to change when you change this*: `Rows.add` and `layout.index_rows`, which make the same
 rows one by one; `NamespaceState.hold`, which moves a head the same way.
 
-Source: decisions P9, P14, P25; issue "The store, complete", ingest.
+Source: decisions P9, P14, P25.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class RelayStoreConfig:
     def slice_width_ms(self) -> int:
         """Return the span of expiry times that one slice of messages covers.
 
-        Source: store-notes 1.
+        Source: ADR 0006 §1.
         """
         if self.slice_ms is not None:
             return self.slice_ms

@@ -16,7 +16,7 @@ recovers what is there.
 most two syncs, the one that runs and its own.
 *What else to change when you change this*: `writer`, docs on durability, tests/chaos.
 
-Source: decisions P3; store-notes 3, 7; architecture, rules 5 and 6.
+Source: decisions P3; ADR 0006 §3, §7; architecture, rules 5 and 6.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ namespaces.
 *What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.upgrade`,
 `luxrelay.store.audit`, `luxrelay.store.repair`.
 
-Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8; store-notes 1.
+Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8; ADR 0006 §1.
 """
 
 from __future__ import annotations

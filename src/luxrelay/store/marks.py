@@ -15,7 +15,7 @@ promised is named with its namespaces. Closing marks the end.
 *Bounds*: HEADS_MAX namespaces a mark; of others only the number is kept. One sync an interval.
 *What else to change when you change this*: docs/explanation/store.md, tests/chaos.
 
-Source: store-notes 4; decisions P3, P43.
+Source: ADR 0006 §4; decisions P3, P43.
 """
 
 from __future__ import annotations

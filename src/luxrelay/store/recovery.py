@@ -12,7 +12,7 @@ log, and one that was written but not synced may not. Nothing of either kind was
 *Until then* reading goes on, and writing fails with what the disk said.
 *Bounds*: one attempt every RETRY_S; readers wait for one opening.
 
-Source: store-notes 7; issue "The store, complete", full disk.
+Source: ADR 0006 §7; docs/explanation/store.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ the old state rows are kept where these can be read, so that what is missing is 
 *Bounds*: ROWS_PER_BATCH messages in memory; the disk holds the data three times while it runs.
 *What else to change when you change this*: `layout`, `luxrelay store repair`.
 
-Source: issue "The store, complete", robustness; store-notes; decisions P9, J11.
+Source: docs/explanation/store.md; ADR 0006; decisions P9, J11.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ inserts neighbours a third faster than rows as they come.
 that it leaves.
 *What else to change when you change this*: `layout.index_rows`, `appending`, `slices`, `audit`.
 
-Source: decisions P9, P11, P29, P38, J4, J8; store-notes 1.
+Source: decisions P9, P11, P29, P38, J4, J8; ADR 0006 §1.
 """
 
 from __future__ import annotations

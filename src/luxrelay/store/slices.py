@@ -19,7 +19,7 @@ table. A table without a row holds nothing that counts: opening the store drops 
 *Bounds*: slices_max slices; beyond that the nearest one takes a wider span.
 *What else to change when you change this*: `layout`, `group`, `audit`, `repair`, `upgrade`.
 
-Source: store-notes 1; decisions P9, P12, J4; 21-12.
+Source: ADR 0006 §1; decisions P9, P12, J4; 21-12.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ that was dropped can never be wanted again: whatever it lost to is replaced only
 lower still. The kept set of any messages is therefore the same in every order of arrival, and a
 store needs to remember no more than the four.
 
-*Deviation*: J11 lets each sender keep the content with the lowest headerHash and ranks senders by
-content id. Two orders make the outcome depend on arrival: a sender whose later content has a
-lower hash but a higher id falls behind a fifth sender that is already forgotten.
+*One order*: had each sender kept the content with the lowest headerHash, and senders been ranked by
+content id, the outcome would depend on arrival: a sender whose later content has a lower hash but a
+higher id falls behind a fifth sender that is already forgotten.
 
 Source: decisions H17, J11, P27; 21-31.
 """

@@ -5,7 +5,7 @@ remembers the earliest expiry that it passed over, or that came meanwhile: until
 need not be looked at again. A chunk is bounded in messages found and in rows looked at, because the
 writer waits for it.
 
-Source: decisions P12, P14; store-notes 1.
+Source: decisions P12, P14; ADR 0006 §1.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ time to read the rows and nothing else.
 *Bounds*: slices of at least `IDS_MIN` messages, the `SLICES_MAX` largest, 2.5 MiB each.
 *What else to change when you change this*: `merkle`, `slices`, docs/explanation/store.md.
 
-Source: store-notes 4; decisions J4.
+Source: ADR 0006 §4; decisions J4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Python's lock lets whoever asks first after a release have it, which is the thre
 released it: a deletion cycle would keep it over all its chunks while a put waits. Here a waiter
 holds the place in front of the lock, so the one that releases must queue behind it.
 
-Source: retention document, "Why GC writes via direct Arc"; store-notes 1.
+Source: retention document, "Why GC writes via direct Arc"; ADR 0006 §1.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ in tests/unit/store/data.
 Layout 1 to 2: a namespace row also has the archive's watermark. Layout 2 to 3: messages stand in
 slices instead of one table for each kind of row, and are charged other bytes for their rows.
 
-Source: retention document, "Backward-compatibility"; store-notes 1, 6; decisions J4, J8.
+Source: retention document, "Backward-compatibility"; ADR 0006 §1, §6; decisions J4, J8.
 """
 
 from __future__ import annotations

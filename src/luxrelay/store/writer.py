@@ -13,7 +13,7 @@ goes in pieces of PIECE_MAX messages and ends early when somebody waits. A put t
 does so in runs of one chunk. `Turn` sees to it that a waiter goes next.
 *What else to change when you change this*: `group`, docs on durability, tests/chaos.
 
-Source: decisions P3, P9, P13, P14, J8; store-notes 3, 7; architecture, rules 5 and 6.
+Source: decisions P3, P9, P13, P14, J8; ADR 0006 §3, §7; architecture, rules 5 and 6.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ by one piece of work at most for each that runs at once, and a piece of any size
 *What else to change when you change this*: ``rpc/metering.py`` (the lock and the clock),
 ``bench/cost_of_strangers.py``, which measures what the prices leave unpaid.
 
-Source: decisions P33, P34; rule 4 of the house.
+Source: decisions P33, P34; architecture, rule 4.
 """
 
 from __future__ import annotations

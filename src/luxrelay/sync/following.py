@@ -1,6 +1,6 @@
 """A subscription over gRPC: what is asked for, and what comes.
 
-Source: what users ask 1 and 2; P23, J6; docs/reference/relay-sync.md.
+Source: user-01, user-02; P23, J6; docs/reference/relay-sync.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Sequences are dense, so what is held of a namespace is nearly always one interval; a node that
 compares interval lists learns in one answer everything that it lacks, except forks of a slot.
 
-Source: store notes of the design ("exchange interval lists first"); decisions P25, P26, J6.
+Source: ADR 0006 §8; decisions P25, P26, J6.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_a_sender_does_not_push_out_its_own_message(stand: Any) -> None:
 
 
 def test_refusals_have_a_status_a_code_and_the_receipts(standing: Any) -> None:
-    """What the node does not store is never answered with success (what users ask 5)."""
+    """What the node does not store is never answered with success (user-05)."""
     signer = LaneSigner(SigningKey.generate(), PARENT)
     good = signer.sign(b"fine", now_ms())
     bad = bytearray(signer.sign(b"bad", now_ms()).header)

@@ -138,7 +138,7 @@ def test_a_gap_is_waited_for_then_told_and_filled_late(stand: Stand) -> None:
 
 
 def test_what_has_expired_is_told_as_a_gap(stand: Stand) -> None:
-    """A subscriber that was away for too long is told what it missed (what users ask 6)."""
+    """A subscriber that was away for too long is told what it missed (user-06)."""
     signer = stand.store_line(5)
     stand.store.skip_to(signer.namespace_id, PARENT, 9)
     signer.next_seq = 10

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour, Sink
 
 MESSAGES = int(os.environ.get("LUXRELAY_SYNC_MESSAGES", "3000"))
-"""Messages missed; the issue's size is 60,000."""
+"""Messages missed; 60,000 in a long run (21-25)."""
 LANES = 40
 OMITS, FORGES = 97, 500 if MESSAGES >= 20_000 else 50
 """One in so many is left out, one in so many forged; more of them where there are few."""

@@ -1,4 +1,4 @@
-"""What of writing a batch needs no Spark; the rest is in tests/integration/test_archive.py."""
+"""What of writing a batch needs no Spark; the rest is in tests/integration/archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit makes of its numbers; its queries are in tests/integration/test_archive.py."""
+"""What an audit makes of its numbers; its queries are in tests/integration/archive."""
 
 from __future__ import annotations
 

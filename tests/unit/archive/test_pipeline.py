@@ -1,4 +1,4 @@
-"""What of the pipeline needs no Spark; the rest is in tests/integration/test_archive.py."""
+"""What of the pipeline needs no Spark; the rest is in tests/integration/archive."""
 
 from __future__ import annotations
 

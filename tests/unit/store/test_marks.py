@@ -94,7 +94,7 @@ def wait_for_mark(store: RelayStore) -> None:
 def test_what_the_log_lost_is_named(
     forge: Any, tmp_path: Path, parent: Any, now: int, durability: str
 ) -> None:
-    """A log cut by a crash: how many rows, messages, and which sequences (store-notes 4)."""
+    """A log cut by a crash: how many rows, messages, and which sequences (ADR 0006 §4)."""
     config = RelayStoreConfig(
         durability=durability,  # type: ignore[arg-type]  # as a file gives it
         mark_interval_ms=1,

@@ -64,7 +64,7 @@ def test_write_again_after_a_fault(
 def test_a_receipt_from_before_is_not_durable(
     forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that the fault overtook is acknowledged later (store-notes 7)."""
+    """Nothing that the fault overtook is acknowledged later (ADR 0006 §7)."""
     monkeypatch.setattr(recovery, "RETRY_S", 0.0)
     store = open_store(durability="fsync")
     store.put_many([forge.message(1)], now)

@@ -260,7 +260,7 @@ def test_a_crash_between_batch_and_drop_is_mended(
 def test_the_batch_is_on_the_disk_before_the_table_goes(
     forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut can lose the log but not a drop, so the log is synced first (store-notes 4)."""
+    """A power cut can lose the log but not a drop, so the log is synced first (ADR 0006 §4)."""
     store = open_store(durability="fsync")
     fill(forge, store, now, minutes=1)
     order: list[str] = []

@@ -78,7 +78,7 @@ def test_open_a_store_of_an_older_layout(
 def test_nothing_is_deleted_for_missing_times(
     old: Path, open_store: Callable[..., RelayStore], now: int
 ) -> None:
-    """Rows without times are dated by their messages, not by zero (store-notes 6)."""
+    """Rows without times are dated by their messages, not by zero (ADR 0006 §6)."""
     assert old.exists()
     store = open_store()
 

@@ -10,7 +10,7 @@ The events of the layer below, as its specification names them, are the outcomes
 
 Adapters: `luxrelay.testing.wire` in one process; others stand beside the parts they speak through.
 
-Source: reliable-channel-api, reliable-channel.md §1.9; decisions C8, C9.
+Source: reliable-channel-api; decisions C8, C9.
 """
 
 from __future__ import annotations

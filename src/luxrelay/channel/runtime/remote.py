@@ -4,7 +4,7 @@ Each payload is one message in the sender's own lane of the content topic's name
 number of participants write without an agreement. Receiving is a subscription that resumes by
 itself after a lost connection; a payload's name for `fetch` is its blob's commitment.
 
-Source: reliable-channel.md §1.9; J6, J7; what users ask 1, 5, 7.
+Source: docs/explanation/channel.md; J6, J7; user-01, user-05, user-07.
 """
 
 from __future__ import annotations

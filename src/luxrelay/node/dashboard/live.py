@@ -4,7 +4,7 @@ A watcher gets the samples of the last minutes, then a state every second and ea
 soon after its commit. What a watcher does not take is not kept for it: it gets the newest state and
 the newest messages of the feed's short memory.
 
-Source: issue of the dashboard.
+Source: docs/how-to/dashboard.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Theory of operation
 differences. *State*: read in a worker thread, at most once every ``STATE_MS``, however many watch.
 *Bounds*: ``SAMPLES_MAX`` samples, ``LANES_MAX`` lanes a namespace, ``PEERS_MAX`` peers.
 
-Source: issue of the dashboard; LP-6491; what users ask 10.
+Source: docs/how-to/dashboard.md; LP-6491; user-10.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They stand on a listener of their own, which is on loopback unless configured otherwise, and each
 needs a token with the scope ``admin``.
 
-Source: issue of the gateway.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ localhost or by a name in ``hosts``, whatever it asks (`luxrelay.node.gate`).
 *Rates*: a bucket of requests and one of published bytes for each token or address; WebSocket
 messages count as requests.
 
-Source: issue of the gateway; what users ask 9; RFC 6455 §10.2; RFC 6750.
+Source: docs/reference/http.md; user-09; RFC 6455 §10.2; RFC 6750.
 """
 
 from __future__ import annotations

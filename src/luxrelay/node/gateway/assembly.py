@@ -1,6 +1,6 @@
 """The gateway of a node from the node's own parts.
 
-Source: issue of the gateway; LP-6490.
+Source: docs/reference/http.md; LP-6490.
 """
 
 from __future__ import annotations

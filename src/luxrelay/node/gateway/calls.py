@@ -3,7 +3,7 @@
 A `Route` says once what a path takes and gives; requests are checked against it and the OpenAPI
 document is made from it, so the two cannot differ.
 
-Source: issue of the gateway; what users ask 2.
+Source: docs/reference/http.md; user-02.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each field is a key of the file's ``[gateway]`` section; its check, unit and sentence stand beside
 its default, and docs/reference/config.md is made from them.
 
-Source: issue of the gateway; LP-6490; what users ask 2, 9 and 10.
+Source: docs/reference/http.md; LP-6490; user-02, user-09, user-10.
 """
 
 from __future__ import annotations

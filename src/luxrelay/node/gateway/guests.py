@@ -5,7 +5,7 @@ for its /16 (IPv6: /16 of its prefix); a further one takes the place of the olde
 who finds all places taken gets that of a guest, the oldest without subscription first. The driver
 ends whoever has lost its place.
 
-Source: issue on what comes from outside.
+Source: docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Each call is one method of `Gateway` and one row of `Gateway.routes`; what touches the store runs in
 `Work`. Answers are whole in memory and bounded by the configuration.
 
-Source: LP-6421 §2.2, §4, §5.2; P18–P23, P38; what users ask 1, 2, 5, 6, 7; RFC 9110 §14.
+Source: LP-6421 §2.2, §4, §5.2; P18–P23, P38; user-01, user-02, user-05 to user-07;
+RFC 9110 §14.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Gateway:
         self._holdings = holdings
 
     async def publish(self, request: Request) -> Response:
-        """Take signed messages; the answer leaves when they are durable (what users ask 5)."""
+        """Take signed messages; the answer leaves when they are durable (user-05)."""
         parts = self._parts
         parts.rates.publish(request.caller, len(request.body), trio.current_time())
         items_max = parts.config.publish_items_max
@@ -329,7 +330,7 @@ class Gateway:
         return as_json(await self._parts.work.run(self._parts.status))
 
     async def limits(self, request: Request) -> Response:
-        """Return the bounds a client meets (what users ask 2 and 9)."""
+        """Return the bounds a client meets (user-02, user-09)."""
         del request
         await trio.lowlevel.checkpoint()
         return as_json({**self._parts.info, **advertised(self._parts.config)})

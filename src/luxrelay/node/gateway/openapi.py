@@ -1,6 +1,6 @@
 """The OpenAPI document, made from the routes.
 
-Source: OpenAPI 3.1; issue of the gateway.
+Source: OpenAPI 3.1; docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Errors as problem JSON (RFC 9457) with the stable codes of `luxrelay.errors`.
 
-Source: decisions J10; what users ask 7.
+Source: decisions J10; user-07.
 """
 
 from __future__ import annotations

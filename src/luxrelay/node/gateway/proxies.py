@@ -4,7 +4,7 @@ Each proxy appends the address it was called from to ``X-Forwarded-For``. From t
 trusted proxies are passed over; the first other one is the client. What stands left of it the
 client may have written itself. A header from an address that is no trusted proxy is not looked at.
 
-Source: RFC 7239 §8.1; issue on what comes from outside.
+Source: RFC 7239 §8.1; docs/explanation/threat-model.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The OpenAPI document and the checks of requests are both made from it.
 
-Source: issue of the gateway.
+Source: docs/reference/http.md.
 """
 
 from __future__ import annotations

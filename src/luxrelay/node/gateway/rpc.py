@@ -7,7 +7,7 @@ it. What reads the store waits for the same places as HTTP's calls do.
 *Listeners*: ``grpc_listen`` for applications, ``grpc_admin_listen`` for admin calls; each is off
 while its key is empty.
 
-Source: issue of the gateway; P37.
+Source: ADR 0002; P37.
 """
 
 from __future__ import annotations

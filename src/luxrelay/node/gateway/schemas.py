@@ -1,6 +1,6 @@
 """JSON Schemas of what the gateway takes and gives; the OpenAPI document refers to them by name.
 
-Source: LP-6411 §4.2; issue of the gateway.
+Source: LP-6411 §4.2; docs/reference/http.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ handshake), ``stall_ms`` for each 64 KiB that a client takes.
 connection or a WebSocket raises ends that one, is counted by kind and logged once a minute; the
 listener accepts on, also when descriptors run out.
 
-Source: issue of the gateway; LP-6490; docs/decisions on the server.
+Source: LP-6490; ADR 0004; docs/reference/http.md.
 """
 
 from __future__ import annotations

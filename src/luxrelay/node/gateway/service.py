@@ -1,6 +1,6 @@
 """`GatewayService`: both listeners of a node, from their parts.
 
-Source: issue of the gateway; LP-6490.
+Source: docs/reference/http.md; LP-6490.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ wsproto speaks the frames. No extension is offered, so nothing is inflated. A me
 up to ``body_bytes_max``; a peer that takes nothing for ``stall_ms``, or answers no ping for two
 ``ping_ms``, is let go.
 
-Source: RFC 6455; issue of the gateway.
+Source: RFC 6455; ADR 0004.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ that was away meanwhile finds it by asking for the gap.
 *Timers*: the earliest of the gaps that wait. *Bounds*: ``lanes_max`` lanes, ``GAPS_MAX`` told gaps
 a lane, ``RECENT_MAX`` slots and ``LATE_MAX`` late messages; what goes beyond is counted and told.
 
-Source: what users ask 1, 2; LP-6421 §2.3; P23, P24, P25, J6, J11.
+Source: user-01, user-02; LP-6421 §2.3; P23, P24, P25, J6, J11.
 """
 
 from __future__ import annotations

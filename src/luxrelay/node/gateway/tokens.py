@@ -5,7 +5,7 @@ SHA3-256 over it: 256 random bits need no slow hash. Whoever may write the file 
 so it has mode 0600. The node reads it again when it has changed, so a revoked token ends within
 ``RELOAD_S``.
 
-Source: issue of the gateway; decisions J10.
+Source: docs/reference/http.md; decisions J10.
 """
 
 from __future__ import annotations

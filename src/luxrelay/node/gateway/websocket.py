@@ -5,7 +5,7 @@ sides' messages. A session has three tasks: one reads, one tells, one pings. The
 page at a time, only after the page before was taken, so a slow subscriber holds nothing but its
 place; `Subscription` decides what comes next.
 
-Source: issue of the gateway; what users ask 1, 2, 5.
+Source: docs/reference/http.md; user-01, user-02, user-05.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What reads or writes the store, in a bounded number of threads with a bounded queue.
 
-Source: rule 3 and 4 of the house.
+Source: architecture, rules 3 and 4.
 """
 
 from __future__ import annotations

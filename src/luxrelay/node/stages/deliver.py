@@ -9,7 +9,7 @@ and nothing can be lost between replay and live.
 *Bounds*: ``pending_max`` notes wait for the loop; beyond it every follower is told to look
 everywhere. ``recent_max`` messages are kept for people who look at the node.
 
-Source: what users ask 1; LP-6421 §2.3; P3.
+Source: user-01; LP-6421 §2.3; P3.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Doors:
         Accepted messages are durable before they are spread and before the receipt leaves. A
         message that is stored already is answered as stored, so that publishing again is safe.
 
-        Source: what users ask 5 and 7.
+        Source: user-05, user-07.
         """
         found = [_published(item) for item in items]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]

@@ -7,7 +7,7 @@ to anybody yet: there the second is refused, with the sequence that is free.
 *Threads*: publishers are many. Looking and writing happen under a lock of the namespace, so two
 that come at once cannot both be first; namespaces share `STRIPES` locks, taken in their order.
 
-Source: H17; what users ask 5.
+Source: H17; user-05.
 """
 
 from __future__ import annotations

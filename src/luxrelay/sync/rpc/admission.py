@@ -3,7 +3,7 @@
 A gRPC stream holds a thread of the server while its reader is slow. The gate refuses streams above
 its number at once, so that short calls always find a thread, and ends those that outlive theirs.
 
-Source: decision P34; rule 4 of the house.
+Source: decision P34; architecture, rule 4.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `luxrelay.store.RelayStore` fits `SyncStore` as it is. Every method may be called from any thread.
 
-Source: decisions P22, P37, J6; "interfaces belong to the room that needs them".
+Source: decisions P22, P37, J6; architecture, rule 10.
 """
 
 from __future__ import annotations

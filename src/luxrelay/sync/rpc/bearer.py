@@ -1,6 +1,6 @@
 """`with_token`: a channel that shows a bearer token with every call.
 
-Source: issue of the gateway; RFC 6750.
+Source: RFC 6750; ADR 0002.
 """
 
 from __future__ import annotations

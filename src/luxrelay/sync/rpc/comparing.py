@@ -3,7 +3,7 @@
 Interval lists say which sequences one side holds and the other lacks. Contents are compared over
 the window that both should hold, which also finds two contents of one slot.
 
-Source: decisions P25, P26, J5, J11; store notes of the design.
+Source: decisions P25, P26, J5, J11; ADR 0006 §8.
 """
 
 from __future__ import annotations

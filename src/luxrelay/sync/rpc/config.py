@@ -1,6 +1,6 @@
 """Bounds of the sync server and client, each with its unit; free of gRPC, so they pickle cheaply.
 
-Source: decisions P18, P22, P34, P37; rule 4 of the house.
+Source: decisions P18, P22, P34, P37; architecture, rule 4.
 """
 
 from __future__ import annotations

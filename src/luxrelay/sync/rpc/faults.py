@@ -1,6 +1,6 @@
 """A gRPC status as one of our errors: whose fault it is, where, and what to do.
 
-Source: decisions J10; rule 9 of the house.
+Source: decisions J10; architecture, rule 9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Subscriptions as frames: from what a node tells to protobuf and back.
 
-Source: what users ask 1; P23.
+Source: user-01; P23.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ request of a publishing stream is charged. Reflection and watching health are `L
 A method that the table does not know needs the scope ``admin``: nothing opens by being forgotten.
 *Does not know* tokens, scopes of tokens, or rates: a `Guard` does; a sync port has none.
 
-Source: issue of the gateway; RFC 6750.
+Source: RFC 6750; ADR 0002.
 """
 
 from __future__ import annotations

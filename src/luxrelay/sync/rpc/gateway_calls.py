@@ -1,6 +1,6 @@
 """`GatewayServicer` and `AdminServicer`: the gateway's calls as frames.
 
-Source: issue of the gateway; decisions P28, P38, J10.
+Source: ADR 0002; decisions P28, P38, J10.
 """
 
 from __future__ import annotations

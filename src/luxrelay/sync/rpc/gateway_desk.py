@@ -1,6 +1,6 @@
 """What RelayGateway and RelayAdmin want of a node; whoever fits is served.
 
-Source: issue of the gateway; "interfaces belong to the room that needs them".
+Source: ADR 0002; architecture, rule 10.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first serves what the sync port serves, and RelayGateway, to callers with tokens; the second
 serves RelayAdmin alone; the third is a sync port that also answers RelayGateway's search.
 
-Source: issue of the gateway; P37.
+Source: ADR 0002; P37.
 """
 
 from __future__ import annotations

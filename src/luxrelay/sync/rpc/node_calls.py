@@ -1,6 +1,6 @@
 """`NodeCalls`: what a client asks of a running node beside its messages: publish, and the handoff.
 
-Source: decisions P37, J8, H17; what users ask 5 and 7.
+Source: decisions P37, J8, H17; user-05, user-07.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NodeCalls(RelayConnection):
             SyncUnreachableError: the node is away, or gave the place to somebody else.
             SyncRemoteError: the node tells no subscribers, or something that cannot be used.
 
-        Source: what users ask 1; P23.
+        Source: user-01; P23.
 
         """
         request = from_wanted(wanted)
@@ -101,7 +101,7 @@ class NodeCalls(RelayConnection):
             SyncUnreachableError: no answer in time.
             SyncRemoteError: the node keeps no receipts, or an answer that cannot be used.
 
-        Source: what users ask 5.
+        Source: user-05.
 
         """
         require("len(digests)", len(digests), 0, RECEIPTS_MAX)

@@ -11,7 +11,7 @@ Theory of operation
   *Pace*: `Pace` is for what is asked in many calls, each in time: it must bring a certain number of
   rows a second beside a grace.
 
-Source: decisions P24, P37; rule 4 of the house.
+Source: decisions P24, P37; architecture, rule 4.
 """
 
 from __future__ import annotations

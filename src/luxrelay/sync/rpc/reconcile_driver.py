@@ -8,7 +8,7 @@ lacking is fetched and handed to the sink, which verifies it like every other me
 Only what both sides should hold is compared: neither what may have expired on one side nor what may
 still be on its way, with room for clocks apart.
 
-Source: decisions J4, J5, J11, P26; store notes of the design.
+Source: decisions J4, J5, J11, P26; ADR 0006 §8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`SetAnswers`: what a relay says about the set of messages it holds: intervals, digests, contents.
 
-Source: decisions P22, P26, J4, J11; store notes of the design.
+Source: decisions P22, P26, J4, J11; ADR 0006 §8.
 """
 
 from __future__ import annotations

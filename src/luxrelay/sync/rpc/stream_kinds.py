@@ -4,7 +4,7 @@ A question is one byte that names the call and the call's request as protobuf; i
 frames of one byte and what belongs to it: parts (a response message each), then the end, or a
 refusal (a gRPC status code and a text). One question at a time; a stream may carry many.
 
-Source: architecture of the house, "both over /lux/relay/reconcile/1.0.0 and a gRPC call"; J5, P37.
+Source: docs/explanation/sync.md; J5, P37.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ message comes with the head, so that the oldest is the one that is silent.
 *Looks*: reflection and the watching of health hold a thread while they last; there are few of
 them, few an address, and none lasts.
 
-Source: issue of the gateway; rule 4 of the house.
+Source: architecture, rule 4.
 """
 
 from __future__ import annotations
