@@ -47,6 +47,11 @@ class NetConfig:
     """Whether a peer without hello is let go; plain libp2p peers have none (G32)."""
     hello_timeout_s: float = 5.0
     """Seconds for one hello and its answer."""
+    hello_attempts_max: int = 3
+    """Streams that may break before a peer is let go without having said hello."""
+    foreign_ban_s: float = 60.0
+    """Seconds for which a peer of another network, or with a hello that cannot be read, is not let
+    in again."""
 
     bootstrap: tuple[str, ...] = ()
     """Multiaddresses of peers to begin with; unlike `peers` they are not kept connected once there
@@ -57,6 +62,8 @@ class NetConfig:
     """Outbound connections that we keep dialling for, within `outbound_max`; 0: none (G21)."""
     dials_max: int = 4
     """Dials under way at one time for `outbound_target`."""
+    dial_addresses_max: int = 16
+    """Addresses that one dial of a peer tries; a further one only waits for the result."""
     dial_failures_max: int = 4
     """Failed dials after which a peer that others named is forgotten."""
     upkeep_interval_s: float = 1.0
@@ -103,7 +110,7 @@ class NetConfig:
     """Handshakes of one address a second that are calculated, a second's worth at once; further
     ones wait."""
     first_byte_timeout_s: float = 3.0
-    """Seconds until the first byte of an inbound connection."""
+    """Seconds until the first byte of an inbound connection, within `handshake_timeout_s`."""
     speak_timeout_s: float = 15.0
     """Seconds after the handshake in which a stream for a protocol of ours has to be opened, by
     either side, or the inbound connection is closed."""
@@ -120,6 +127,8 @@ class NetConfig:
     """Streams a peer may open on one connection in a second; further ones are refused."""
     refusals_per_s: int = 100
     """Streams refused on one connection in a second; one more ends it."""
+    abandoned_s: float = 15.0
+    """Seconds a peer has to close a stream that nobody serves any more, before it is reset."""
     pings_per_s: int = 10
     """Pings of one connection that are answered in a second; others are passed over."""
     idle_frames_per_s: int = 1000
@@ -127,6 +136,9 @@ class NetConfig:
     connection with more is read on in the next second."""
     receive_window_max: int = 512 * 1024
     """Bytes a peer may push into one stream before somebody reads them."""
+    negotiation_lines_max: int = 64
+    """Lines of multistream-select that a peer may send before a protocol is agreed on; each is
+    answered with a write."""
     negotiation_unread_max: int = 64 * 1024
     """Bytes of one stream that are held before both sides know what is spoken on it; the
     connection is not read on meanwhile."""
@@ -215,6 +227,18 @@ class NetConfig:
                 "receive_window_max is below 512 KiB",
                 where="NetConfig",
                 hint="Yamux grants 256 KiB at once and may double it; use 524288 or more",
+            )
+        if self.receive_window_max > self.connection_unread_max:
+            raise ConfigError(
+                "receive_window_max is above connection_unread_max",
+                where="NetConfig",
+                hint="a connection must hold at least one full stream",
+            )
+        if self.redial_min_s > self.redial_max_s:
+            raise ConfigError(
+                "redial_min_s is above redial_max_s",
+                where="NetConfig",
+                hint="pauses grow from the one to the other",
             )
         if self.write_stall_s >= 5:
             raise ConfigError(

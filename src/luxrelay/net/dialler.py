@@ -7,8 +7,8 @@ Theory of operation
     result. The task belongs to the host, so a caller that is cancelled takes nothing from the
     others; when the last one has left, the dial is over. Whoever waited looks again, because a
     connection may have come, or gone, between the result and its waking.
-  Bounds: `ADDRESSES_MAX` addresses a dial, `dial_timeout_s` for each, `outbound_max` connections
-    and dials together.
+  Bounds: `dial_addresses_max` addresses a dial, `dial_timeout_s` for each, `outbound_max`
+    connections and dials together.
 
 Source: LP-6420 §1.3; decisions G21.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import trio
 from libp2p.exceptions import BaseLibp2pError
@@ -27,9 +26,6 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import TcpAddress
 from luxrelay.net.config import NetConfig
 from luxrelay.net.guarded import Faults
-
-ADDRESSES_MAX: Final = 16
-"""Addresses that one dial tries; a further one only waits for the result."""
 
 
 @dataclass(slots=True)
@@ -68,7 +64,7 @@ class Dialler:
     """Dials each peer once at a time.
 
     Args:
-        config: `dial_timeout_s` and `outbound_max`.
+        config: `dial_timeout_s`, `dial_addresses_max` and `outbound_max`.
         connect: Opens a connection with the peer at an address, or raises.
         is_connected: Whether there is a live connection.
         outbound: Open outbound connections.
@@ -150,7 +146,7 @@ class Dialler:
             known = dial.targets.get(address.text)
             if known is not None:
                 dial.targets[address.text] = address, known[1] or chosen
-            elif len(dial.targets) < ADDRESSES_MAX:
+            elif len(dial.targets) < self._config.dial_addresses_max:
                 dial.targets[address.text] = address, chosen
         return dial
 

@@ -23,12 +23,8 @@ from luxrelay.net.host import RelayHost, RelayStream, broke_off
 from luxrelay.net.streams import FrameDecoder, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
-_ATTEMPTS: Final = 3
-"""Streams that may break before a peer is let go without having said hello."""
 _RETRY_S: Final = 0.1
 """Seconds before the second stream, doubled before the next."""
-_REFUSE_S: Final = 60.0
-"""Seconds for which a peer of another network is not let in again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,13 +111,13 @@ class Greeter:
             FrameError, HelloError: What came is no hello.
 
         """
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(self._config.hello_attempts_max):
             try:
                 return await self._ask(peer)
             except trio.TooSlowError:
                 break
             except NetError as error:
-                if not broke_off(error) or attempt == _ATTEMPTS - 1:
+                if not broke_off(error) or attempt == self._config.hello_attempts_max - 1:
                     raise
             except trio.BrokenResourceError:
                 pass
@@ -181,7 +177,7 @@ class Greeter:
     async def _let_go(self, peer: PeerId, reason: str) -> tuple[Greeted, Hello | None]:
         fields = {"peer": peer_text(peer), "reason": reason}
         _LOGGER.warning("peer refused", extra={"fields": fields})
-        await self._host.ban(peer, _REFUSE_S, reason)
+        await self._host.ban(peer, self._config.foreign_ban_s, reason)
         return Greeted.GONE, None
 
 

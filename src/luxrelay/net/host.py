@@ -151,7 +151,8 @@ class _BoundedHost(BasicHost):
         assert isinstance(network, RelaySwarm)
         try:
             protocol, handler = await self.multiselect.negotiate(
-                LineCommunicator(net_stream), math.ceil(network.config.handshake_timeout_s)
+                LineCommunicator(net_stream, network.config.negotiation_lines_max),
+                math.ceil(network.config.handshake_timeout_s),
             )
         except MultiselectError:
             await net_stream.reset()
@@ -177,8 +178,10 @@ class _BoundedHost(BasicHost):
             raise StreamFailure(f"{peer_id} is not connected")
         stream = await live[-1].new_stream()  # the newest: an older one may be dead unnoticed
         try:
-            timeout_s = network.config.handshake_timeout_s
-            protocol = await select_protocol(stream, protocol_ids, timeout_s)
+            config = network.config
+            protocol = await select_protocol(
+                stream, protocol_ids, config.handshake_timeout_s, config.negotiation_lines_max
+            )
         except MultiselectClientError as error:
             raise StreamFailure(f"{peer_id} speaks none of {protocol_ids}") from error
         except BaseException:
@@ -275,6 +278,7 @@ class RelayHost:
                 faults=self.faults,
             ),
             config.handshake_timeout_s,
+            config.negotiation_lines_max,
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
         self._transport.make_room = self._swarm.inbound.doorway.turn_out_one

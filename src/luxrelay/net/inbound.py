@@ -135,7 +135,8 @@ class Inbound:
     async def _handshake(self, socket: RelayTcpStream, host: str) -> GuardedYamux | None:
         """What carries streams; None when there was no end to the handshake, or a bad one."""
         began, config = trio.current_time(), self._config
-        with trio.CancelScope(deadline=began + config.first_byte_timeout_s) as scope:
+        silent_s = min(config.first_byte_timeout_s, config.handshake_timeout_s)
+        with trio.CancelScope(deadline=began + silent_s) as scope:
             stranger, turned_out = self.doorway.enter(host, scope.cancel)
             self.counters.strangers_turned_out += turned_out
 

@@ -34,7 +34,7 @@ LINE_MAX: Final = 1024
 
 
 LINES_MAX: Final = 64
-"""Lines of one side in one negotiation; each is answered with a write."""
+"""Lines of one side in one negotiation, where no `NetConfig` says it."""
 
 
 class Duplex(Protocol):
@@ -52,9 +52,9 @@ class Duplex(Protocol):
 class LineCommunicator(IMultiselectCommunicator):
     """Reads and writes multistream-select lines and never more than a line, nor without end."""
 
-    def __init__(self, duplex: Duplex) -> None:
+    def __init__(self, duplex: Duplex, lines_max: int = LINES_MAX) -> None:
         self._duplex = duplex
-        self._lines_left = LINES_MAX
+        self._lines_max = self._lines_left = lines_max
 
     async def write(self, msg_str: str) -> None:
         """The line is on its way.
@@ -80,7 +80,7 @@ class LineCommunicator(IMultiselectCommunicator):
         """
         self._lines_left -= 1
         if self._lines_left < 0:
-            raise MultiselectCommunicatorError(f"more than {LINES_MAX} lines")
+            raise MultiselectCommunicatorError(f"more than {self._lines_max} lines")
         length = (await self._exactly(1))[0]
         if length & 0x80:
             high = (await self._exactly(1))[0]
@@ -109,7 +109,9 @@ class LineCommunicator(IMultiselectCommunicator):
         return data
 
 
-async def select_protocol(duplex: Duplex, protocols: Sequence[str], timeout_s: float) -> str:
+async def select_protocol(
+    duplex: Duplex, protocols: Sequence[str], timeout_s: float, lines_max: int = LINES_MAX
+) -> str:
     """The first of ``protocols`` that the peer agreed to speak.
 
     Raises:
@@ -118,7 +120,8 @@ async def select_protocol(duplex: Duplex, protocols: Sequence[str], timeout_s: f
     """
     client = MultiselectClient()
     names = [TProtocol(protocol) for protocol in protocols]
-    return str(await client.select_one_of(names, LineCommunicator(duplex), math.ceil(timeout_s)))
+    lines = LineCommunicator(duplex, lines_max)
+    return str(await client.select_one_of(names, lines, math.ceil(timeout_s)))
 
 
 class MuxerFactory(Protocol):
@@ -139,20 +142,28 @@ class NoiseYamuxUpgrader(TransportUpgrader):
     Source: G33.
     """
 
-    def __init__(self, noise: NoiseTransport, muxer: MuxerFactory, timeout_s: float) -> None:
+    def __init__(
+        self,
+        noise: NoiseTransport,
+        muxer: MuxerFactory,
+        timeout_s: float,
+        lines_max: int = LINES_MAX,
+    ) -> None:
         super().__init__({}, {})
         self._noise = noise
         self._muxer = muxer
         self._timeout_s = timeout_s
+        self._lines_max = lines_max
         self.before_noise: Callable[[IRawConnection], Awaitable[None]] = _at_once
         """Waits until the arithmetic of an inbound handshake may be done."""
 
     async def _agree(self, duplex: Duplex, protocol: str, *, initiator: bool) -> None:
         if initiator:
-            await select_protocol(duplex, [protocol], self._timeout_s)
+            await select_protocol(duplex, [protocol], self._timeout_s, self._lines_max)
             return
         server = Multiselect({TProtocol(protocol): None})
-        await server.negotiate(LineCommunicator(duplex), math.ceil(self._timeout_s))
+        lines = LineCommunicator(duplex, self._lines_max)
+        await server.negotiate(lines, math.ceil(self._timeout_s))
 
     async def upgrade_security(
         self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None

@@ -66,8 +66,6 @@ _STRAY_BYTES: Final = DEFAULT_WINDOW_SIZE
 """Bytes for streams that never were which a connection may send in its life."""
 _FULL_FRAME: Final = 64
 """Bytes of data from which on a frame is not idle."""
-_SWEEP_S: Final = 15.0
-"""Seconds between two looks for streams that the peer does not close, and the time it has."""
 _KNOWN_FLAGS: Final = FLAG_SYN | FLAG_ACK | FLAG_FIN | FLAG_RST
 
 
@@ -275,8 +273,8 @@ class GuardedYamux(Yamux):
     async def _stale_stream_sweeper(self) -> None:
         """Streams whose handler has ended are reset when the peer does not close them."""
         while True:
-            await trio.sleep(_SWEEP_S)
-            due = trio.current_time() - _SWEEP_S
+            await trio.sleep(self._config.abandoned_s)
+            due = trio.current_time() - self._config.abandoned_s
             for stream in self._guarded():
                 if stream.abandoned_at is not None and stream.abandoned_at <= due:
                     self._cut(stream)

@@ -22,7 +22,13 @@ from luxrelay.node.document import Document
 from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.listeners import sharing_a_port
-from luxrelay.node.peering import Peering, gossip_params_of, peering_of, score_params_of
+from luxrelay.node.peering import (
+    Peering,
+    gossip_params_of,
+    net_config_of,
+    peering_of,
+    score_params_of,
+)
 from luxrelay.node.rates import rate_of
 from luxrelay.node.store_keys import StoreLimits, store_limits_of
 
@@ -142,6 +148,7 @@ def problems_of(path: Path, environ: Mapping[str, str] | None = None) -> list[Co
     try:
         document = Document(_text_of(path), str(path), environ)
         config = _config_of(document, path.parent)
+        _tuned(config, document)
     except ConfigError as error:
         return [error]
     return document.problems or _of_addresses(config, str(path))
@@ -189,7 +196,13 @@ def parse_config(
 
 
 def _tuned(config: NodeConfig, lines: Document) -> None:
-    """Report changes of the router's numbers that do not fit together (20-13)."""
+    """Report numbers of the router and of the gossip port that do not fit together (20-13)."""
+    if not lines.problems:
+        try:
+            net_config_of(config)
+        except ConfigError as error:
+            where = lines.where("gossip")
+            lines.report(ConfigError(error.what, where=where, hint=error.hint))
     for name, made in (("mesh", gossip_params_of), ("scores", score_params_of)):
         try:
             made(config)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from luxrelay import __version__
 from luxrelay.gossip import DiversityParams, GossipParams, NodeRole, ScoreParams
 from luxrelay.net import NetConfig
+from luxrelay.node.port_keys import bounds_of
 from luxrelay.node.tuning import Tuning, tuned_mesh, tuned_scores
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Peering:
     validator_proof: bytes
     validators: frozenset[bytes]
     require_hello: bool
+    bounds: Mapping[str, float | int]
+    """Numbers of `NetConfig` by their names there; ``port_keys`` documents each."""
     tuning: Tuning
 
 
@@ -77,6 +80,7 @@ def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
     return Peering(
         bootstrap=tuple(gossip["bootstrap"]),
         announce=tuple(gossip["announce"]),
+        bounds=bounds_of(gossip),
         validator_proof=bytes.fromhex(gossip["validator_proof"].removeprefix("0x")),
         validators=frozenset(
             bytes.fromhex(text.removeprefix("0x")) for text in gossip["validators"]
@@ -101,8 +105,14 @@ def outbound_max(config: NodeConfig) -> int:
 
 
 def net_config_of(config: NodeConfig) -> NetConfig:
-    """Return the bounds of the network room."""
+    """Return the bounds of the network room.
+
+    Raises:
+        ConfigError: two of them do not fit together.
+
+    """
     outbound, peering = outbound_max(config), config.peering
+    bounds: dict[str, Any] = dict(peering.bounds)
     return NetConfig(
         listen=config.gossip_listen,
         peers=config.gossip_peers,
@@ -131,6 +141,7 @@ def net_config_of(config: NodeConfig) -> NetConfig:
         loopback_exempt=peering.exempt_loopback,
         unread_max=peering.unread_max,
         connection_unread_max=peering.connection_unread_max,
+        **bounds,
     )
 
 

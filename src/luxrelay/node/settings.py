@@ -24,6 +24,7 @@ from luxrelay.node.checks import (
 from luxrelay.node.gateway.config import GATEWAY_KEYS, HOST_NAME
 from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
+from luxrelay.node.port_keys import PORT_KEYS
 from luxrelay.node.store_keys import STORE_KEYS
 from luxrelay.node.topic_keys import TOPIC_KEYS
 from luxrelay.node.tuning_keys import TUNING_KEYS
@@ -181,6 +182,7 @@ KEYS: Final = (
         "Period of mesh upkeep (LP-6420 §4.1).",
     ),
     *PEER_KEYS,
+    *PORT_KEYS,
     *TOPIC_KEYS,
     *TUNING_KEYS,
     Key(
