@@ -50,36 +50,40 @@ class Stranger:
     """Whether a byte has come."""
 
 
-class Doorway:
-    """The places of connections in the handshake.
+class Places:
+    """Places that connections without merit share, the oldest first.
 
     Args:
-        config: `handshakes_max`, `handshakes_per_s`, `loopback_exempt`.
+        places: How many there are.
+        loopback_exempt: Whether this machine's own addresses may have them all.
 
     """
 
-    def __init__(self, config: NetConfig) -> None:
-        self._config = config
+    def __init__(self, places: int, *, loopback_exempt: bool = False) -> None:
+        self._max = places
+        self._loopback_exempt = loopback_exempt
         self._strangers: dict[Stranger, None] = {}
-        self._due: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._strangers)
 
-    def enter(self, host: str, turn_out: Callable[[], None]) -> tuple[Stranger, bool]:
+    def enter(
+        self, host: str, turn_out: Callable[[], None], *, exempt: bool = False
+    ) -> tuple[Stranger, bool]:
         """The connection has a place; whether another one was turned out for it.
 
         Args:
             host: Its address.
             turn_out: Ends it, when its place is needed.
+            exempt: Whether its network may have all places.
 
         """
         location = locate(host)
         address, group = (location.host, location.group) if location else (host, host)
         stranger = Stranger(address, group, turn_out)
-        places = self._config.handshakes_max
+        places = self._max
         share = share_of(places, location)
-        if location is not None and location.loopback and self._config.loopback_exempt:
+        if exempt or (location is not None and location.loopback and self._loopback_exempt):
             share = places
         victim = self._victim(group, share, places)
         if victim is not None:
@@ -92,9 +96,18 @@ class Doorway:
         """The place is free; nothing happens when it was taken away."""
         self._strangers.pop(stranger, None)
 
-    def turn_out_one(self) -> bool:
-        """One place is freed, whoever has it; False when the doorway is empty."""
-        victim = self._victim("", 0, 0)
+    def turn_out_one(self, address: str | None = None) -> bool:
+        """One place is freed, whoever has it; False when there is none to free.
+
+        Args:
+            address: Whose it has to be, as `Stranger.address`; None for anybody's.
+
+        """
+        if address is None:
+            victim = self._victim("", 0, 0)
+        else:
+            there = [stranger for stranger in self._strangers if stranger.address == address]
+            victim = next((s for s in there if not s.spoke), there[0] if there else None)
         if victim is None:
             return False
         self.leave(victim)
@@ -113,6 +126,20 @@ class Doorway:
         address = Counter(stranger.address for stranger in there).most_common(1)[0][0]
         there = [stranger for stranger in there if stranger.address == address]
         return next((stranger for stranger in there if not stranger.spoke), there[0])
+
+
+class Doorway(Places):
+    """The places of connections in the handshake.
+
+    Args:
+        config: `handshakes_max`, `handshakes_per_s`, `loopback_exempt`.
+
+    """
+
+    def __init__(self, config: NetConfig) -> None:
+        super().__init__(config.handshakes_max, loopback_exempt=config.loopback_exempt)
+        self._config = config
+        self._due: dict[str, float] = {}
 
     def pause(self, host: str, now: float) -> float:
         """Seconds until the arithmetic of one more handshake with the host may be done."""

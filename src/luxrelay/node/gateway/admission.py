@@ -130,6 +130,7 @@ class _Admitted(Admission):
     route: Route
     body_bytes_max: int
     upgrade: Response | None
+    known: bool
 
     async def answer(self, body: bytes) -> Response:
         request = self.request
@@ -224,6 +225,7 @@ class RoutedApp:
             route=route,
             body_bytes_max=self._config.body_bytes_max if route.bodies else 0,
             upgrade=_handshake(head) if route.takeover else None,
+            known=bool(caller.name),
         )
 
     def decorate(self, head: Head, response: Response) -> None:
@@ -333,6 +335,7 @@ class _Preflight(Admission):
 
     body_bytes_max = 0
     upgrade = None
+    known = False
 
     def __init__(self, response: Response) -> None:
         self._response = response

@@ -101,11 +101,21 @@ class GatewayConfig:
         (), "", list_of(_ORIGIN, 64), "Web sites whose pages may call the gateway from a browser."
     )  # fmt: skip
     connections_max: int = _key(
-        512, "connections", whole(1, 65_536), "Most connections of one listener; a further one is "
-        "closed at once."
+        512, "connections", whole(1, 65_536), "Most connections of one listener; a further one "
+        "takes the place of one that is idle or has no token, or is closed at once."
     )  # fmt: skip
     connections_per_address_max: int = _key(
-        64, "connections", whole(1, 65_536), "Most connections of one client address (IPv6: /64)."
+        64, "connections", whole(1, 65_536), "Most connections of one client address (IPv6: /64); "
+        "a further one takes the place of one of them in the same way."
+    )  # fmt: skip
+    newcomers_max: int = _key(
+        128, "connections", whole(1, 65_536), "Most connections that have not sent the head of a "
+        "request yet; one /16 (IPv6: /32) has a quarter of them, a private network half, and the "
+        "oldest gives way."
+    )  # fmt: skip
+    first_byte_ms: int = _key(
+        5_000, "milliseconds", whole(100, 600_000), "Time after which a new connection that has "
+        "sent nothing is closed."
     )  # fmt: skip
     head_bytes_max: int = _key(
         16 * _KIB, "bytes", whole(_KIB, _MIB), "Largest request line with its headers."
@@ -130,8 +140,8 @@ class GatewayConfig:
         "shake hands for TLS."
     )  # fmt: skip
     idle_ms: int = _key(
-        60_000, "milliseconds", whole(100, 3_600_000), "Time after which a connection without a "
-        "request is closed."
+        60_000, "milliseconds", whole(100, 3_600_000), "Time after which a connection that waits "
+        "between two requests is closed."
     )  # fmt: skip
     stall_ms: int = _key(
         10_000, "milliseconds", whole(100, 600_000), "Time a client may take nothing of an answer "

@@ -7,10 +7,11 @@ nothing is let go. *Does not know* routes; `App` answers requests and takes over
 *One task a connection*: head, admission by the app (route, token, rate), body, answer; then the
 next request. A body is read only after its caller was admitted, and counts against
 ``bodies_bytes_max`` while it is held.
-*Timers*: ``idle_ms`` for the first byte of a request, ``request_ms`` for all of it (and for the TLS
-handshake), ``stall_ms`` for each 64 KiB that a client takes.
-*Bounds*: ``connections_max``, ``connections_per_address_max``, ``head_bytes_max``,
-``body_bytes_max``, ``bodies_bytes_max``; beyond the first two a connection is closed at once.
+*Timers*: ``first_byte_ms`` for the first byte of a connection, ``idle_ms`` for that of a further
+request, ``request_ms`` for a whole head or body (and for the TLS handshake), ``stall_ms`` for each
+64 KiB that a client takes.
+*Bounds*: ``connections_max``, ``connections_per_address_max``, ``newcomers_max``: who gives way for
+whom, `seats` says; ``head_bytes_max``, ``body_bytes_max``, ``bodies_bytes_max``.
 *Faults*: what h11 refuses is answered with 400 and closed; an error of ours with 500. Whatever a
 connection or a WebSocket raises ends that one, is counted by kind and logged once a minute; the
 listener accepts on, also when descriptors run out.
@@ -23,7 +24,6 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,6 +41,7 @@ from luxrelay.node.gateway.calls import MethodError, Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
 from luxrelay.node.gateway.proxies import Proxies
+from luxrelay.node.gateway.seats import Seat, Seats
 from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.tls import server_context
@@ -92,6 +93,8 @@ class Admission(Protocol):
 
     upgrade: Response | None
     """The 101 to send before `take_over`; None for a plain request."""
+    known: bool
+    """Whether a valid token came with it."""
 
 
 class App(Protocol):
@@ -112,6 +115,8 @@ class ServerCounters:
     """Connections taken."""
     refused: int = 0
     """Connections closed because there were too many."""
+    crowded: int = 0
+    """Connections that gave their place to a newcomer."""
     requests: int = 0
     """Requests answered."""
     faults: int = 0
@@ -140,7 +145,9 @@ class HttpServer:
         self._listen = listen
         self._app = app
         self._config = config
-        self._open: Counter[bytes] = Counter()
+        self._seats = Seats(
+            config.connections_max, config.connections_per_address_max, config.newcomers_max
+        )
         self._held_bytes = 0
         self.counters = ServerCounters()
         self.proxies = Proxies(config.trusted_proxies)
@@ -153,7 +160,7 @@ class HttpServer:
     @property
     def connections(self) -> int:
         """Connections open now."""
-        return self._open.total()
+        return len(self._seats)
 
     async def run(self, *, task_status: ReadyReport[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; ``task_status`` gets the address.
@@ -208,24 +215,23 @@ class HttpServer:
 
     async def _serve(self, raw: trio.SocketStream, context: ssl.SSLContext | None) -> None:
         peer = _peer(raw)
-        address = client_key(peer)
-        alone = not self.proxies.trusts(peer)  # a proxy's connections are those of many
-        if self.connections >= self._config.connections_max or (
-            alone and self._open[address] >= self._config.connections_per_address_max
-        ):
+        scope = trio.CancelScope()
+        seat = self._seats.enter(peer, scope.cancel, proxy=self.proxies.trusts(peer))
+        self.counters.crowded = self._seats.crowded
+        if seat is None:
             self.counters.refused += 1
             await trio.aclose_forcefully(raw)
             return
         self.counters.connections += 1
-        self._open[address] += 1
         self.counters.open += 1
         stream: Stream = raw
         try:
-            if context is not None:
-                stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
-                with trio.fail_after(self._config.request_ms / 1000):
-                    await stream.do_handshake()
-            await _Connection(self, stream, peer).run()
+            with scope:
+                if context is not None:
+                    stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+                    with trio.fail_after(self._config.request_ms / 1000):
+                        await stream.do_handshake()
+                await _Connection(self, stream, peer, seat).run()
         except (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -235,9 +241,7 @@ class HttpServer:
             self.counters.broken += 1
         finally:
             self.counters.open -= 1
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
+            seat.leave()
             await trio.aclose_forcefully(raw)
 
     def hold(self, size: int) -> None:
@@ -264,10 +268,11 @@ class HttpServer:
 class _Connection:
     """Requests and answers of one client."""
 
-    def __init__(self, server: HttpServer, stream: Stream, peer: str) -> None:
+    def __init__(self, server: HttpServer, stream: Stream, peer: str, seat: Seat) -> None:
         self._server = server
         self._stream = stream
         self._peer = peer
+        self._seat = seat
         self._config = server.config
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
@@ -275,9 +280,10 @@ class _Connection:
 
     async def run(self) -> None:
         """Answer requests until either side has enough."""
+        wait_ms = self._config.first_byte_ms
         while True:
             try:
-                with trio.fail_after(self._config.idle_ms / 1000):
+                with trio.fail_after(wait_ms / 1000):
                     event = await self._first_bytes()
                 if event is None:
                     return
@@ -298,6 +304,8 @@ class _Connection:
                 or self._http.states[h11.CLIENT] is not h11.DONE
             ):
                 return
+            self._seat.rests()
+            wait_ms = self._config.idle_ms
             self._http.start_next_cycle()
 
     def _address(self, request: h11.Request) -> bytes:
@@ -311,6 +319,7 @@ class _Connection:
             data = await self._stream.receive_some(CHUNK_BYTES)
             if not data:
                 return None
+            self._seat.spoke()
             self._http.receive_data(data)
             event = self._http.next_event()
         return event  # type: ignore[return-value]  # NEED_DATA: a part of the head is there
@@ -324,15 +333,19 @@ class _Connection:
     async def _one(self, request: h11.Request) -> bool:
         """Answer one request; False when the connection is over."""
         self._server.counters.requests += 1
+        self._seat.asked()
         begun = trio.current_time()
         head: Head | None = None
         try:
             head = _head(request, self._address(request), self._config.head_bytes_max)
             admission = self._server.app.admit(head)
+            if admission.known:
+                self._seat.proved()
             if admission.upgrade is None:
                 response = await self._with_body(admission, head)
             else:
                 await self._upgrade(admission.upgrade, head)
+                self._seat.stays()
                 # Here the request is over, and so is HTTP: a failure is the session's own.
                 with self._server.faults.contained("websocket"):
                     await admission.take_over(self._stream, self._http.trailing_data[0])
