@@ -8,6 +8,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def citing() -> dict[str, str]:
     """Return the text of each file that may cite, without what only looks like a citation."""
     found = {}
@@ -80,7 +82,6 @@ def citing() -> dict[str, str]:
     return found
 
 
-CITING = citing()
 PROTOCOL = (DECISIONS / "protocol.md").read_text(encoding="utf-8")
 REQUIREMENTS = (DECISIONS / "requirements.md").read_text(encoding="utf-8")
 ANCHORS = re.findall(r"^### ([HGPJSC]\d+)$", PROTOCOL, re.MULTILINE)
@@ -90,7 +91,7 @@ ROWS = re.findall(r'^\| <a id="([\w-]+)"></a>\1 \|', REQUIREMENTS, re.MULTILINE)
 def cited(pattern: re.Pattern[str]) -> dict[str, list[str]]:
     """Return the ids that match, each with the files that name it."""
     found: dict[str, list[str]] = {}
-    for name, text in CITING.items():
+    for name, text in citing().items():
         for each in set(pattern.findall(text)):
             found.setdefault(each, []).append(name)
     return found
@@ -137,7 +138,7 @@ def test_rules_and_adrs_exist() -> None:
         r"^(\d+)\. \*\*", (DOCS / "explanation" / "architecture.md").read_text(), re.MULTILINE
     )
     wrong = []
-    for name, text in CITING.items():
+    for name, text in citing().items():
         flat = re.sub(r"\s[\s#]*", " ", text)
         for match in re.findall(r"\barchitecture(?:\.md)?, rules? (\d+)(?: and (\d+))?", flat):
             wrong += [(name, "rule", each) for each in match if each and each not in rules]
@@ -155,7 +156,7 @@ def test_rules_and_adrs_exist() -> None:
 
 def test_nothing_outside_the_repository_is_cited() -> None:
     """A reader has the specifications and this repository, no notes of those who wrote it."""
-    wrong = [(name, match[0]) for name, text in CITING.items() for match in ABSENT.finditer(text)]
+    wrong = [(name, match[0]) for name, text in citing().items() for match in ABSENT.finditer(text)]
 
     assert not wrong
 
@@ -187,7 +188,7 @@ def paths_in(text: str) -> set[str]:
 def test_files_that_are_named_exist() -> None:
     """A path in the documentation or in a docstring leads somewhere; so does a test behind it."""
     wrong = []
-    for name, text in CITING.items():
+    for name, text in citing().items():
         for path in paths_in(text):
             file, *names = path.split("::")
             found = list(ROOT.glob(file))

@@ -2,12 +2,19 @@
 
 import importlib
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "luxrelay"
 PROMISED = {
+    "luxrelay": {
+        "AsyncRelayClient", "GossipRouter", "LaneSigner", "LuxRelayError", "MsgHeader",
+        "NamespaceId", "RelayClient", "RelayStore", "RelaySyncClient", "SigningKey",
+        "create_reliable_channel", "lane",
+    },
     "luxrelay.bus": {
         "MsgHeader", "TFHESidecarRef", "SignatureScheme", "SigningKey", "VerifyKey",
         "sha3_commitment", "NamespaceId", "namespace_id", "derived_namespace", "lane",
@@ -62,3 +69,18 @@ def test_no_public_name_hides_a_module(room: str) -> None:
     modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
 
     assert not modules & set(module.__all__)
+
+
+def test_the_package_loads_nothing_by_itself() -> None:
+    """`import luxrelay` costs what one small file costs; a name loads its room and no more."""
+    code = (
+        "import sys; before = set(sys.modules); import luxrelay; "
+        "assert set(sys.modules) - before == {'luxrelay'}, set(sys.modules) - before; "
+        "luxrelay.MsgHeader; assert 'luxrelay.bus' in sys.modules; "
+        "assert not {'luxrelay.store', 'luxrelay.net', 'grpc', 'trio'} & set(sys.modules); "
+        "assert 'RelayStore' in dir(luxrelay)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
