@@ -54,6 +54,7 @@ def config_page() -> str:
         "`luxrelay node check --config FILE` says all that is wrong in it and where.\n",
         "A variable of the environment overrides a key: `LUXRELAY_STORE_TTL_MS=60000` stands for",
         "`[store] ttl_ms = 60000`; the entries of a list stand between commas.\n",
+        "J2, P34 and their like are [decisions](../decisions/protocol.md).\n",
     ]
     section = ""
     for key in KEYS:
@@ -93,7 +94,8 @@ def verdicts_page() -> str:
     lines = [
         "# Verdicts\n",
         "A message is accepted, ignored (nobody's fault) or rejected (counted against the peer).",
-        "The first rule it breaks decides; rules are asked in this order.\n",
+        "The first rule it breaks decides; rules are asked in this order. Letters with numbers are",
+        "[decisions](../decisions/protocol.md).\n",
         "## Structure: REJECT\n",
         "| code | rule broken | source |",
         "|---|---|---|",
@@ -121,7 +123,9 @@ def verdicts_page() -> str:
     lines.append(
         "\nBetween the rules of a view and those after the signature stand the blob, the\n"
         "announcement's signature and the sender's signature. Rules on policies, fees, finality,\n"
-        "slots and rates are asked where the node knows what they need."
+        "slots and rates are asked where the node knows what they need. A node of this version\n"
+        "does not know a predecessor's timestamp (H13) and has no view in order: both are for\n"
+        "programs."
     )
     return "\n".join(lines) + "\n"
 

@@ -32,8 +32,8 @@ def unpack_stamp(stamp: int) -> tuple[int, int]:
 class HybridClock:
     """A clock that only goes forward; physical time is always an argument.
 
-    ``now`` and ``observe`` return packed stamps. A node stamps ``header.timestamp`` with the
-    physical part, so that timestamps in a namespace never go back (J1).
+    ``now`` and ``observe`` return packed stamps. Who stamps ``header.timestamp`` with the
+    physical part has timestamps that never go back (J1).
     """
 
     __slots__ = ("_ahead_max_ms", "_stamp")
