@@ -12,11 +12,14 @@ gives it back when it was not. Who neither commits nor releases loses the reserv
 *Limits rise only*: a charge may bring a higher limit (a channel's newer voucher); a lower one, from
 a voucher that gossip brought late, changes nothing. So vouchers may arrive in any order, and the
 accepted charges never exceed the highest voucher seen.
-*Bounds*: ``accounts_max``, ``reservations_max``. An account is forgotten ``keep_ms`` after its end
-and not before, because forgetting a used account would let it be spent again; when all places
-are taken by live accounts, a new one is refused. After the end plus ``keep_ms`` charges are
+*Bounds*: ``accounts_max``, ``reservations_max``. An account is forgotten when it was over for
+``keep_ms`` and not before, because forgetting a used account would let it be spent again; when all
+places are taken by live accounts, a new one is refused. After the end plus ``keep_ms`` charges are
 refused, and so is a new account that ends no later than one that was forgotten: a forgotten
-account cannot come back, not even when the clock has jumped ahead and back.
+account cannot come back, not even after a restart (`forgotten_ms`).
+*Clocks*: the wall clock says whether an account is over; how long it has been over, and how long a
+charge has been in flight, is counted by a steady clock. A wall clock that jumps ahead and back
+neither forgets an account nor gives a charge back, nor keeps one for ever.
 *Threads*: one caller at a time. `luxrelay.node.quota_ledger` wraps it with a lock.
 *Restart*: `rows` and `restore` carry the committed state over; a ledger that starts empty would
 honour a spent quota again.
@@ -111,6 +114,7 @@ class _Reservation(NamedTuple):
     account: bytes
     units: int
     made_ms: int
+    """Steady milliseconds."""
 
 
 class QuotaLedger:
@@ -121,12 +125,22 @@ class QuotaLedger:
         self._config = config or LedgerConfig()
         self._accounts: dict[bytes, _Account] = {}
         self._ends: list[tuple[int, bytes]] = []
+        self._over: dict[bytes, int] = {}  # since when each is over, steady; the oldest first
         self._flights: dict[bytes, _Reservation] = {}
-        self._forgotten_ms = -1  # the latest end of an account that was dropped
+        self.forgotten_ms = -1
+        """The latest end of an account that was forgotten, Unix milliseconds; -1 for none."""
 
-    def reserve(self, charge: Charge, now_ms: int) -> ReserveOutcome:
-        """Take a charge from its account until it is committed or released."""
-        self._sweep(now_ms)
+    def reserve(self, charge: Charge, now_ms: int, steady_ms: int | None = None) -> ReserveOutcome:
+        """Take a charge from its account until it is committed or released.
+
+        Args:
+            charge: What the message costs.
+            now_ms: The wall clock, Unix milliseconds.
+            steady_ms: A clock that nobody sets, milliseconds; the wall clock when None.
+
+        """
+        steady_ms = now_ms if steady_ms is None else steady_ms
+        self.sweep(now_ms, steady_ms)
         if charge.message in self._flights:
             return ReserveOutcome.DUPLICATE
         if charge.expires_ms + self._config.keep_ms <= now_ms:
@@ -136,7 +150,7 @@ class QuotaLedger:
         account = self._accounts.get(charge.account)
         limits = charge.messages_limit, charge.units_limit
         if account is None:
-            if charge.expires_ms <= self._forgotten_ms:
+            if charge.expires_ms <= self.forgotten_ms:
                 return ReserveOutcome.EXPIRED  # it may be one that was dropped when it was spent
             if len(self._accounts) >= self._config.accounts_max:
                 return ReserveOutcome.FULL
@@ -154,7 +168,7 @@ class QuotaLedger:
             return ReserveOutcome.EXHAUSTED
         account.messages_used += 1
         account.units_used += charge.units
-        self._flights[charge.message] = _Reservation(charge.account, charge.units, now_ms)
+        self._flights[charge.message] = _Reservation(charge.account, charge.units, steady_ms)
         return ReserveOutcome.RESERVED
 
     def commit(self, message: bytes) -> bool:
@@ -189,8 +203,8 @@ class QuotaLedger:
         pending = self._pending()
         return [self._row(name, account, pending) for name, account in self._accounts.items()]
 
-    def restore(self, rows: Iterable[AccountRow]) -> None:
-        """Take over the accounts of an earlier process; into an empty ledger only.
+    def restore(self, rows: Iterable[AccountRow], forgotten_ms: int = -1) -> None:
+        """Take over the accounts of an earlier process, and what it forgot; once, at the start.
 
         Raises:
             BusArgumentError: the ledger is in use or the rows are too many.
@@ -198,6 +212,7 @@ class QuotaLedger:
         """
         if self._accounts:
             raise BusArgumentError("the ledger is in use", where="QuotaLedger.restore")
+        self.forgotten_ms = max(self.forgotten_ms, forgotten_ms)
         for row in rows:
             if len(self._accounts) >= self._config.accounts_max:
                 raise BusArgumentError("more rows than accounts_max", where="QuotaLedger.restore")
@@ -236,19 +251,28 @@ class QuotaLedger:
             account.messages_used -= 1
             account.units_used -= flight.units
 
-    def _sweep(self, now_ms: int) -> None:
-        """Drop charges in flight for too long and accounts that have ended."""
+    def sweep(self, now_ms: int, steady_ms: int) -> None:
+        """Drop charges in flight for too long and accounts that were over for long enough."""
         while self._flights:
             message, flight = next(iter(self._flights.items()))
-            if flight.made_ms + self._config.reservation_ms > now_ms:
+            if flight.made_ms + self._config.reservation_ms > steady_ms:
                 break
             del self._flights[message]
             self._refund(flight)
-        while self._ends and self._ends[0][0] + self._config.keep_ms <= now_ms:
+        while self._ends and self._ends[0][0] <= now_ms:
             _, name = heapq.heappop(self._ends)
-            account = self._accounts[name]
-            if account.expires_ms + self._config.keep_ms <= now_ms:
-                del self._accounts[name]
-                self._forgotten_ms = max(self._forgotten_ms, account.expires_ms)
+            if self._accounts[name].expires_ms <= now_ms:
+                self._over[name] = steady_ms
             else:  # a later charge moved its end
+                heapq.heappush(self._ends, (self._accounts[name].expires_ms, name))
+        while self._over:
+            name, since = next(iter(self._over.items()))
+            if since + self._config.keep_ms > steady_ms:
+                break
+            del self._over[name]
+            account = self._accounts[name]
+            if account.expires_ms <= now_ms:
+                del self._accounts[name]
+                self.forgotten_ms = max(self.forgotten_ms, account.expires_ms)
+            else:  # the clock has gone back
                 heapq.heappush(self._ends, (account.expires_ms, name))

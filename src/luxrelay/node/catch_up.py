@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
 from luxrelay.errors import LuxRelayError, SyncProtocolError
+from luxrelay.net.bans import steady_ms
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.logs import log
 from luxrelay.node.stages.doors import Doors
@@ -119,6 +120,7 @@ class CatchUpLoop:
         stopping: threading.Event,
         wanted: WantedBlobs,
         clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int] = steady_ms,
         tls: ClientTls | None = None,
         ttl_ms: int = 600_000,
         rng: random.Random | None = None,
@@ -129,7 +131,8 @@ class CatchUpLoop:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
         ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
-        what peers did in reconciliations and with blobs.
+        what peers did in reconciliations and with blobs. ``steady_ms`` is a clock that nobody
+        sets, by which what they did is forgiven.
         """
         self.blob_latency = LatencyHistogram()
         """How long blobs took that peers sent, milliseconds."""
@@ -140,6 +143,7 @@ class CatchUpLoop:
         self._doors = doors
         self._wanted = wanted
         self._clock_ms = clock_ms
+        self._steady_ms = steady_ms
         self._tls = tls
         self._away: set[str] = set()
         self._sink = StoreSink(store, doors)
@@ -254,7 +258,7 @@ class CatchUpLoop:
         """Return the peers that serve us, those in the best standing first."""
         with self._lock:
             serving = [peer for peer in peers if peer not in self._away]
-            return self._standing.order(serving, self._clock_ms())
+            return self._standing.order(serving, self._steady_ms())
 
     def blob(self, commitment: bytes) -> bytes | None:
         """Return a blob: ours, else a peer's when a stored header lacks it.
@@ -275,7 +279,7 @@ class CatchUpLoop:
 
     def _best_first(self) -> list[RelaySyncClient]:
         clients = {client.address: client for client in self._clients}
-        return [clients[peer] for peer in self._standing.order(list(clients), self._clock_ms())]
+        return [clients[peer] for peer in self._standing.order(list(clients), self._steady_ms())]
 
     def _look_back(self) -> None:
         """Ask again, after a restart, for the blobs that stored headers lack.
@@ -323,7 +327,7 @@ class CatchUpLoop:
 
     def view(self) -> dict[str, Any]:
         """Return the state for the status page."""
-        now_ms = self._clock_ms()
+        now_ms = self._steady_ms()
         with self._lock:
             complete, progress = self._complete, self._progress
             penalties = {
@@ -359,7 +363,7 @@ class CatchUpLoop:
 
     def _blame(self, report: PeerReport) -> None:
         with self._lock:
-            self._standing.note(report, self._clock_ms())
+            self._standing.note(report, self._steady_ms())
         self._blamed(report)
 
     def _note_blame(self, blame: Blame) -> None:
@@ -419,7 +423,7 @@ class CatchUpLoop:
         """Name who lied; say once that a peer does not serve us, and once that it does again."""
         for peer in report.peers:
             with self._lock:
-                added = self._standing.note(peer, self._clock_ms())
+                added = self._standing.note(peer, self._steady_ms())
             if added:
                 log(
                     logging.WARNING,
@@ -428,7 +432,7 @@ class CatchUpLoop:
                     forged=peer.rejected,
                     withheld=peer.withheld,
                     unusable=peer.unusable,
-                    penalty=round(self._standing.penalty(peer.peer, self._clock_ms())),
+                    penalty=round(self._standing.penalty(peer.peer, self._steady_ms())),
                 )
             if peer.given_up and peer.peer not in self._away:
                 self._away.add(peer.peer)

@@ -10,7 +10,8 @@ Source: LP-6411 §2.9, LP-6422 §4; decisions S6, S7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+import time
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from struct import Struct
 from struct import error as WrongLength  # noqa: N812  it is a class
 from typing import Final
@@ -25,7 +26,11 @@ from luxrelay.node.quota_ledger import SharedQuotaLedger
 ACCOUNTS_MAX: Final = 32_768
 """Accounts a node remembers: half of the documents that a store keeps."""
 _PREFIX: Final = b"fee/"
+_FORGOTTEN: Final = b"fee.forgotten"
+"""The document that says how late an account ended that was forgotten; no account's, which have
+the prefix."""
 _ROW: Final = Struct(">QQQQQ")
+_END: Final = Struct(">Q")
 
 
 class FeeDesk:
@@ -39,6 +44,7 @@ class FeeDesk:
         issuers: Sequence[bytes] = (),
         free_tier: bool = True,
         accounts_max: int = ACCOUNTS_MAX,
+        steady_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         """Honour the quotas of ``issuers``, key fields; take over what was used up before.
 
@@ -47,8 +53,9 @@ class FeeDesk:
 
         """
         self._documents = documents
-        self._ledger = SharedQuotaLedger(LedgerConfig(accounts_max=accounts_max))
-        self._ledger.restore(_rows(documents))
+        limits = LedgerConfig(accounts_max=accounts_max)
+        self._ledger = SharedQuotaLedger(limits, steady_ms=steady_ms)
+        self._ledger.restore(_rows(documents), _forgotten(documents))
         kinds: dict[FeeKind, FeeVerifier] = {}
         if issuers:
             kinds[FeeKind.PREPAID] = PrepaidVerifier(network, issuers)
@@ -81,13 +88,31 @@ class FeeDesk:
         """Return the messages and bytes a quota still holds, None for one never charged."""
         return self._ledger.remaining(account)
 
-    def forget(self) -> int:
-        """Remove the documents of accounts that the ledger has forgotten; return how many."""
+    def forget(self, now_ms: int) -> int:
+        """Forget the accounts that were over for long enough, in the store too; return how many."""
+        self._ledger.sweep(now_ms)
         kept = {row.account for row in self._ledger.rows()}
         gone = [key for key in _keys(self._documents) if key[len(_PREFIX) :] not in kept]
+        forgotten_ms = self._ledger.forgotten_ms
+        if forgotten_ms > _forgotten(self._documents):  # first, or a crash would let them come back
+            self._documents[_FORGOTTEN] = _END.pack(forgotten_ms)
         for key in gone:
             del self._documents[key]
         return len(gone)
+
+
+def _forgotten(documents: MutableMapping[bytes, bytes]) -> int:
+    data = documents.get(_FORGOTTEN)
+    if data is None:
+        return -1
+    try:
+        return int(_END.unpack(data)[0])
+    except WrongLength as error:
+        raise NodeError(
+            "what was forgotten of quotas cannot be read",
+            where=_FORGOTTEN.decode(),
+            code="store.corrupt",
+        ) from error
 
 
 def _keys(documents: MutableMapping[bytes, bytes]) -> list[bytes]:

@@ -36,7 +36,7 @@ class GossipBlame:
 
     Args:
         app_score: Sets the application score of a connected peer; called on the loop.
-        clock_ms: Unix milliseconds.
+        clock_ms: Milliseconds of a clock that nobody sets.
 
     """
 

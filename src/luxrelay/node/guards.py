@@ -22,8 +22,11 @@ class Guards:
     """None leaves every message pending (J9)."""
     store: RelayStore
 
-    def upkeep(self) -> None:
+    def upkeep(self, now_ms: int) -> None:
         """Read what is new of finality into the store, and forget the accounts that have ended.
+
+        Args:
+            now_ms: The wall clock, Unix milliseconds.
 
         Raises:
             StoreError: the store could not write; the next call goes on.
@@ -32,7 +35,7 @@ class Guards:
         if self.finality is not None:
             self.finality.refresh()
             self.finality.hand_over(self.store.apply_finality)
-        self.fees.forget()
+        self.fees.forget(now_ms)
 
 
 def make_guards(config: NodeConfig, store: RelayStore) -> Guards:

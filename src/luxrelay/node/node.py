@@ -392,7 +392,7 @@ class Node:
             def forget() -> None:
                 # Two clocks: a wall clock that jumps against the steady one deletes nothing (P43).
                 ended.append(store.expire(wall_ms(), time.monotonic()))  # noqa: B023  run below
-                parts.guards.upkeep()
+                parts.guards.upkeep(wall_ms())
 
             if not await self._rounds.run("retention", forget, stall_s=_RETENTION_S):
                 pause_ms = round(1000 * self._rounds.pause_s("retention", pause_ms / 1000))

@@ -117,7 +117,7 @@ def assemble(
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
-    blame = GossipBlame(driver.app_score, wall_ms)
+    blame = GossipBlame(driver.app_score, steady_ms)
     server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms))
     return Parts(
         store=store,

@@ -9,7 +9,8 @@ Source: LP-6422 §4; S7.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from luxrelay.bus.quota import AccountRow, Charge, LedgerConfig, QuotaLedger, ReserveOutcome
 
@@ -17,15 +18,21 @@ from luxrelay.bus.quota import AccountRow, Charge, LedgerConfig, QuotaLedger, Re
 class SharedQuotaLedger:
     """A `QuotaLedger` that any thread may call."""
 
-    def __init__(self, config: LedgerConfig | None = None) -> None:
-        """Start without accounts."""
+    def __init__(
+        self,
+        config: LedgerConfig | None = None,
+        *,
+        steady_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        """Start without accounts; ``steady_ms`` is a clock that nobody sets, milliseconds."""
+        self._steady_ms = steady_ms
         self._lock = threading.Lock()
         self._ledger = QuotaLedger(config)
 
     def reserve(self, charge: Charge, now_ms: int) -> ReserveOutcome:
         """Take a charge from its account until it is committed or released."""
         with self._lock:
-            return self._ledger.reserve(charge, now_ms)
+            return self._ledger.reserve(charge, now_ms, self._steady_ms())
 
     def commit(self, message: bytes) -> bool:
         """Make a charge final; False when it was not in flight any more."""
@@ -47,12 +54,23 @@ class SharedQuotaLedger:
         with self._lock:
             return self._ledger.row(account)
 
+    def sweep(self, now_ms: int) -> None:
+        """Drop charges in flight for too long and accounts that were over for long enough."""
+        with self._lock:
+            self._ledger.sweep(now_ms, self._steady_ms())
+
     def rows(self) -> list[AccountRow]:
         """Return every account as committed."""
         with self._lock:
             return self._ledger.rows()
 
-    def restore(self, rows: Iterable[AccountRow]) -> None:
-        """Take over the accounts of an earlier process; into an empty ledger only."""
+    @property
+    def forgotten_ms(self) -> int:
+        """The latest end of an account that was forgotten, Unix milliseconds; -1 for none."""
         with self._lock:
-            self._ledger.restore(rows)
+            return self._ledger.forgotten_ms
+
+    def restore(self, rows: Iterable[AccountRow], forgotten_ms: int = -1) -> None:
+        """Take over the accounts of an earlier process, and what it forgot; once, at the start."""
+        with self._lock:
+            self._ledger.restore(rows, forgotten_ms)

@@ -30,7 +30,11 @@ PEERS_MAX: Final = 4096
 
 
 class PeerStanding:
-    """Penalties by peer: sync peers by address, gossip peers by peer id."""
+    """Penalties by peer: sync peers by address, gossip peers by peer id.
+
+    Every ``now_ms`` is of a clock that nobody sets: a wall clock that jumps would forgive all, or
+    nothing for as long as it is behind.
+    """
 
     def __init__(self) -> None:
         """Start without a penalty."""

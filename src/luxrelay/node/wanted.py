@@ -161,7 +161,7 @@ class WantedBlobs:
                 each = self._wanted[content]
                 if each.until_ms <= now_ms:
                     self._drop(content)
-                elif each.ask_at_ms <= now_ms:
+                elif _come(each, now_ms):
                     return self._put_off(content, now_ms)
         return None
 
@@ -178,7 +178,7 @@ class WantedBlobs:
                     break
                 if each.until_ms <= now_ms:
                     late.append(content)
-                elif each.ask_at_ms <= now_ms:
+                elif _come(each, now_ms):
                     due.append(content)
             for content in late:
                 self._drop(content)
@@ -233,6 +233,11 @@ class WantedBlobs:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""
         with self._lock:
             return min((each.ask_at_ms for each in self._wanted.values()), default=None)
+
+
+def _come(wanted: WantedBlob, now_ms: int) -> bool:
+    """Whether its time has come, or is further away than any pause: the clock was set back."""
+    return not now_ms < wanted.ask_at_ms <= now_ms + PAUSE_MAX_MS
 
 
 class _Shares:

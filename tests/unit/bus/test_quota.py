@@ -82,6 +82,9 @@ def test_account_is_kept_past_its_end() -> None:
 
     assert ledger.reserve(charge(9), NOW + 5999) is R.EXHAUSTED
     assert ledger.reserve(charge(9), NOW + 6000) is R.EXPIRED
+    assert ledger.reserve(charge(9), NOW + 10_998) is R.EXPIRED
+    assert len(ledger) == 1  # seen to be over for less than 5,000 ms
+    assert ledger.reserve(charge(9), NOW + 10_999) is R.EXPIRED
     assert len(ledger) == 0
 
 
@@ -93,12 +96,71 @@ def test_clock_that_jumps_ahead_and_back_revives_nothing() -> None:
         ledger.reserve(item, NOW)
         ledger.commit(item.message)
     later = charge(8, account=b"\x02" * 32, expires_ms=NOW + 1_000_000_000)
-    assert ledger.reserve(later, NOW + 900_000_000) is R.RESERVED
+    assert ledger.reserve(later, NOW + 900_000_000, 0) is R.RESERVED
+    assert ledger.reserve(later, NOW + 900_000_000, 660_000) is R.RESERVED
     assert len(ledger) == 1
 
-    assert ledger.reserve(charge(9), NOW) is R.EXPIRED
+    assert ledger.reserve(charge(9), NOW, 660_001) is R.EXPIRED
     longer = charge(10, account=b"\x03" * 32, expires_ms=NOW + 1001)
-    assert ledger.reserve(longer, NOW) is R.RESERVED
+    assert ledger.reserve(longer, NOW, 660_002) is R.RESERVED
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("jump_ms", [YEAR_MS, -YEAR_MS], ids=["ahead", "back"])
+def test_a_clock_that_jumps_and_comes_back_changes_no_account(jump_ms: int) -> None:
+    """What was used stays used, what is left is left, and what is in flight stays in flight."""
+    ledger = QuotaLedger(LedgerConfig(keep_ms=5000, reservation_ms=2000))
+    wide = {"expires_ms": NOW + 100_000}
+    assert ledger.reserve(charge(1, **wide), NOW, 0) is R.RESERVED
+    assert ledger.commit(charge(1).message)
+    assert ledger.reserve(charge(2, **wide), NOW, 0) is R.RESERVED
+
+    ledger.reserve(charge(3, **wide), NOW + jump_ms, 1000)
+    ledger.release(charge(3).message)
+
+    assert ledger.commit(charge(2).message)
+    assert ledger.remaining(b"\x01" * 32) == (1, 80)
+    assert ledger.reserve(charge(4, **wide), NOW + 1000, 1001) is R.RESERVED
+    assert ledger.reserve(charge(5, **wide), NOW + 1000, 1001) is R.EXHAUSTED
+
+
+def test_a_clock_set_back_keeps_no_charge_in_flight_for_ever() -> None:
+    """A charge that nobody settles is given back after ``reservation_ms`` of a steady clock."""
+    ledger = QuotaLedger(LedgerConfig(reservation_ms=1000))
+    ledger.reserve(charge(1), NOW, 0)
+
+    ledger.reserve(charge(2), NOW - YEAR_MS, 1000)
+    assert not ledger.commit(charge(1).message)
+
+
+def test_an_account_that_was_over_only_by_a_wrong_clock_is_kept() -> None:
+    """After the clock was set right, the account ends when it ends."""
+    ledger = QuotaLedger(LedgerConfig(keep_ms=5000))
+    wide = {"expires_ms": NOW + 100_000}
+    ledger.reserve(charge(1, **wide), NOW, 0)
+    ledger.reserve(charge(2, **wide), NOW + YEAR_MS, 1)
+
+    assert ledger.reserve(charge(3, **wide), NOW + 6000, 6000) is R.RESERVED
+    assert len(ledger) == 1
+    ledger.reserve(charge(4, **wide), NOW + 100_000, 100_000)
+    assert len(ledger) == 1
+    ledger.reserve(charge(5, **wide), NOW + 105_000, 105_000)
+    assert len(ledger) == 0
+
+
+def test_what_was_forgotten_stays_spent_in_the_next_process() -> None:
+    """The latest end of a forgotten account goes along with the rows."""
+    ledger = QuotaLedger(LedgerConfig(keep_ms=0))
+    ledger.reserve(charge(1), NOW)
+    ledger.reserve(charge(2, account=b"\x02" * 32, expires_ms=NOW + 9000), NOW + 2000)
+    assert len(ledger) == 1
+
+    again = QuotaLedger()
+    again.restore(ledger.rows(), ledger.forgotten_ms)
+    assert again.reserve(charge(3), NOW) is R.EXPIRED
 
 
 def test_later_end_keeps_the_account() -> None:

@@ -72,6 +72,7 @@ class Desk:
 
     def __init__(self, folder: Path, *, free_tier: bool = True) -> None:
         self.now = NOW
+        self.steady = 0
         self._folder = folder
         self._free_tier = free_tier
         self.open()
@@ -84,6 +85,7 @@ class Desk:
             self.store.documents,
             issuers=[ISSUER.public_field],
             free_tier=self._free_tier,
+            steady_ms=lambda: self.steady,
         )
         policies = {PARENT: frozenset({default_policy(PARENT).policy_hash})}
         config = JudgeConfig(ttl_ms=600_000)
@@ -192,7 +194,7 @@ def test_ended_accounts_leave_the_store(desk: Desk) -> None:
     """An account is forgotten after its end and grace, and its document with it."""
     body = quota(2)
     desk.publish(paid(1, body))
-    assert desk.fees.forget() == 0
+    assert desk.fees.forget(desk.now) == 0
     assert len(desk.store.documents) == 1
     desk.now = NOW + 3_600_000 + 660_000
     desk.publish(paid(2, replace(quota(2), nonce=b"\x02" * 16, expires_at=desk.now + 1)))
@@ -208,8 +210,33 @@ def test_ended_accounts_leave_the_store(desk: Desk) -> None:
     header = replace(paid(3, later), timestamp=desk.now)
     proof = FeeProof.signed(later, header, PAYER, NETWORK).encode()
     assert desk.publish(SENDER.sign_header(replace(header, fee_proof=proof))) == [OK]
-    assert desk.fees.forget() == 1
+    assert desk.fees.forget(desk.now) == 0  # the wall clock may be wrong
+    desk.steady = 660_000
+    assert desk.fees.forget(desk.now) == 1
     assert desk.fees.remaining(account(body)) is None
+    desk.close()
+    desk.now = NOW
+    desk.open()
+    assert desk.publish(paid(5, body)) == [UNPAID]  # spent, forgotten, and not to be spent again
+
+
+@pytest.mark.trial
+def test_a_clock_a_year_ahead_for_a_while_gives_no_quota_back(desk: Desk) -> None:
+    """A node that runs, and starts, with a wrong clock remembers what was used up before."""
+    body = quota(1)
+    assert desk.publish(paid(1, body)) == [OK]
+    for jump in (1, -1):
+        desk.now = NOW + jump * 365 * 86_400_000
+        desk.publish(paid(2, quota(2)))
+        desk.fees.forget(desk.now)
+        desk.close()
+        desk.open()
+        desk.publish(paid(3, quota(2)))
+        desk.fees.forget(desk.now)
+    desk.now = NOW
+
+    assert desk.publish(paid(4, body)) == [UNPAID]
+    assert desk.fees.remaining(account(body)) == (0, 10_000 - len(BLOB))
 
 
 def test_a_broken_account_is_named(desk: Desk) -> None:

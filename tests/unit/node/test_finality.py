@@ -162,5 +162,5 @@ signers = ["{SIGNER.public_field.hex()}"]
         assert store.head(NS).finalized_seq == 1
         with path.open("a") as file:
             file.write(line(2, 2))
-        guards.upkeep()
+        guards.upkeep(NOW)
         assert store.head(NS).finalized_seq == 2

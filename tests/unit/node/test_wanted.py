@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,18 @@ def test_a_blob_that_would_not_be_kept_is_not_asked_for() -> None:
         wanted = WantedBlobs(ttl_ms=1000, largest=largest)
         wanted.add(header(1), PARENT)
         assert len(wanted) == expected
+
+
+@pytest.mark.trial
+def test_a_clock_set_back_delays_nothing() -> None:
+    """What was to be asked for in a while is due when that while has become a year."""
+    wanted = WantedBlobs(ttl_ms=600_000)
+    wanted.add(header(1), PARENT)
+    assert len(wanted.take(9, NOW)) == 1
+    assert wanted.take(9, NOW) == []
+
+    assert len(wanted.take(9, NOW - 365 * 86_400_000)) == 1
+    assert wanted.take(9, NOW - 365 * 86_400_000) == []
 
 
 def test_pauses_double_up_to_half_a_minute() -> None:
