@@ -75,6 +75,10 @@ class SyncLimits:
     peer_requests_per_s: int
     peer_streams_max: int
     reconcile_ranges_max: int
+    connections_max: int
+    address_connections_per_s: int
+    address_connections_burst: int
+    accepts_per_s: int
     stranger_ms_per_s: int
     stranger_burst_ms: int
     known_ms_per_s: int
@@ -355,7 +359,8 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
     rates = (
         *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
         *("peer_streams_max", "reconcile_ranges_max"),
-        *("stranger_ms_per_s", "stranger_burst_ms", "known_ms_per_s"),
+        *("connections_max", "address_connections_per_s", "address_connections_burst"),
+        *("accepts_per_s", "stranger_ms_per_s", "stranger_burst_ms", "known_ms_per_s"),
     )
     return SyncLimits(
         tls_certificate=certificate,

@@ -610,6 +610,21 @@ def _sync(sources: Sources) -> Iterable[Metric]:
         "luxrelay_sync_stalled", "Sync calls ended because their reader took nothing.", sync.stalled
     )
     yield from _cost(sync)
+    yield from _connections(sync)
+
+
+def _connections(sync: SyncServerStats) -> Iterable[Metric]:
+    yield _gauge("luxrelay_sync_connections", "Connections to the sync port.", sync.connections)
+    for name, help_text, value in (
+        ("refused", "whose address has or opens too many", sync.connections_refused),
+        ("crowded", "that gave their place to a newcomer", sync.connections_crowded),
+        ("silent", "that said nothing in time", sync.connections_silent),
+    ):
+        yield _counter(
+            f"luxrelay_sync_connections_{name}",
+            f"Connections to the sync port closed: those {help_text}.",
+            value,
+        )
 
 
 def _cost(sync: SyncServerStats) -> Iterable[Metric]:

@@ -21,6 +21,10 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
         window_ms=config.ttl_ms,
         validators=limits.validators,
         reconcile_ranges_max=limits.reconcile_ranges_max,
+        connections_max=limits.connections_max,
+        address_connections_per_s=limits.address_connections_per_s,
+        address_connections_burst=limits.address_connections_burst,
+        accepts_per_s=limits.accepts_per_s,
         fairness=FairnessConfig(
             out_bytes_per_s=limits.out_bytes_per_s,
             in_bytes_per_s=limits.in_bytes_per_s,

@@ -386,6 +386,41 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "connections_max",
+        256,
+        "connections",
+        whole(1, 65_536),
+        "Connections to the sync port at once; one /16 (IPv6: /32) has a quarter of them, a "
+        "private one half, this machine all. Without room the oldest that has proven least goes.",
+    ),
+    Key(
+        "sync",
+        "address_connections_per_s",
+        10,
+        "connections/s",
+        whole(0, 1_000_000),
+        "Connections of one address (IPv6: a /64) that a port which speaks gRPC lets in a second; "
+        "further ones wait, or are closed when they would wait ten seconds. 0 for no limit.",
+    ),
+    Key(
+        "sync",
+        "address_connections_burst",
+        40,
+        "connections",
+        whole(1, 1_000_000),
+        "Connections of one address that are let in at once after it was quiet.",
+    ),
+    Key(
+        "sync",
+        "accepts_per_s",
+        500,
+        "connections/s",
+        whole(1, 1_000_000),
+        "Connections that such a port takes from the system's queue a second, of all addresses "
+        "together: what a flood of them costs.",
+    ),
+    Key(
+        "sync",
         "stranger_ms_per_s",
         50,
         "ms/s",
@@ -396,7 +431,7 @@ KEYS: Final = (
     Key(
         "sync",
         "stranger_burst_ms",
-        3_000,
+        1_000,
         "ms",
         whole(1, 3_600_000),
         "CPU time that such an address may cost at once after it was quiet.",

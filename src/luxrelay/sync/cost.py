@@ -49,6 +49,8 @@ class Price(IntEnum):
 
     CALL = 1_200
     """A gRPC call or an HTTP request without what it reads; on the way in half of it is gRPC's."""
+    CONNECTION = 1_000
+    """A connection that is handed on to gRPC, which greets it."""
     TURN = 200
     """A read of the store, before it is known how much it finds."""
     RANGE = 12
@@ -76,7 +78,7 @@ class CostConfig:
 
     stranger_us_per_s: float = 50_000.0
     """Of one address without a token, microseconds a second: 5 % of one core."""
-    stranger_burst_us: float = 3_000_000.0
+    stranger_burst_us: float = 1_000_000.0
     """What such an address may cost at once after it was quiet, microseconds."""
     known_us_per_s: float = 1_000_000.0
     """Of one token or proven certificate, microseconds a second."""

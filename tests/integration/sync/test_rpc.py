@@ -1006,18 +1006,18 @@ def test_load_no_database_in_a_client() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_refuse_connections_above_the_bound(harbour: Any) -> None:
-    """connections_max: a connection more is closed, the others are served."""
+def test_a_connection_above_the_bound_takes_the_place_of_an_idle_one(harbour: Any) -> None:
+    """connections_max: nobody shuts the port; who lost its connection comes back with the next."""
     store = harbour.store()
     address = harbour.serve(store, SyncServerConfig(connections_max=1))
-    first = harbour.client(address)
-    first.get_head(bytes(20))
-
-    second = harbour.client(address, SyncClientConfig(call_s=0.5))
-    with pytest.raises(SyncUnreachableError):
+    first, second = harbour.client(address), harbour.client(address)
+    for _ in range(2):
+        first.get_head(bytes(20))
         second.get_head(bytes(20))
 
-    first.get_head(bytes(20))
+    stats = harbour.servers[0].stats()
+    assert stats.connections == 1
+    assert stats.connections_crowded == 3
 
 
 def test_end_a_publication_that_stalls(harbour: Any) -> None:

@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from luxrelay.sync.cost import Payer
+from luxrelay.sync.rpc.entrance import place_of
 
 _UNKNOWN: Final = "unknown"
 PASS_KEY: ContextVar[str] = ContextVar("luxrelay_pass_key", default="")
@@ -88,7 +89,10 @@ def network_of(host: str) -> str:
 
 
 def _place_of(context: grpc.ServicerContext) -> tuple[str, str]:
-    address, _, port = unquote(context.peer()).partition(":")[2].rpartition(":")
+    peer = unquote(context.peer())
+    if peer.startswith("unix:"):
+        return place_of(peer.rpartition("/")[2])
+    address, _, port = peer.partition(":")[2].rpartition(":")
     return address.strip("[]").partition("%")[0], port
 
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Final, Never
 
@@ -140,9 +140,11 @@ class CallBook:
         *,
         limit_local: bool = False,
         meter: SharedMeter | None = None,
+        let_in: Callable[[str, bool], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.counters = counters
         self._meter = meter
+        self._let_in = let_in or (lambda _peer, _known: nullcontext())
         self._gate = gate
         self._turnstile = turnstile
         self._limit_local = limit_local
@@ -180,6 +182,7 @@ class CallBook:
                 else:
                     self._join(call, context, leaving, weigh)
                 call.pay(Price.CALL)
+                leaving.enter_context(self._let_in(context.peer(), call.caller.payer.known))
                 yield call
                 call.code = grpc.StatusCode.OK
             except grpc.RpcError:

@@ -80,7 +80,18 @@ class SyncServerConfig:
     calls_max: int = 256
     """Calls admitted at once, waiting ones included; further ones are refused as busy."""
     connections_max: int = 256
-    """Connections at once; further ones are closed."""
+    """Connections at once. One /16 (IPv6: /32) has a quarter of them, a private one half; when
+    there is no room, the oldest that has proven least gives its place to the newcomer."""
+    entrance: bool = True
+    """Whether connections come in through `Entrance`, which bounds those of one address; without
+    it gRPC takes whoever comes."""
+    address_connections_per_s: float = 10.0
+    """Connections of one address (IPv6: /64) that are let in a second, further ones wait; 0 for
+    no limit."""
+    address_connections_burst: float = 40.0
+    """Connections of one address that are let in at once after it was quiet."""
+    accepts_per_s: float = 500.0
+    """Connections taken from the system's queue a second, all together."""
     connection_streams_max: int = 100
     """Concurrent calls on one connection (HTTP/2 setting)."""
     streams_max: int = 200
@@ -177,6 +188,9 @@ class SyncServerConfig:
         require("workers", self.workers, 2, 1_024)
         require("calls_max", self.calls_max, 1, 65_536)
         require("connections_max", self.connections_max, 1, 65_536)
+        require("address_connections_per_s", self.address_connections_per_s, 0, 1_000_000)
+        require("address_connections_burst", self.address_connections_burst, 1, 1_000_000)
+        require("accepts_per_s", self.accepts_per_s, 1, 1_000_000)
         require("connection_streams_max", self.connection_streams_max, 1, 65_536)
         require("streams_max", self.streams_max, 1, self.workers - 1)
         require("publishers_max", self.publishers_max, 0, self.workers - 1 - self.streams_max)

@@ -8,9 +8,9 @@ Source: LP-6421 §2.2, §8; decisions P18, P22, P23, P34, P35, P37, J6; 21-18 to
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -26,6 +26,8 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
+from luxrelay.sync.arrivals import ArrivalsConfig
+from luxrelay.sync.cost import Payer, Price
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.backing import Beyond, FollowedNode, Handoff, Publisher, SyncStore
@@ -34,6 +36,7 @@ from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
     SyncServerConfig,
 )
+from luxrelay.sync.rpc.entrance import Entrance, EntranceStats
 from luxrelay.sync.rpc.gatekeeping import DoorInterceptor, Guard
 from luxrelay.sync.rpc.looking import MethodPool
 from luxrelay.sync.rpc.metering import MeterStats, SharedMeter
@@ -108,7 +111,7 @@ class RelaySyncServer:
         )
         local = self.config.limit_local
         self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
-        book = partial(CallBook, limit_local=local, meter=meter)
+        book = partial(CallBook, limit_local=local, meter=meter, let_in=self._let_in)
         self._reading = book(self._counters, self._streams, self._turns)
         publishing = book(self._counters, self._publishers, self._turns)
         self._sync = SyncServicer(
@@ -131,6 +134,7 @@ class RelaySyncServer:
         self._health = HealthServicer()
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._entrance: Entrance | None = None
 
     def start(self) -> int:
         """Serve; return the port, chosen by the system when the configuration says 0.
@@ -140,7 +144,8 @@ class RelaySyncServer:
 
         """
         assert self._server is None, "a server starts once"
-        _require_free(self.config.host, self.config.port)
+        entrance = self._entrance_of() if self.config.entrance else None
+        port = entrance.listen(self.config.host, self.config.port) if entrance else 0
         pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
         server = grpc.server(
             pool,
@@ -150,22 +155,20 @@ class RelaySyncServer:
         )
         self._serve(server)
         self._describe(server)
-        address = f"{self.config.host}:{self.config.port}"
-        try:
-            if self._tls is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, self._tls.credentials())
-        except RuntimeError:
-            port = 0
+        if entrance is None:
+            port = self._open_port(server, f"{self.config.host}:{self.config.port}")
+        else:
+            self._open_port(server, entrance.inner)
         if not port:
             server.stop(None)
             pool.shutdown(wait=False)
             raise SyncUnreachableError(
-                "the sync port cannot be opened", where=address, code="sync.port"
+                "the sync port cannot be opened", where=self.config.host, code="sync.port"
             )
         server.start()
-        self._server, self._pool = server, pool
+        if entrance is not None:
+            entrance.start()
+        self._server, self._pool, self._entrance = server, pool, entrance
         return port
 
     def stop(self, grace_s: float = 1.0) -> None:
@@ -174,9 +177,14 @@ class RelaySyncServer:
         May be called twice, and before `start`.
         """
         server, self._server = self._server, None
+        entrance, self._entrance = self._entrance, None
+        if entrance is not None:
+            entrance.shut()
         if server is not None:
             self._health.enter_graceful_shutdown()
             server.stop(grace_s).wait(grace_s + STOP_S)
+        if entrance is not None:
+            entrance.close()
         self._waiting.close()
         self._looks.close()
         self._turns.shut()
@@ -201,16 +209,52 @@ class RelaySyncServer:
     def stats(self) -> SyncServerStats:
         """Return the counters as they stand."""
         meter = self.meter.stats() if self.meter is not None else MeterStats()
+        entrance = self._entrance
+        doors = EntranceStats() if entrance is None else entrance.stats()
         return replace(
             self._counters.snapshot(),
             cost_refused=meter.refused,
             cost_waited=meter.waited,
             cost_strangers_s=meter.strangers_us / 1e6,
             cost_payers=meter.payers,
+            connections=doors.open,
+            connections_refused=doors.refused,
+            connections_crowded=doors.crowded,
+            connections_silent=doors.silent,
             waiting=self._turns.waiting,
             held_bytes=self._turns.held_bytes,
             stalled=self._turns.stalled,
         )
+
+    def _entrance_of(self) -> Entrance:
+        config = self.config
+        return Entrance(
+            ArrivalsConfig(
+                places=config.connections_max,
+                address_per_s=config.address_connections_per_s,
+                address_burst=config.address_connections_burst,
+            ),
+            silence_s=HANDSHAKE_MS / 1000,
+            accepts_per_s=config.accepts_per_s,
+            came=self._charge_connection,
+        )
+
+    def _charge_connection(self, host: str) -> None:
+        if self.meter is not None:
+            self.meter.settle(Payer.at(host), Price.CONNECTION)
+
+    def _let_in(self, peer: str, known: bool) -> AbstractContextManager[None]:
+        entrance = self._entrance
+        return nullcontext() if entrance is None else entrance.call(peer, known=known)
+
+    def _open_port(self, server: grpc.Server, address: str) -> int:
+        """Have gRPC listen; return its port, 0 when it cannot."""
+        try:
+            if self._tls is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, self._tls.credentials())
+        except RuntimeError:
+            return 0
 
     def _serve(self, server: grpc.Server) -> None:
         """Add the services."""
@@ -235,7 +279,8 @@ class RelaySyncServer:
             ("grpc.max_concurrent_streams", self.config.connection_streams_max),
             ("grpc.max_receive_message_length", self.config.request_bytes_max),
             ("grpc.max_send_message_length", FRAME_BYTES_MAX),
-            ("grpc.max_allowed_incoming_connections", self.config.connections_max),
+            # One that gave its place up may still be there for a moment.
+            ("grpc.max_allowed_incoming_connections", _doubled(self.config)),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.max_connection_idle_ms", self.config.idle_ms),
             ("grpc.keepalive_time_ms", self.config.keepalive_ms),
@@ -247,6 +292,10 @@ class RelaySyncServer:
                 self.config.keepalive_ms // 2,
             ),
         ]
+
+
+def _doubled(config: SyncServerConfig) -> int:
+    return config.connections_max * (2 if config.entrance else 1)
 
 
 def _bounds_of(config: SyncServerConfig) -> tuple[Waiting, Looks]:
@@ -272,26 +321,3 @@ def _serve_encoded(servicer: SyncServicer, server: grpc.Server) -> None:
     name = relay_sync_pb2.DESCRIPTOR.services_by_name["RelaySync"].full_name
     # A method that is registered later takes the place of the generated one.
     server.add_registered_method_handlers(name, {"SyncNamespace": handler})
-
-
-def _require_free(host: str, port: int) -> None:
-    """Return when the address can be bound: gRPC tells the reason to standard error only.
-
-    Raises:
-        SyncUnreachableError: it cannot (``sync.port``); says why.
-
-    """
-    try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise SyncUnreachableError(
-            f"the sync port cannot be opened: {error.strerror}",
-            where=f"{host}:{port}",
-            code="sync.port",
-        ) from error

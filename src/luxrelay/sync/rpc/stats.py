@@ -61,6 +61,14 @@ class SyncServerStats:
     """CPU time that callers without a token were charged, seconds."""
     cost_payers: int = 0
     """Callers whose cost is remembered now."""
+    connections: int = 0
+    """Connections to the port now."""
+    connections_refused: int = 0
+    """Connections closed because their address has or opens too many."""
+    connections_crowded: int = 0
+    """Connections that gave their place to a newcomer."""
+    connections_silent: int = 0
+    """Connections closed because they said nothing in time."""
 
     @property
     def errors(self) -> int:
