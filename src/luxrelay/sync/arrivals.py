@@ -21,7 +21,7 @@ places, and are refused when they would have to wait too long.
 
 *Bounds*: `ArrivalsConfig`.
 
-Source: LP-6420 §1.3, LP-6422 §6; decisions G21, G23, P34; rule 4 of the house.
+Source: LP-6420 §1.3, LP-6422 §6; decisions G21, G23, P34.
 """
 
 from __future__ import annotations

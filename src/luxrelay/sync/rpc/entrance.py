@@ -22,7 +22,7 @@ the places of `Arrivals`; ``backlog``.
 
 *Threads*: one, from `start` to `close`; `called` and `stats` are for any thread.
 
-Source: docs/decisions/0007-entrance-before-grpc.md; P34; rule 4 of the house.
+Source: docs/decisions/0007-entrance-before-grpc.md; P34.
 """
 
 from __future__ import annotations
