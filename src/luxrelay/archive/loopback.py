@@ -5,16 +5,24 @@ Source: LP-6440, LP-6491.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Final, Self
 
 from luxrelay.errors import ArchiveError
+from luxrelay.gate import Gate
+from luxrelay.pages import Answer, PageRules, PageServer
 
-Answer = tuple[int, str, bytes]
-"""HTTP status, content type, and the whole body."""
+_LOG: Final = logging.getLogger("luxrelay.archive")
+_EVERY_S: Final = 60.0
+"""Seconds between two lines of log about one kind of failure."""
+_HINTS: Final = {
+    "Host": "ask 127.0.0.1 or localhost",
+    "Origin": "open the page itself; no other site may ask here",
+}
 
 
 class LoopbackServer:
@@ -25,7 +33,7 @@ class LoopbackServer:
         port: TCP port; 0 lets the system choose.
         busy: What is said beyond ``calls_max``.
         calls_max: Answers that are made and sent at once.
-        timeout_s: Longest that a client may say nothing, seconds.
+        timeout_s: Seconds for a whole request, and for each 64 KiB of the answer.
 
     Raises:
         ArchiveError: ``archive.argument``: the port cannot be had.
@@ -43,48 +51,40 @@ class LoopbackServer:
     ) -> None:
         free = threading.BoundedSemaphore(calls_max)
 
-        class Handler(BaseHTTPRequestHandler):
-            timeout = timeout_s
-
-            def do_GET(self) -> None:  # http.server's name
-                if not free.acquire(blocking=False):
-                    self._say(*busy)
-                    return
-                try:
-                    self._say(*answer(self.path))
-                finally:
-                    free.release()
-
-            def _say(self, status: int, kind: str, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("X-Content-Type-Options", "nosniff")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
+        def bounded(target: str) -> Answer:
+            if not free.acquire(blocking=False):
+                return busy
+            try:
+                return answer(target)
+            finally:
+                free.release()
 
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        except OSError as error:
+            self._server = PageServer(
+                ("127.0.0.1", port),
+                bounded,
+                PageRules(
+                    gate=Gate(),
+                    hints=_HINTS,
+                    clients_max=4 * (calls_max + 1),
+                    timeout_s=timeout_s,
+                    fault=_Teller(),
+                ),
+                name="loopback",
+            )
+        except (OSError, OverflowError) as error:
             raise ArchiveError(
-                f"the port cannot be had: {error.strerror}",
+                f"the port cannot be had: {getattr(error, 'strerror', None) or error}",
                 where=f"127.0.0.1:{port}",
                 hint="name another one, or 0",
                 code="archive.argument",
             ) from None
-        self.port: int = self._server.server_address[1]
+        self.port: int = self._server.port
         """Where it listens."""
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -96,3 +96,16 @@ class LoopbackServer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Teller:
+    """Logs a failure, unless one of its kind was logged a moment ago."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def __call__(self, kind: str, error: BaseException) -> None:
+        now = time.monotonic()
+        if now - self._told.get(kind, float("-inf")) >= _EVERY_S:
+            self._told[kind] = now
+            _LOG.warning("a request failed: %s: %r", kind, error)

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from luxrelay.archive.batches import BatchReport
-from luxrelay.archive.loopback import Answer, LoopbackServer
+from luxrelay.archive.loopback import LoopbackServer
 from luxrelay.archive.options import RELAYS_MAX
 from luxrelay.archive.pipeline import IngestReport
+from luxrelay.pages import Answer
 
 READERS_MAX: Final = 16
 """Readers of the page at once."""

@@ -23,10 +23,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from luxrelay.archive.answers import ArchivedMessage, ArchivePage
-from luxrelay.archive.loopback import Answer, LoopbackServer
+from luxrelay.archive.loopback import LoopbackServer
 from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
 from luxrelay.errors import ArchiveArgumentError, LuxRelayError
+from luxrelay.pages import Answer
 
 PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Payload bytes of one answer, unless one message alone has more."""

@@ -485,7 +485,7 @@ def test_pages_of_other_origins_are_kept_out(stand_with: Maker) -> None:
 
 
 def test_a_name_that_leads_here_is_not_enough(stand_with: Maker) -> None:
-    """DNS rebinding: anonymous calls under a strange name are refused, with a token served."""
+    """DNS rebinding: a strange name is refused, with a token too, and told which key to set."""
     stand = stand_with(hosts=("relay.example.org",))
 
     assert stand.fetch("/v1/status", Host="evil.example.org").status == 403
@@ -493,7 +493,10 @@ def test_a_name_that_leads_here_is_not_enough(stand_with: Maker) -> None:
     assert stand.fetch("/v1/status", Host="localhost:9643").status == 200
     assert stand.fetch("/v1/status", Host="[::1]:9643").status == 200
     token = f"Bearer {stand.token('read')}"
-    assert stand.fetch("/v1/status", Host="evil.example.org", Authorization=token).status == 200
+    refused = stand.fetch("/v1/status", Host="evil.example.org", Authorization=token)
+    assert refused.status == 403
+    assert refused.json["hint"] == "add it to gateway.hosts"
+    assert stand.fetch("/v1/status", Host="relay.example.org", Authorization=token).status == 200
 
 
 def test_wrong_methods_and_paths(standing: Stand) -> None:

@@ -73,6 +73,22 @@ def test_clients_are_bounded(observer: Observer) -> None:
             client.close()
 
 
+@pytest.mark.trial
+@pytest.mark.parametrize("header", ["Host: evil.example", "Origin: https://evil.example"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "BREW"])
+def test_pages_of_other_sites_are_refused(observer: Observer, method: str, header: str) -> None:
+    """Whatever the method; the answer says why, and which key to set."""
+    host, _, port = observer.address.rpartition(":")
+    own = "" if header.startswith("Host") else "Host: 127.0.0.1\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(f"{method} /status HTTP/1.1\r\n{own}{header}\r\n\r\n".encode())
+        answer = client.makefile("rb").read()
+
+    assert answer.startswith(b"HTTP/1.0 403 ")
+    assert b"evil.example" in answer
+    assert b"hint" in answer
+
+
 def test_occupied_port_is_one_clear_line(observer: Observer) -> None:
     """A port that is taken is named, with what to do."""
     views = Views(metrics=bytes, healthy=lambda: (True, {}), status=dict)

@@ -2,14 +2,12 @@
 
 Theory of operation
 -------------------
-*Decides* in this order, cheapest first: path and method, web origin, caller, rate, scope,
-parameters, type and length of the body. Nothing of a body is read before.
-*Origins*: a browser sends requests for any page it shows. Reading is left to the browser's own rule
-(CORS headers go to ``cors_origins`` only); changing calls and WebSockets of other origins are
-refused here. *Names*: an anonymous caller must name the node by an address, as
-localhost or by a name in ``hosts``, whatever it asks (`luxrelay.node.gate`).
+*Decides* in this order, cheapest first: the name and the web origin, path and method, caller, rate,
+scope, parameters, type and length of the body. Nothing of a body is read before.
+*Browsers*: `luxrelay.gate` is asked first, whatever is asked for, with or without a token; pages of
+``cors_origins`` get the headers with which they may read answers.
 *Rates*: a bucket of requests and one of published bytes for each token or address; WebSocket
-messages count as requests.
+messages count as requests, and what is refused before its caller is known costs its address one.
 
 Source: docs/reference/http.md; user-09; RFC 6455 §10.2; RFC 6750.
 """
@@ -28,7 +26,7 @@ import trio
 
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import GatewayError
-from luxrelay.node.gate import Gate
+from luxrelay.gate import Gate
 from luxrelay.node.gateway.calls import (
     Caller,
     MethodError,
@@ -48,6 +46,10 @@ from luxrelay.sync.rpc.metering import SharedMeter
 SUBPROTOCOL: Final = "luxrelay.v1"
 TOKEN_PROTOCOL: Final = "luxrelay.token."  # noqa: S105  a prefix; the token comes behind it
 """Browsers cannot set headers of a WebSocket: the token may come as a subprotocol."""
+_HINTS: Final = {
+    "Host": "add it to gateway.hosts",
+    "Origin": "add it to gateway.cors_origins if its pages may call",
+}
 _IPV4_BYTES: Final = 4
 _PREFIX_BYTES: Final = 8
 """Bytes of an IPv6 /64."""
@@ -164,15 +166,17 @@ class RoutedApp:
         *,
         anonymous: frozenset[Scope],
         clock_ms: Callable[[], int],
+        listen: str,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """Take the routes, the tokens, and what a caller without one may do."""
+        """Take the routes, the tokens, what a caller without one may do, and where it listens."""
         self._routes = [(route.pattern, route) for route in routes]
         self._tokens = tokens
         self._rates = rates
         self._config = config
         self._anonymous = anonymous
-        self._gate = Gate(config.hosts)
+        hosts = (*config.hosts, listen.rpartition(":")[0])
+        self._gate = Gate(hosts, config.cors_origins, tls=bool(config.tls_certificate))
         self._clock_ms = clock_ms
         self._clock = clock
         self.refused: dict[str, int] = {}
@@ -191,18 +195,26 @@ class RoutedApp:
             self.refused[error.code] = self.refused.get(error.code, 0) + 1
             raise
 
+    def charge(self, address: bytes) -> None:
+        """Take one request of whoever has no other name than its address.
+
+        Raises:
+            GatewayError: there is none left (``gateway.rate``).
+
+        """
+        self._rates.request(Caller(key=address, scopes=frozenset()), self._clock())
+
     def _admit(self, head: Head) -> Admission:
-        if head.method == "OPTIONS":
-            return self._preflight(head)
-        route, found = self._find(head)
-        changing = head.method not in {"GET", "HEAD"} or route.takeover is not None
-        if changing and not self._same_house(head):
-            raise GatewayError(
-                "a page of another origin", where=head.headers["origin"][:80], code="gateway.origin"
-            )
-        caller = self._caller(head)
-        if not caller.name:  # whatever is asked: what needs no scope is there for no other site
-            self._check_host(head)
+        try:
+            self._check_gate(head)
+            if head.method == "OPTIONS":
+                return self._preflight(head)
+            route, found = self._find(head)
+            caller = self._caller(head)
+        except GatewayError:
+            # Guessing names, paths and tokens costs the guesser's address its rate.
+            self.charge(head.address)
+            raise
         self._rates.request(caller, self._clock())
         if route.scope is not Scope.NOTHING:
             self._check_scope(route.scope, caller, head)
@@ -239,7 +251,7 @@ class RoutedApp:
             if name.lower() not in named and response.status != 101:
                 response.headers.append((name, text))
         origin = head.headers.get("origin", "")
-        if origin in self._config.cors_origins:
+        if self._gate.allows(origin):
             response.headers += [
                 ("Access-Control-Allow-Origin", origin),
                 (
@@ -273,12 +285,7 @@ class RoutedApp:
         text = _bearer(head)
         if text is None:
             return Caller(key=head.address, scopes=self._anonymous)
-        try:
-            caller = self._tokens.caller(text, self._clock_ms(), self._clock())
-        except GatewayError:
-            # Guessing tokens costs the guesser's address its rate.
-            self._rates.request(Caller(key=head.address, scopes=frozenset()), self._clock())
-            raise
+        caller = self._tokens.caller(text, self._clock_ms(), self._clock())
         return replace(caller, holds=partial(self._holds, caller.key))
 
     def _holds(self, key: bytes) -> bool:
@@ -293,25 +300,14 @@ class RoutedApp:
         elif scope not in caller.scopes:
             raise GatewayError(f"the token lacks the scope {scope.value!r}", code="gateway.scope")
 
-    def _same_house(self, head: Head) -> bool:
-        origin = head.headers.get("origin")
-        if origin is None or origin in self._config.cors_origins:
-            return True
-        scheme, _, own = origin.lower().partition("://")
-        port = {"http": ":80", "https": ":443"}.get(scheme)
-        name = head.authority or head.headers.get("host", "")
-        # "null" is a page without a site, and no Host is no name to be the same as.
-        return bool(own and name and port) and own.removesuffix(port or "") == (
-            name.lower().removesuffix(port or "")
-        )
-
     def _preflight(self, head: Head) -> Admission:
         origin = head.headers.get("origin", "")
         methods = sorted({r.method for p, r in self._routes if p.fullmatch(head.path)})
         if not methods:
             raise GatewayError("there is no such path", where=head.path[:80], code="gateway.absent")
+        self.charge(head.address)
         response = Response(status=204, headers=[("Allow", ", ".join([*methods, "OPTIONS"]))])
-        if origin in self._config.cors_origins:
+        if self._gate.allows(origin):
             response.headers += [
                 ("Access-Control-Allow-Methods", ", ".join(methods)),
                 ("Access-Control-Allow-Headers", "Authorization, Content-Type, Range"),
@@ -319,14 +315,12 @@ class RoutedApp:
             ]
         return _Preflight(response)
 
-    def _check_host(self, head: Head) -> None:
-        strange = self._gate.refusal(head.authority or head.headers.get("host"))
-        if strange:
+    def _check_gate(self, head: Head) -> None:
+        host = head.authority or head.headers.get("host")
+        refusal = self._gate.refusal(host, head.headers.get("origin"))
+        if refusal is not None:
             raise GatewayError(
-                f"the name {strange[:80]!r} is not one of this node",
-                where="Host",
-                hint="add it to gateway.hosts, or send a token",
-                code="gateway.origin",
+                refusal.why, where=refusal.where, hint=_HINTS[refusal.where], code="gateway.origin"
             )
 
 

@@ -94,11 +94,13 @@ class GatewayConfig:
         "none of them."
     )  # fmt: skip
     hosts: tuple[str, ...] = _key(
-        (), "", list_of(HOST_NAME, 64), "Names under which anonymous clients may reach the "
-        "gateway, besides localhost and bare addresses; other names are DNS rebinding."
+        (), "", list_of(HOST_NAME, 64), "Names under which the gateway may be reached, with "
+        "or without a token, besides localhost, bare addresses and the name in listen; to a "
+        "browser any other one is DNS rebinding."
     )  # fmt: skip
     cors_origins: tuple[str, ...] = _key(
-        (), "", list_of(_ORIGIN, 64), "Web sites whose pages may call the gateway from a browser."
+        (), "", list_of(_ORIGIN, 64), "Web sites whose pages may call the gateway from a "
+        "browser; requests of other pages are refused."
     )  # fmt: skip
     connections_max: int = _key(
         512, "connections", whole(1, 65_536), "Most connections of one listener; a further one "

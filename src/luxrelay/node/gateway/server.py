@@ -103,6 +103,9 @@ class App(Protocol):
     def admit(self, head: Head) -> Admission:
         """Return what answers it; raises our errors."""
 
+    def charge(self, address: bytes) -> None:
+        """Take one request of an address; raises our errors when it has none left."""
+
     def decorate(self, head: Head, response: Response) -> None:
         """Add the headers that every answer has."""
 
@@ -313,6 +316,15 @@ class _Connection:
         hops = b",".join(value for name, value in request.headers if name == b"x-forwarded-for")
         return client_key(self._server.proxies.client(self._peer, hops.decode("latin-1")))
 
+    def _head(self, request: h11.Request) -> Head:
+        """Return the head of a request; one that is none of ours costs its address a request."""
+        address = self._address(request)
+        try:
+            return _head(request, address, self._config.head_bytes_max)
+        except GatewayError:
+            self._server.app.charge(address)
+            raise
+
     async def _first_bytes(self) -> h11.Event | None:
         event = self._http.next_event()
         while event is h11.NEED_DATA and not self._http.trailing_data[0]:
@@ -337,7 +349,7 @@ class _Connection:
         begun = trio.current_time()
         head: Head | None = None
         try:
-            head = _head(request, self._address(request), self._config.head_bytes_max)
+            head = self._head(request)
             admission = self._server.app.admit(head)
             if admission.known:
                 self._seat.proved()

@@ -122,12 +122,12 @@ class GatewayService:
         private = admin_routes(admin)
         private.append(_document_route(private, "LuxRelay admin calls", version))
         reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
-        self._public_app = self._app(public, tokens, reading)
+        self._public_app = self._app(public, tokens, reading, config.listen)
         self.public = HttpServer(config.listen, self._public_app, config)
         self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens, holdings=holdings)
         self.admin = HttpServer(
             config.admin_listen,
-            self._app(private, tokens, frozenset()),
+            self._app(private, tokens, frozenset(), config.admin_listen),
             config,
         )
 
@@ -136,6 +136,7 @@ class GatewayService:
         routes: list[Route],
         tokens: TokenFile,
         anonymous: frozenset[Scope],
+        listen: str,
     ) -> RoutedApp:
         return RoutedApp(
             routes,
@@ -143,6 +144,7 @@ class GatewayService:
             self._parts.rates,
             self._config,
             anonymous=anonymous,
+            listen=listen,
             clock_ms=self._parts.clock_ms,
         )
 

@@ -1,0 +1,282 @@
+"""A small HTTP server for whole answers to GET, in threads: the operator's pages, the archive's.
+
+Theory of operation
+-------------------
+*Decides*: who has one of ``clients_max`` places, and how long. *Does not know* the pages.
+*Places*: a connection *reads* until its request is whole, is then *answered*, and *takes* the
+answer. When all places are taken, the oldest that reads goes, of the address that has most of them;
+when none reads, the oldest that takes. One whose answer is being made stays.
+*Timers*: ``timeout_s`` for the whole request, by however many bytes it comes, and again for each
+64 KiB of the answer.
+*Browsers*: the gate is asked as soon as the headers are there, for every method and path.
+*Faults*: a page that fails is a 500; want of descriptors at accept frees a place and pauses; both
+are told to ``fault``.
+
+Source: LP-6440, LP-6490, LP-6491.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from socket import SHUT_RDWR, socket
+from typing import Any, Final
+
+from luxrelay.gate import Gate
+from luxrelay.text import clean
+
+Answer = tuple[int, str, bytes]
+"""HTTP status, content type, and the whole body."""
+CHUNK_BYTES: Final = 64 * 1024
+"""Bytes sent at once."""
+ACCEPT_PAUSE_S: Final = 0.1
+"""Seconds until the next connection is taken after one could not be."""
+_TEXT_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRules:
+    """Who may ask a `PageServer`, and how long that may take."""
+
+    gate: Gate
+    """Which browsers' pages may ask."""
+    hints: Mapping[str, str]
+    """What to do about a refused ``Host`` or ``Origin``."""
+    clients_max: int
+    """Connections at once."""
+    timeout_s: float
+    """Seconds for a whole request, and for each 64 KiB of the answer."""
+    fault: Callable[[str, BaseException], object]
+    """Told what failed although nobody expected it: what, and how."""
+
+
+class PageServer:
+    """Answers GET until it is stopped.
+
+    Args:
+        address: Where it listens; port 0 lets the system choose.
+        answer: Called with the target of the request, path and parameters, by any thread.
+        rules: Who may ask.
+        name: Of its thread.
+
+    Raises:
+        OSError: the port cannot be had.
+        OverflowError: there is no such port.
+
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Callable[[str], Answer],
+        rules: PageRules,
+        *,
+        name: str,
+    ) -> None:
+        self._server = _Server(address, answer, rules)
+        self.port: int = self._server.server_address[1]
+        """Where it listens."""
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name=name, daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def cut(self) -> int:
+        """Clients that were cut off: too slow, or others wanted the place."""
+        return self._server.cut
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Phase(Enum):
+    READS = auto()
+    ANSWERED = auto()
+    TAKES = auto()
+
+
+@dataclass(slots=True)
+class _Place:
+    """One client's connection."""
+
+    client: socket
+    address: bytes
+    """What it is counted under."""
+    until: float
+    """When it is cut off, monotonic seconds."""
+    phase: _Phase = _Phase.READS
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(
+        self, address: tuple[str, int], answer: Callable[[str], Answer], rules: PageRules
+    ) -> None:
+        super().__init__(address, _Handler)
+        self.answer = answer
+        self.rules = rules
+        self._lock = threading.Lock()
+        self._places: dict[int, _Place] = {}
+        """Open connections by the id of their socket, the oldest first."""
+        self.cut = 0
+
+    def get_request(self) -> tuple[socket, Any]:
+        """Return the next connection; without descriptors one makes room, and we wait a little."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            self.rules.fault("accept", error)
+            with self._lock:
+                self._make_room()
+            time.sleep(ACCEPT_PAUSE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection a place and a thread, or close it."""
+        with self._lock:
+            room = len(self._places) < self.rules.clients_max or self._make_room()
+            if room:
+                until = time.monotonic() + self.rules.timeout_s
+                self._places[id(request)] = _Place(request, _key(client_address[0]), until)
+        if not room:
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be had
+            self._leave(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leave(request)
+
+    def service_actions(self) -> None:
+        """Cut off who has had its time; called several times a second."""
+        with self._lock:
+            now = time.monotonic()
+            for number, place in list(self._places.items()):
+                if place.until <= now:
+                    self._cut(number)
+
+    def asked(self, request: socket) -> None:
+        """Note that a whole request is there: the place is safe while the answer is made."""
+        self._enter(request, _Phase.ANSWERED, float("inf"))
+
+    def takes(self, request: socket) -> None:
+        """Note that a client took a part of its answer, and may take the next one."""
+        self._enter(request, _Phase.TAKES, time.monotonic() + self.rules.timeout_s)
+
+    def _enter(self, request: socket, phase: _Phase, until: float) -> None:
+        with self._lock:
+            place = self._places.get(id(request))
+            if place is not None:
+                place.phase, place.until = phase, until
+
+    def _leave(self, request: Any) -> None:
+        with self._lock:
+            self._places.pop(id(request), None)
+
+    def _make_room(self) -> bool:
+        for phase in (_Phase.READS, _Phase.TAKES):
+            there = [(n, place) for n, place in self._places.items() if place.phase is phase]
+            if there:
+                most = Counter(place.address for _, place in there).most_common(1)[0][0]
+                self._cut(next(n for n, place in there if place.address == most))
+                return True
+        return False
+
+    def _cut(self, number: int) -> None:
+        """Let a client go; its thread finds the end of the stream and ends."""
+        self.cut += 1
+        with suppress(OSError):  # it went by itself
+            self._places.pop(number).client.shutdown(SHUT_RDWR)
+
+    def handle_error(self, request: socket | Any, client_address: Any) -> None:
+        """Drop a client that broke off; its fault is not worth a traceback."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "luxrelay"
+    sys_version = ""
+
+    def setup(self) -> None:
+        """Bound each single read and write as well."""
+        self.request.settimeout(self.server.rules.timeout_s)
+        super().setup()
+
+    def parse_request(self) -> bool:
+        """Return whether a request is to be answered: HTTP, and past the gate."""
+        if not super().parse_request():
+            return False
+        self.server.asked(self.connection)
+        hosts = self.headers.get_all("Host") or []
+        origins = self.headers.get_all("Origin")
+        host = ", ".join(hosts) if hosts else None  # two of them are no name
+        refusal = self.server.rules.gate.refusal(
+            host, None if origins is None else ", ".join(origins)
+        )
+        if refusal is None:
+            return True
+        shown = {
+            "error": clean(refusal.why, _TEXT_MAX),
+            "hint": self.server.rules.hints[refusal.where],
+        }
+        self._reply(HTTPStatus.FORBIDDEN, "application/json", json.dumps(shown).encode() + b"\n")
+        return False
+
+    def do_GET(self) -> None:
+        """Answer one page."""
+        try:
+            answer = self.server.answer(self.path)
+        except Exception as error:  # noqa: BLE001  a page that fails must not look empty
+            self.server.rules.fault("page", error)
+            text = json.dumps({"error": "see the log"}).encode() + b"\n"
+            answer = (HTTPStatus.INTERNAL_SERVER_ERROR, "application/json", text)
+        self._reply(*answer)
+
+    def _reply(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.server.takes(self.connection)
+        self.end_headers()
+        view = memoryview(body)
+        for start in range(0, len(view), CHUNK_BYTES):
+            self.wfile.write(view[start : start + CHUNK_BYTES])
+            self.server.takes(self.connection)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
+        """Requests of monitors are not worth a line each."""
+
+
+def _key(text: str) -> bytes:
+    """Return what a client is counted under: its IPv4 address, or the /64 of its IPv6 one."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return b""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped.packed if mapped is not None else address.packed[:8]

@@ -1,0 +1,201 @@
+"""The small HTTP server of the operator's and the archive's pages."""
+
+import contextlib
+import errno
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from luxrelay.gate import Gate
+from luxrelay.pages import Answer, PageRules, PageServer
+
+pytestmark = pytest.mark.trial
+ASK = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+Maker = Callable[..., PageServer]
+
+
+class Failures:
+    """What a server told that nobody expected."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, BaseException]] = []
+
+    def __call__(self, kind: str, error: BaseException) -> None:
+        """Keep it."""
+        self.seen.append((kind, error))
+
+
+@pytest.fixture
+def failures() -> Failures:
+    """Nothing so far."""
+    return Failures()
+
+
+@pytest.fixture
+def serve(failures: Failures) -> Iterator[Maker]:
+    """A maker of servers with few places."""
+    servers: list[PageServer] = []
+
+    def make(answer: Callable[[str], Answer], *, clients: int = 4, seconds: float = 600.0) -> Any:
+        rules = PageRules(
+            gate=Gate(),
+            hints={"Host": "h", "Origin": "o"},
+            clients_max=clients,
+            timeout_s=seconds,
+            fault=failures,
+        )
+        server = PageServer(("127.0.0.1", 0), answer, rules, name="pages of a test")
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+def short(_: str) -> Answer:
+    """Return a short answer."""
+    return 200, "text/plain", b"ok"
+
+
+def connect(server: PageServer, source: str = "127.0.0.1") -> socket.socket:
+    """Return a connection from an address of this machine."""
+    return socket.create_connection(("127.0.0.1", server.port), 60, source_address=(source, 0))
+
+
+def rest(stream: socket.socket) -> bytes:
+    """Return what comes until the end."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := stream.recv(65_536):
+            received += part
+    return received
+
+
+def test_the_address_that_has_most_makes_room(serve: Maker, eventually: Callable[..., Any]) -> None:
+    """An older connection of an address that has one only keeps its place."""
+    server = serve(short)
+    with contextlib.ExitStack() as stack:
+        honest = stack.enter_context(connect(server, "127.0.0.9"))
+        for number in range(12):
+            stack.enter_context(connect(server, "127.0.0.7"))
+            eventually(lambda n=number: server.cut >= n - 2)
+        eventually(lambda: server.cut == 9)
+        honest.sendall(ASK)
+        assert rest(honest).endswith(b"ok")
+
+
+def test_clients_that_take_no_answer_make_room(
+    serve: Maker, eventually: Callable[..., Any]
+) -> None:
+    """All places held by clients that asked and read nothing: the next one is answered."""
+    asked: list[str] = []
+
+    def long(target: str) -> Answer:
+        asked.append(target)
+        return 200, "text/plain", bytes(64 * 1024 * 1024 if len(asked) <= 4 else 2)
+
+    server = serve(long)
+    with contextlib.ExitStack() as stack:
+        for number in range(4):
+            held = stack.enter_context(connect(server))
+            held.sendall(ASK)
+            eventually(lambda n=number: len(asked) > n)
+            held.recv(1)
+        with connect(server) as honest:
+            honest.sendall(ASK)
+            assert rest(honest).startswith(b"HTTP/1.0 200 ")
+    assert server.cut == 1
+
+
+def test_one_whose_answer_is_being_made_keeps_its_place(serve: Maker) -> None:
+    """When nobody else may go, a newcomer is closed."""
+    goes_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(_: str) -> Answer:
+        begun.release()
+        assert goes_on.wait(60)
+        return 200, "text/plain", b"ok"
+
+    server = serve(slow)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(server)) for _ in range(4)]
+        for client in clients:
+            client.sendall(ASK)
+            assert begun.acquire(timeout=60)
+        with connect(server) as late:
+            assert rest(late) == b""
+        goes_on.set()
+        for client in clients:
+            assert rest(client).endswith(b"ok")
+    assert server.cut == 0
+
+
+def test_a_page_that_fails_is_500_and_told(serve: Maker, failures: Failures) -> None:
+    """And the next one is answered."""
+
+    def broken(target: str) -> Answer:
+        if target == "/x":
+            raise RuntimeError("a fault of ours")
+        return short(target)
+
+    server = serve(broken)
+    with connect(server) as client:
+        client.sendall(ASK)
+        assert rest(client).startswith(b"HTTP/1.0 500 ")
+    with connect(server) as client:
+        client.sendall(ASK.replace(b"/x", b"/y"))
+        assert rest(client).startswith(b"HTTP/1.0 200 ")
+    assert [kind for kind, _ in failures.seen] == ["page"]
+
+
+def test_want_of_descriptors_frees_a_place_and_ends_nothing(
+    serve: Maker,
+    failures: Failures,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., Any],
+) -> None:
+    """It is told, the oldest that reads goes, and the listener takes the next one."""
+    server = serve(short)
+    listener = server._server
+    with connect(server) as idle:
+        eventually(lambda: listener._places)
+        accept = socket.socket.accept
+        left = [2]
+
+        def poor(self: socket.socket) -> Any:
+            if self is listener.socket and left[0]:
+                left[0] -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return accept(self)
+
+        monkeypatch.setattr(socket.socket, "accept", poor)
+        with connect(server) as client:
+            client.sendall(ASK)
+            assert rest(client).endswith(b"ok")
+        assert rest(idle) == b""
+    assert [kind for kind, _ in failures.seen] == ["accept", "accept"]
+    assert server.cut == 1
+
+
+def test_a_request_that_drips_has_an_end(serve: Maker) -> None:
+    """However often a byte comes."""
+    server = serve(short, seconds=0.5)
+    with connect(server) as drips:
+        drips.sendall(ASK[:-2] + b"X: ")
+        drips.settimeout(0.05)
+        for _ in range(600):
+            try:
+                drips.sendall(b"a")
+                if drips.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it was never cut off")
+    assert server.cut == 1
