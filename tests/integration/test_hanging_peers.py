@@ -1,13 +1,10 @@
 """Whatever a peer, a relay or a client leaves unanswered ends in time, and so does the node."""
 
-import contextlib
 import json
 import os
 import secrets
 import signal
 import socket
-import struct
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from hanging_ports import PEERS, PREFACE, SETTINGS, Listener
 
 from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.client import LaneSigner
@@ -28,92 +26,6 @@ TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
 GRACE_S = 10.0
 """SIGTERM ends a node within this time, whatever hangs."""
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-def h2_frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
-    """Return a frame of HTTP/2."""
-    return (
-        struct.pack(">I", len(payload))[1:]
-        + bytes([kind, flags])
-        + struct.pack(">I", stream)
-        + payload
-    )
-
-
-SETTINGS = h2_frame(4)
-GOAWAY = h2_frame(7, struct.pack(">II", 2**31 - 1, 0))
-HEADERS = h2_frame(  # :status 200, content-type application/grpc, and then no word
-    1, b"\x88\x5f\x10application/grpc", flags=4, stream=1
-)
-
-
-class Listener:
-    """A port that takes connections, says what it is told to, and then nothing."""
-
-    def __init__(
-        self, says: Callable[[bytes], bytes], *, backlog: int = 16, takes: bool = True
-    ) -> None:
-        """Listen on a free port; ``says`` answers each chunk that comes."""
-        self._says = says
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.taken = 0
-        self._open: list[socket.socket] = []
-        if takes:
-            threading.Thread(target=self._run, daemon=True).start()
-        else:  # a full backlog: a further SYN is dropped, as behind a black hole
-            for _ in range(backlog + 8):
-                client = socket.socket()
-                client.setblocking(False)
-                client.connect_ex(self._listener.getsockname())
-                self._open.append(client)
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.taken += 1
-                self._open.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            client.sendall(self._says(b""))
-            while data := client.recv(65_536):
-                client.sendall(self._says(data))
-
-    def close(self) -> None:
-        """Let everything go."""
-        self._listener.close()
-        for client in self._open:
-            client.close()
-
-
-def on_headers(answer: bytes) -> Callable[[bytes], bytes]:
-    """Return what speaks HTTP/2 until a call comes, and answers it with ``answer``."""
-    said: list[bool] = []
-
-    def says(data: bytes) -> bytes:
-        if not data:
-            return SETTINGS
-        if len(data) > len(PREFACE) + 64 and not said:
-            said.append(True)
-            return answer
-        return b""
-
-    return says
-
-
-PEERS: dict[str, Callable[[], Listener]] = {
-    "silence": lambda: Listener(lambda _: b""),
-    "a black hole": lambda: Listener(lambda _: b"", backlog=1, takes=False),
-    "settings and then nothing": lambda: Listener(lambda data: b"" if data else SETTINGS),
-    "a call without an answer": lambda: Listener(on_headers(HEADERS)),
-    "goaway and then nothing": lambda: Listener(on_headers(GOAWAY)),
-    "headers and goaway": lambda: Listener(on_headers(HEADERS + GOAWAY)),
-    "another protocol": lambda: Listener(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-}
 
 
 def metrics(http: str) -> dict[str, float]:

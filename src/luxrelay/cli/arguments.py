@@ -40,19 +40,32 @@ def add_command(
 
 
 def add_relay(parser: argparse.ArgumentParser) -> None:
-    """Add --relay."""
+    """Add --relay, --timeout-s and the files of TLS."""
     parser.add_argument(
         "--relay",
         default=DEFAULT_RELAY,
         metavar="HOST:PORT",
         help="sync port of the relay to ask (default %(default)s)",
     )
+    add_timeout(parser)
     for name, words in (
         ("--tls-ca", "authorities of the relay, PEM; with it the connection is over TLS"),
         ("--tls-certificate", "certificate to show to the relay, PEM"),
         ("--tls-key", "private key of that certificate, PEM"),
     ):
         parser.add_argument(name, type=Path, default=None, metavar="FILE", help=words)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Add --timeout-s for commands that ask relays."""
+    parser.add_argument(
+        "--timeout-s",
+        type=whole_number(1, 3_600),
+        default=None,
+        metavar="N",
+        help="seconds that a relay has for each call (default 10, for a page of messages 30, for "
+        "what is published 60)",
+    )
 
 
 def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
@@ -62,11 +75,16 @@ def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
         SyncArgumentError: the address is none, or a file is not what it should be.
 
     """
-    from luxrelay.sync import ClientTls, RelaySyncClient  # noqa: PLC0415  gRPC, for those who ask
+    from luxrelay.sync import (  # noqa: PLC0415  gRPC, for those who ask
+        ClientTls,
+        RelaySyncClient,
+        SyncClientConfig,
+    )
 
     files = (arguments.tls_ca, arguments.tls_certificate, arguments.tls_key)
     tls = ClientTls.from_files(*files) if any(files) else None
-    return RelaySyncClient(arguments.relay, tls=tls)
+    config = SyncClientConfig.waiting(arguments.timeout_s)
+    return RelaySyncClient(arguments.relay, config=config, tls=tls)
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:

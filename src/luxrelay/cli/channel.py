@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 
 from luxrelay.channel import (
     ChannelEvent,
@@ -33,10 +32,11 @@ from luxrelay.channel import (
 )
 from luxrelay.channel.runtime.remote import RemoteMessaging
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
-from luxrelay.cli.gateway import add_gateway, chosen_token
+from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
 from luxrelay.cli.output import Progress, printable
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
-from luxrelay.client import AsyncRelayClient
+from luxrelay.client import AsyncRelayClient, Retry
+from luxrelay.client.transport import in_background
 from luxrelay.errors import InputError, LuxRelayError, MessagingError
 from luxrelay.text import parse_json
 
@@ -92,6 +92,7 @@ def register(commands: SubParsers) -> None:
     )
     for command in (chat, send):
         add_gateway(command)
+        add_first_contact(command)
         command.add_argument("--topic", required=True, metavar="TEXT", help="its content topic")
         command.add_argument("--key", type=Path, required=True, help="key file of the sender")
         add_passphrase_file(command)
@@ -110,10 +111,11 @@ async def _open(
         AsyncRelayClient(
             arguments.gateway,
             token=chosen_token(arguments),
+            timeout_s=arguments.timeout_s,
             token_in_clear=arguments.token_in_clear,
         ) as client,
         create_reliable_channel(
-            RemoteMessaging(client, key),
+            RemoteMessaging(client, key, retry=Retry(first_contact_s=arguments.connect_s)),
             arguments.name,
             arguments.topic,
             key.public_field.hex()[:16],
@@ -161,9 +163,7 @@ async def _converse(arguments: argparse.Namespace) -> None:
 
         tasks.start_soon(listen)
         while True:
-            line = await anyio.to_thread.run_sync(
-                sys.stdin.buffer.readline, _LINE_BYTES_MAX, abandon_on_cancel=True
-            )
+            line = await in_background(sys.stdin.buffer.readline, _LINE_BYTES_MAX)
             if not line:
                 break
             if text := line.strip():

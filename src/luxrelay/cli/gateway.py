@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from luxrelay.cli.arguments import whole_number
+from luxrelay.client.http import TIMEOUT_S
 from luxrelay.errors import InputError
 from luxrelay.files import read_bounded
 
@@ -17,12 +19,20 @@ _TOKEN_BYTES_MAX: Final = 4096
 
 
 def add_gateway(parser: argparse.ArgumentParser) -> None:
-    """Add --gateway, --token-file and --token-in-clear."""
+    """Add --gateway, --timeout-s, --token-file and --token-in-clear."""
     parser.add_argument(
         "--gateway",
         default=DEFAULT_GATEWAY,
         metavar="ADDRESS",
         help="gateway of a node: host:port or a URL (default %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout-s",
+        type=whole_number(1, 3_600),
+        default=int(TIMEOUT_S),
+        metavar="N",
+        help="seconds that the node has for the connection, and for each answer, which has more "
+        "time the more of it comes (default %(default)s)",
     )
     parser.add_argument(
         "--token-file",
@@ -35,6 +45,18 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
         "--token-in-clear",
         action="store_true",
         help="send the token without TLS beyond this machine (a way that is protected otherwise)",
+    )
+
+
+def add_first_contact(parser: argparse.ArgumentParser) -> None:
+    """Add --connect-s."""
+    parser.add_argument(
+        "--connect-s",
+        type=whole_number(0, 86_400),
+        default=60,
+        metavar="N",
+        help="seconds in which the node has to take the subscription, 0 for as long as it takes; "
+        "an outage after that is waited out (default %(default)s)",
     )
 
 

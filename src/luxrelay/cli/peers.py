@@ -38,7 +38,10 @@ def register(commands: SubParsers) -> None:
 
 def _peers(arguments: argparse.Namespace) -> int:
     with RelayClient(
-        arguments.gateway, token=chosen_token(arguments), token_in_clear=arguments.token_in_clear
+        arguments.gateway,
+        token=chosen_token(arguments),
+        timeout_s=arguments.timeout_s,
+        token_in_clear=arguments.token_in_clear,
     ) as client:
         rows: list[dict[str, Any]] = client.described("/v1/peers")["peers"]
     if arguments.peer is not None:

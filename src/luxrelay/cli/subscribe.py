@@ -19,7 +19,7 @@ from luxrelay.cli.arguments import (
     chosen_namespace,
     whole_number,
 )
-from luxrelay.cli.gateway import add_gateway, chosen_token
+from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
 from luxrelay.cli.output import printable
 from luxrelay.client import (
     LATEST,
@@ -32,6 +32,7 @@ from luxrelay.client import (
     Place,
     Reconnected,
     RelayClient,
+    Retry,
     Subscribe,
     subscribe,
 )
@@ -53,6 +54,7 @@ def register(commands: SubParsers) -> None:
         _run,
     )
     add_gateway(parser)
+    add_first_contact(parser)
     add_namespace(parser)
     parser.add_argument(
         "--after",
@@ -89,13 +91,15 @@ def _run(arguments: argparse.Namespace) -> int:
     checks = Checks(bound_network=arguments.bound or "")
     count = 0
     told: set[str] = set()
+    retry = Retry(first_contact_s=arguments.connect_s)
     with RelayClient(
         arguments.gateway,
         token=chosen_token(arguments),
         checks=checks,
+        timeout_s=arguments.timeout_s,
         token_in_clear=arguments.token_in_clear,
     ) as client:
-        for event in subscribe(client, wanted, place=place, lost=partial(_lost, told)):
+        for event in subscribe(client, wanted, place=place, retry=retry, lost=partial(_lost, told)):
             told.clear()
             _show(event, as_json=arguments.json)
             if isinstance(event, Message | Gap | Live):

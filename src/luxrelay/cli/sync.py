@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus import NamespaceId
-from luxrelay.cli.arguments import SubParsers, add_command, chosen_namespace
+from luxrelay.cli.arguments import SubParsers, add_command, add_timeout, chosen_namespace
 from luxrelay.cli.output import Progress, print_json, printable, table
 from luxrelay.errors import StoreError, SyncRemoteError, SyncUnreachableError, UsageError
 from luxrelay.node.config import NodeConfig, load_config
@@ -46,6 +46,7 @@ def register(commands: SubParsers) -> None:
         metavar="HOST:PORT",
         help="sync port of a relay to ask; may be given again (default: sync.peers of the file)",
     )
+    add_timeout(sync)
     which = sync.add_mutually_exclusive_group()
     which.add_argument("--topic", metavar="TEXT", help="only this content topic of the file")
     which.add_argument("--namespace", metavar="HEX", help="only this namespace of the file")
@@ -102,7 +103,7 @@ def _catch_up(
 
     progress = Progress()
     totals: dict[str, dict[str, Any]] = {relay: _blank() for relay in relays}
-    with clients_of(config, relays) as clients:
+    with clients_of(config, relays, arguments.timeout_s) as clients:
         try:
             with offline_node(config, clients) as node:
                 reports = [node.catch_up(each, _told(each, progress)) for each in parents]
@@ -212,7 +213,7 @@ def _show(summary: dict[str, Any]) -> None:
     if all(each["state"] for each in summary["relays"]):
         print(
             "not complete: no relay could be asked, so it is not known what is missing. Is it the "
-            "relay's sync port (sync.listen)?",
+            "relay's sync port (sync.listen)? --timeout-s waits longer.",
             file=sys.stderr,
         )
         return
@@ -233,7 +234,7 @@ def _compare(
 
     found: list[Comparison] = []
     faults: dict[str, str] = {}
-    with clients_of(config, relays) as clients:
+    with clients_of(config, relays, arguments.timeout_s) as clients:
         for client in clients:
             try:
                 found += compare(config, client, parents)

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 LINES_MAX: Final = 8
 """Connections that an asynchronous client keeps for later calls."""
 TIMEOUT_S: Final = 30.0
-"""Seconds a node may be silent within a call."""
+"""Seconds that a connection, an answer or a frame has, and more for the bytes it brings."""
 
 
 class RelayClient:
@@ -38,7 +38,9 @@ class RelayClient:
         address: ``host:port`` of the gateway, or its http or https URL.
         token: Bearer token; empty for calls that need none.
         checks: What is checked of each message; by default its signature.
-        timeout_s: Seconds the node may be silent within a call.
+        timeout_s: Seconds that the connection has, and each answer, and more for the bytes that
+            come: one a second for 16 KiB. A stream is lost after as long without a frame, and
+            after 30 s at the earliest.
         tls: Context for https; the system's certificates by default.
         token_in_clear: Whether the token may leave this machine without TLS, for a way that is
             protected otherwise.

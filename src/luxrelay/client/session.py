@@ -146,13 +146,17 @@ Incoming = Event | Began | Receipts
 class StreamSession:
     """One open WebSocket."""
 
-    def __init__(self, received: bytes, checks: Checks) -> None:
-        """Begin after the handshake; ``received`` came behind it."""
+    def __init__(self, received: bytes, checks: Checks, where: str = "WebSocket") -> None:
+        """Begin after the handshake; ``received`` came behind it, errors name ``where``."""
+        self._where = where
         self._frames = Connection(ConnectionType.CLIENT, trailing_data=received)
         self._checks = checks
         self._out = bytearray()
         self._parts: list[bytes] = []
         self._size = 0
+        self._unanswered = 0
+        self.progress = 0
+        """Rises with whole messages, and with a sign of life while no answer is waited for."""
 
     def data(self) -> bytes:
         """Return what is to be sent, once."""
@@ -162,10 +166,12 @@ class StreamSession:
 
     def subscribe(self, wanted: Subscribe, positions: Mapping[NamespaceId, int]) -> None:
         """Ask for a subscription."""
+        self._unanswered += 1
         self._out += self._frames.send(TextMessage(data=wanted.message(positions)))
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send messages; a `Receipts` follows, in the order of the calls."""
+        self._unanswered += 1
         body = b"".join(each.encode() for each in messages)
         self._out += self._frames.send(BytesMessage(data=body))
 
@@ -188,7 +194,7 @@ class StreamSession:
 
         """
         if not data:
-            raise ClientUnreachableError("the stream ended", where="WebSocket")
+            raise ClientUnreachableError("the stream ended", where=self._where)
         self._frames.receive_data(data)
         return self.pending()
 
@@ -200,25 +206,29 @@ class StreamSession:
                 if isinstance(event, TextMessage | BytesMessage):
                     found += self._collect(event)
                 elif isinstance(event, Ping):
+                    self.progress += not self._unanswered
                     self._out += self._frames.send(event.response())
                 elif isinstance(event, CloseConnection):
                     raise ClientUnreachableError(
                         f"the node closed the stream ({event.code}): {event.reason or 'no reason'}",
-                        where="WebSocket",
+                        where=self._where,
                     )
         except (RemoteProtocolError, LocalProtocolError) as error:
-            raise ClientRemoteError(f"no WebSocket frames: {error}"[:200]) from error
+            raise ClientRemoteError(
+                f"no WebSocket frames: {error}"[:200], where=self._where
+            ) from error
         return found
 
     def _collect(self, event: TextMessage | BytesMessage) -> list[Incoming]:
         part = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
         self._size += len(part)
         if self._size > MESSAGE_BYTES_MAX:
-            raise ClientRemoteError(f"a message above {MESSAGE_BYTES_MAX} bytes")
+            raise ClientRemoteError(f"a message above {MESSAGE_BYTES_MAX} bytes", where=self._where)
         self._parts.append(part)
         if not event.message_finished:
             return []
         whole, self._parts, self._size = b"".join(self._parts), [], 0
+        self.progress += 1
         if isinstance(event, BytesMessage):
             return list(decode_records(whole, self._checks))
         try:
@@ -231,7 +241,9 @@ class StreamSession:
             ArithmeticError,
             RecursionError,
         ) as error:
-            raise ClientRemoteError(f"a message of another form: {error!r}"[:200]) from error
+            raise ClientRemoteError(
+                f"a message of another form: {error!r}"[:200], where=self._where
+            ) from error
         return [] if said is None else [said]
 
     def _said(self, value: dict[str, Any]) -> Incoming | None:
@@ -245,10 +257,14 @@ class StreamSession:
                 )
             case "live" | "subscribed" as kind:
                 positions = {_namespace(k): int(v) for k, v in value["positions"].items()}
-                return Live(positions) if kind == "live" else Began(positions)
+                if kind == "live":
+                    return Live(positions)
+                self._unanswered -= 1
+                return Began(positions)
             case "dropped":
                 return Dropped(int(value["lanes"]), int(value["late"]))
             case "receipts":
+                self._unanswered -= 1
                 return Receipts([Receipt.of(each) for each in value["receipts"]])
             case "error":
                 problem = value["problem"]

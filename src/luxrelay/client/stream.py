@@ -9,6 +9,7 @@ Source: docs/reference/http.md; user-01.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -30,6 +31,11 @@ from luxrelay.errors import ClientRefusedError, ClientRemoteError, ClientUnreach
 
 STREAM_PATH: Final = "/v1/stream"
 KEY_BYTES: Final = 16
+SILENCE_S: Final = 30.0
+"""Seconds without a whole frame, a ping included, after which a stream counts as lost; a client's
+``timeout_s`` when that is longer. Nodes ping every 20 s (``gateway.ping_ms``)."""
+_SUBSCRIPTION: Final = "the answer to the subscription"
+_FRAME: Final = "a whole frame of the stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,9 @@ class Retry:
     """Longest pause, seconds."""
     attempts_max: int = 0
     """Failures in a row after which it gives up; 0 for never."""
+    first_contact_s: float = 0.0
+    """Seconds in which a node has to take the subscription for the first time; 0 for as long as it
+    takes. An outage after that is waited out."""
 
     def pause_s(self, attempt: int) -> float:
         """Return the pause before an attempt, with jitter of a half."""
@@ -62,6 +71,17 @@ def _may_retry(error: Exception) -> bool:
     if isinstance(error, ClientRefusedError):
         return error.status in {429, 503}
     return isinstance(error, ClientUnreachableError)
+
+
+class _FirstContact:
+    """Whether a node has taken the subscription once, and how long it has had for that."""
+
+    def __init__(self, retry: Retry) -> None:
+        self.made = False
+        self._until = time.monotonic() + (retry.first_contact_s or math.inf)
+
+    def too_late(self) -> bool:
+        return not self.made and time.monotonic() >= self._until
 
 
 def subscribe(
@@ -91,21 +111,24 @@ def subscribe(
     place = place or Place()
     retry = retry or Retry()
     failures = attempts = 0
+    contact = _FirstContact(retry)
     while True:
         try:
             with _Open(client) as stream:
                 stream.session.subscribe(wanted, place.positions)
+                stream.waits_for(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
                 for event in stream.events():
                     failures = attempts = 0
+                    contact.made = True
                     if isinstance(event, Receipts) or not place.take(event):
                         continue
                     assert not isinstance(event, Began), "a place takes it"
                     yield event
         except (ClientUnreachableError, ClientRefusedError) as error:
             failures, attempts = failures + 1, attempts + 1
-            if not _may_retry(error) or failures == retry.attempts_max:
+            if not _may_retry(error) or failures == retry.attempts_max or contact.too_late():
                 raise
             if lost is not None:
                 lost(error)
@@ -127,16 +150,19 @@ async def subscribe_async(
     place = place or Place()
     retry = retry or Retry()
     failures = attempts = 0
+    contact = _FirstContact(retry)
     while True:
         try:
             stream = await _open_async(client)
             try:
                 stream.session.subscribe(wanted, place.positions)
+                stream.line.patience.begin(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
                 while True:
                     for event in await stream.next_events():
                         failures = attempts = 0
+                        contact.made = True
                         if isinstance(event, Receipts) or not place.take(event):
                             continue
                         assert not isinstance(event, Began), "a place takes it"
@@ -145,7 +171,7 @@ async def subscribe_async(
                 await stream.line.aclose()
         except (ClientUnreachableError, ClientRefusedError) as error:
             failures, attempts = failures + 1, attempts + 1
-            if not _may_retry(error) or failures == retry.attempts_max:
+            if not _may_retry(error) or failures == retry.attempts_max or contact.too_late():
                 raise
             if lost is not None:
                 lost(error)
@@ -159,7 +185,9 @@ class _Open:
         self._line: Line = client.connect()
         try:
             steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
-            self.session = StreamSession(self._line.run(steps), client.checks)
+            self.session = StreamSession(
+                self._line.run(steps), client.checks, client.endpoint.authority
+            )
         except BaseException:
             self._line.close()
             raise
@@ -183,7 +211,15 @@ class _Open:
         yield from self.session.pending()
         while True:
             self.flush()
-            yield from self.session.receive(self._line.receive())
+            before = self.session.progress
+            found = self.session.receive(self._line.receive())
+            if self.session.progress != before:
+                self._line.patience.begin(_FRAME, SILENCE_S)
+            yield from found
+
+    def waits_for(self, what: str) -> None:
+        """Have an answer of its own time."""
+        self._line.patience.begin(what)
 
     def flush(self) -> None:
         """Send what waits."""
@@ -207,14 +243,19 @@ class _OpenAsync:
                 return found
         if data := self.session.data():
             await self.line.send(data)
-        return self.session.receive(await self.line.receive())
+        before = self.session.progress
+        found = self.session.receive(await self.line.receive())
+        if self.session.progress != before:
+            self.line.patience.begin(_FRAME, SILENCE_S)
+        return found
 
 
 async def _open_async(client: AsyncRelayClient) -> _OpenAsync:
     line = await client.connect()
     try:
         steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
-        return _OpenAsync(line, StreamSession(await line.run(steps), client.checks))
+        where = client.endpoint.authority
+        return _OpenAsync(line, StreamSession(await line.run(steps), client.checks, where))
     except BaseException:
         await line.aclose()
         raise
@@ -260,6 +301,7 @@ class PublishStream:
 
     def send(self, messages: Sequence[Outgoing]) -> None:
         """Send messages without waiting; one `receive` for each call."""
+        self._open.waits_for("the receipts")
         self._open.session.publish(messages)
         self._open.flush()
 

@@ -579,6 +579,14 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     yield latency
     yield _counter("luxrelay_sync_messages_served", "Messages served.", sync.messages_sent)
     yield _counter("luxrelay_sync_bytes_served", "Bytes of messages served.", sync.bytes_sent)
+    mishaps = CounterMetricFamily(
+        "luxrelay_sync_mishaps",
+        "Calls that an exception nobody expected has ended, by call and class of the exception.",
+        labels=("call", "exception"),
+    )
+    for kind, count in sorted(sync.mishaps.items()):
+        mishaps.add_metric(tuple(kind.partition(" ")[::2]), count)
+    yield mishaps
     yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
     yield _counter(
         "luxrelay_sync_messages_rejected",

@@ -23,7 +23,7 @@ from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore
-from luxrelay.sync import RelaySyncClient, run_catchup
+from luxrelay.sync import RelaySyncClient, SyncClientConfig, run_catchup
 from luxrelay.sync.report import CatchUpProgress, CatchUpReport
 from luxrelay.sync.rpc.comparing import Comparison, compare_with
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
@@ -69,8 +69,15 @@ class OfflineNode:
 
 
 @contextmanager
-def clients_of(config: NodeConfig, relays: Sequence[str]) -> Iterator[list[RelaySyncClient]]:
+def clients_of(
+    config: NodeConfig, relays: Sequence[str], timeout_s: float | None = None
+) -> Iterator[list[RelaySyncClient]]:
     """Yield clients of some relays, with the TLS files of a node's configuration.
+
+    Args:
+        config: The node's.
+        relays: Addresses.
+        timeout_s: Seconds that a relay has for each call; None for the defaults.
 
     Raises:
         SyncArgumentError: an address is none, or a file is not what it should be.
@@ -78,7 +85,9 @@ def clients_of(config: NodeConfig, relays: Sequence[str]) -> Iterator[list[Relay
     """
     tls = client_tls_of(config.sync_limits)
     with ExitStack() as stack:
-        yield [stack.enter_context(RelaySyncClient(relay, tls=tls)) for relay in relays]
+        patience = SyncClientConfig.waiting(timeout_s)
+        clients = [RelaySyncClient(relay, config=patience, tls=tls) for relay in relays]
+        yield [stack.enter_context(client) for client in clients]
 
 
 def plan_of(config: NodeConfig) -> ReconcilePlan:

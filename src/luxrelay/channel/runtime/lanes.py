@@ -165,5 +165,8 @@ def failed(
     """Return what a client's error is for a channel."""
     final = isinstance(error, ClientRefusedError) and error.status in _FINAL
     return MessagingError(
-        error.what, where=error.where, code="channel.refused" if final else "channel.messaging"
+        error.what,
+        where=error.where,
+        hint=error.hint if isinstance(error, ClientUnreachableError) else None,
+        code="channel.refused" if final else "channel.messaging",
     )

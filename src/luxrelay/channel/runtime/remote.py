@@ -10,10 +10,13 @@ Source: docs/explanation/channel.md; J6, J7; user-01, user-05, user-07.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
+
+import anyio
 
 from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
 from luxrelay.channel.runtime.lanes import SendingLane, failed
@@ -41,6 +44,8 @@ PAYLOAD_BYTES_MAX: Final = 48 * 1024
 """Payload that travels inside its announcement by default (J7)."""
 LANES_MAX: Final = 1000
 """Lanes whose history is read."""
+LIVE_MARGIN_S: Final = 5.0
+"""Seconds beyond ``Retry.first_contact_s`` in which a node has to have told what it holds."""
 TOPICS_MAX: Final = 1024
 """Topics that one object may send on."""
 
@@ -101,13 +106,24 @@ class RemoteMessaging:
         events = subscribe_async(self._client, wanted, retry=self._retry)
         async with aclosing(events):
             try:
-                early = await _until_live(events)
+                with anyio.fail_after(self._live_s()):
+                    early = await _until_live(events)
+            except TimeoutError as error:
+                raise MessagingError(
+                    f"the node did not finish telling what it holds within {self._live_s():g} s",
+                    where=self._client.endpoint.authority,
+                    hint="first_contact_s of Retry, --connect-s of a command",
+                ) from error
             except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
                 raise failed(error) from error
             # The subscription stands before history is read, so nothing falls between the two.
             payloads = self._payloads(wanted.namespaces[0], since_ms, early, events)
             async with aclosing(payloads):
                 yield payloads
+
+    def _live_s(self) -> float:
+        wait_s = self._retry.first_contact_s if self._retry is not None else 0.0
+        return wait_s + LIVE_MARGIN_S if wait_s else math.inf
 
     async def _payloads(
         self,

@@ -5,7 +5,6 @@ Source: LP-6421 §8; decisions P34, J10.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ import grpc
 from luxrelay.errors import (
     GatewayError,
     LocalError,
-    LuxRelayError,
     ResourceError,
     SyncUnreachableError,
 )
@@ -26,13 +24,13 @@ from luxrelay.sync.cost import Price, price_of_bytes
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
 from luxrelay.sync.rpc.metering import SharedMeter
+from luxrelay.sync.rpc.mishaps import Mishaps
 from luxrelay.sync.rpc.pages import Turn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
 from luxrelay.sync.rpc.turns import Passage, Turnstile
 
 _AGAIN_S: Final = 0.2
 """How soon a call asks for a turn again that its peer had no call left for."""
-_LOG: Final = logging.getLogger("luxrelay.sync")
 _GATEWAY: Final = {
     "gateway.token": grpc.StatusCode.UNAUTHENTICATED,
     "gateway.scope": grpc.StatusCode.PERMISSION_DENIED,
@@ -161,7 +159,7 @@ class CallBook:
         """Run one call: count it, admit it, and turn what it raises into its status.
 
         A caller's fault becomes INVALID_ARGUMENT, trouble of this machine UNAVAILABLE, our bug
-        INTERNAL and a line in the log.
+        INTERNAL and a number, under which the log has it.
 
         Args:
             method: Its name, for the counters.
@@ -190,7 +188,7 @@ class CallBook:
             except Exception as error:
                 if call.code is not grpc.StatusCode.CANCELLED:
                     raise  # refused above
-                call.refuse(*_status(error, method))
+                call.refuse(*_status(error, method, self.counters.mishaps))
             finally:
                 leaving.close()
                 self.counters.ended(method, call.code.name, time.monotonic() - began)
@@ -287,14 +285,11 @@ def gateway_status(error: GatewayError) -> tuple[grpc.StatusCode, str]:
     return _GATEWAY.get(error.code, grpc.StatusCode.INVALID_ARGUMENT), str(error)
 
 
-def _status(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:
+def _status(error: Exception, method: str, mishaps: Mishaps) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, GatewayError):
         return gateway_status(error)
     if isinstance(error, LocalError):
         return grpc.StatusCode.INVALID_ARGUMENT, str(error)
     if isinstance(error, ResourceError):
         return grpc.StatusCode.UNAVAILABLE, f"this relay cannot answer now ({error.code})"
-    if isinstance(error, LuxRelayError):
-        return grpc.StatusCode.INTERNAL, str(error)
-    _LOG.exception("%s failed", method)
-    return grpc.StatusCode.INTERNAL, "a fault of this relay; its log has the details"
+    return grpc.StatusCode.INTERNAL, mishaps.note(method, error)

@@ -34,6 +34,8 @@ FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 """What every gRPC library receives by default; no frame of ours is larger."""
 
 
+CONNECT_S: Final = 5.0
+"""Longest time that a client takes to set up a connection, seconds."""
 KEEPALIVE_MS: Final = 20_000
 """How often either side of a connection asks whether the other is there, milliseconds."""
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
@@ -247,7 +249,10 @@ class SyncClientConfig:
     """What is asked in many calls has so many seconds, and more for what it brings."""
     rows_per_s: float = 20.0
     """Rows, or half KiB of messages, that pay for one further second."""
-    connect_s: float = 5.0
+    silence_s: float = 45.0
+    """Longest time between two frames of a subscription, seconds; a relay that has nothing to tell
+    sends an empty one every 10 s."""
+    connect_s: float = CONNECT_S
     """Longest time to set up a connection, seconds; a call's own deadline holds as well."""
     reconnect_s: float = 2.0
     """Longest pause before a lost connection is dialled again, seconds."""
@@ -272,6 +277,25 @@ class SyncClientConfig:
     publish_bytes: int = 1024 * 1024
     """A PublishRequest is closed when another item would carry it past this many bytes."""
 
+    @classmethod
+    def waiting(cls, timeout_s: float | None) -> SyncClientConfig:
+        """Return the configuration whose calls have so many seconds each; None for the defaults.
+
+        Raises:
+            SyncArgumentError: the number is out of range.
+
+        """
+        if timeout_s is None:
+            return cls()
+        return cls(
+            call_s=timeout_s,
+            page_s=timeout_s,
+            reconcile_s=timeout_s,
+            publish_s=timeout_s,
+            grace_s=timeout_s,
+            connect_s=max(0.1, min(CONNECT_S, timeout_s)),
+        )
+
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
         require("call_s", self.call_s, 0.001, 3_600)
@@ -280,6 +304,7 @@ class SyncClientConfig:
         require("publish_s", self.publish_s, 0.001, 86_400)
         require("grace_s", self.grace_s, 0.01, 3_600)
         require("rows_per_s", self.rows_per_s, 0.01, 1_000_000)
+        require("silence_s", self.silence_s, 0.01, 3_600)
         require("connect_s", self.connect_s, 0.1, 600)
         require("reconnect_s", self.reconnect_s, 0.1, 600)
         require("keepalive_ms", self.keepalive_ms, 10, 3_600_000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from ipaddress import ip_address
 from types import TracebackType
@@ -14,7 +15,12 @@ from typing import Final, Protocol, Self, TypeVar
 
 import grpc
 
-from luxrelay.errors import SyncArgumentError, SyncProtocolError, SyncRemoteError
+from luxrelay.errors import (
+    LuxRelayError,
+    SyncArgumentError,
+    SyncProtocolError,
+    SyncRemoteError,
+)
 from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
@@ -162,10 +168,11 @@ class RelayConnection:
 
     def _unary(self, call: Callable[[grpc.Channel], _Answer]) -> _Answer:
         channel = self._connect()
+        began = time.monotonic()
         try:
             return call(channel)
         except grpc.RpcError as error:
-            raise translated(error, self.address) from None
+            raise self._translated(error, began) from None
         except ValueError:  # the channel was closed by another thread in between
             raise unreachable("the client was closed", self.address) from None
 
@@ -176,6 +183,7 @@ class RelayConnection:
     ) -> Generator[_Answer, None, None]:
         """Yield the frames of a stream; the call ends with the iteration, however that ends."""
         channel = self._connect()
+        began = time.monotonic()
         try:
             call = start(channel)
         except ValueError:  # the channel was closed by another thread in between
@@ -185,11 +193,15 @@ class RelayConnection:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise translated(error, self.address) from None
+            raise self._translated(error, began) from None
         finally:
             call.cancel()
             if scope is not None:
                 scope.leave(call.cancel)
+
+    def _translated(self, error: grpc.RpcError, began: float) -> LuxRelayError:
+        waited_s = time.monotonic() - began
+        return translated(error, self.address, waited_s, secure=self.tls is not None)
 
     def _pace(self) -> Pace:
         """Return the pace of what is asked in many calls, beginning now."""

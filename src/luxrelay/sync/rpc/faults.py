@@ -28,6 +28,13 @@ TRY_AGAIN: Final = frozenset(
 )
 """Statuses that say nothing against the relay; every other one is an answer we cannot use."""
 _HANDSHAKE: Final = re.compile(r"handshake|certificate|ssl|tls|verif", re.IGNORECASE)
+_SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+_LONGER: Final = (
+    "is it a relay's sync port (sync.listen), with TLS on both sides or on neither? A longer wait: "
+    "call_s, page_s, connect_s of the client, --timeout-s of a command"
+)
+TOLD_S: Final = 0.5
+"""Waits from this length on are told, seconds."""
 DETAIL_CHARS_MAX: Final = 300
 """Characters of a relay's own words that are repeated."""
 
@@ -48,11 +55,21 @@ class CallFault(grpc.RpcError):
         return self._text
 
 
-def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
-    """Return the error to raise for a failed call to ``address``."""
+def translated(
+    error: grpc.RpcError, address: str, waited_s: float = 0.0, *, secure: bool = True
+) -> LuxRelayError:
+    """Return the error to raise for a failed call to ``address``.
+
+    Args:
+        error: What gRPC, or who stands for it, said.
+        address: The relay.
+        waited_s: How long it was waited for, seconds; told when that is of any use.
+        secure: Whether TLS was spoken.
+
+    """
     code = error.code()
     said = " ".join((error.details() or "").split())[:DETAIL_CHARS_MAX]
-    if code is grpc.StatusCode.UNAVAILABLE and _HANDSHAKE.search(said):
+    if secure and code is grpc.StatusCode.UNAVAILABLE and _HANDSHAKE.search(said):
         return SyncUnreachableError(
             f"no secure connection to the relay ({said})",
             where=address,
@@ -60,7 +77,12 @@ def translated(error: grpc.RpcError, address: str) -> LuxRelayError:
             "and whether a client certificate is asked for",
         )
     if code in TRY_AGAIN:
-        return unreachable(f"{_WORDS.get(code, 'the relay cannot be reached')} ({said})", address)
+        waited = f" after {waited_s:.3g} s" if waited_s >= TOLD_S else ""
+        return SyncUnreachableError(
+            f"{_WORDS.get(code, 'the relay cannot be reached')}{waited} ({said})",
+            where=address,
+            hint=_LONGER if code in _SILENT else None,
+        )
     if code is grpc.StatusCode.DATA_LOSS:
         return SyncProtocolError(f"the relay's answer cannot be used ({said})", where=address)
     if code is grpc.StatusCode.UNIMPLEMENTED:

@@ -16,6 +16,7 @@ Source: RFC 6750; ADR 0002.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol, TypeAlias, cast
 
@@ -25,6 +26,7 @@ from google.protobuf.message import DecodeError
 from luxrelay.errors import GatewayError, LuxRelayError, SyncArgumentError
 from luxrelay.sync.rpc.callers import PASS_KEY, host_of, network_of
 from luxrelay.sync.rpc.calls import gateway_status
+from luxrelay.sync.rpc.mishaps import Mishaps
 from luxrelay.sync.rpc.relay_sync_pb2 import SyncRequest
 from luxrelay.sync.rpc.waiting import Looks, Waiting
 
@@ -109,11 +111,15 @@ class DoorInterceptor(grpc.ServerInterceptor):
         guard: Knows the tokens; None lets everybody in.
         waiting: Calls whose request has not come.
         looks: Reflection and watching health.
+        mishaps: Exceptions that nobody expected.
 
     """
 
-    def __init__(self, guard: Guard | None, waiting: Waiting, looks: Looks) -> None:
+    def __init__(
+        self, guard: Guard | None, waiting: Waiting, looks: Looks, mishaps: Mishaps
+    ) -> None:
         self._guard = guard
+        self._mishaps = mishaps
         self._waiting = waiting
         self._looks = looks
 
@@ -136,6 +142,8 @@ class DoorInterceptor(grpc.ServerInterceptor):
             authorization=token if isinstance(token, str) else "",
             waiting=self._waiting,
             looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
+            method=method.rpartition("/")[2],
+            mishaps=self._mishaps,
         )
         # gRPC ends a call whose bytes it cannot read twice, and then for ever counts it as running:
         # `_served` reads them.
@@ -153,6 +161,8 @@ class _Door:
     authorization: str
     waiting: Waiting
     looks: Looks | None
+    method: str
+    mishaps: Mishaps
 
     def behind(self, handler: _Handler) -> _Behaviour:
         """Return what serves the call, from its requests to its answers."""
@@ -161,6 +171,12 @@ class _Door:
         )
 
         def answer(
+            requests: Iterator[Any], context: grpc.ServicerContext
+        ) -> Generator[Any, None, None]:
+            with self._contained(context):
+                yield from guarded(requests, context)
+
+        def guarded(
             requests: Iterator[Any], context: grpc.ServicerContext
         ) -> Generator[Any, None, None]:
             entered = self._enter(context)
@@ -175,6 +191,18 @@ class _Door:
                 yield from self._served(handler, requests, context, entered)
 
         return answer
+
+    @contextmanager
+    def _contained(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """End the call, and nothing else, with a number when what serves it raises."""
+        try:
+            yield
+        except grpc.RpcError:
+            raise  # the client left while its requests were read
+        except Exception as error:
+            if _has_ended(context):
+                raise  # `abort` raises as well: the status has been said
+            context.abort(grpc.StatusCode.INTERNAL, self.mishaps.note(self.method, error))
 
     def _enter(self, context: grpc.ServicerContext) -> Pass | None:
         """Return the caller's pass; ends the call when there is none."""
@@ -230,6 +258,12 @@ class _Door:
         if data is None and context.is_active():
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without its request")
         return data
+
+
+def _has_ended(context: grpc.ServicerContext) -> bool:
+    """Say whether the call is over, or its status was said."""
+    said = getattr(context, "code", bool)()  # its stubs do not know it
+    return bool(said) or not context.is_active()
 
 
 def _check_held(request: Any, context: grpc.ServicerContext, entered: Pass | None) -> None:

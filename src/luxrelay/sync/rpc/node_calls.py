@@ -15,6 +15,7 @@ from luxrelay.sync.rpc.config import RECEIPTS_MAX, WATERMARKS_MAX, require, requ
 from luxrelay.sync.rpc.connection import RelayConnection
 from luxrelay.sync.rpc.following import from_wanted, to_events
 from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
+from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 
 
@@ -69,8 +70,8 @@ class NodeCalls(RelayConnection):
     def subscribe(self, wanted: SubscribeWanted) -> Generator[FollowEvent, None, None]:
         """Yield what the node holds behind the begin, then what comes, until it is closed.
 
-        The stream ends after a while without a word only if the node or the network does; begin a
-        new one with the positions that this one told. Nothing that comes has been verified.
+        The stream ends when the node or the network does, or says nothing for ``silence_s``; begin
+        a new one with the positions that this one told. Nothing that comes has been verified.
 
         Raises:
             SyncUnreachableError: the node is away, or gave the place to somebody else.
@@ -80,7 +81,10 @@ class NodeCalls(RelayConnection):
 
         """
         request = from_wanted(wanted)
-        for frame in self._stream(lambda channel: RelayNodeStub(channel).Subscribe(request), None):
+        silence_s = self.config.silence_s
+        for frame in self._stream(
+            lambda channel: beating(RelayNodeStub(channel).Subscribe(request), silence_s), None
+        ):
             try:
                 events = to_events(frame)
             except ValueError as error:

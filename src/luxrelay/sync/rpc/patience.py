@@ -109,8 +109,12 @@ class _Pump:
         timeout_s: float | None,
         broken: Callable[[], object],
         forget: Callable[[_Pump], object],
+        name: str,
     ) -> None:
         self._call = call
+        self._name, self._timeout_s = name, timeout_s
+        self.silence_s: float | None = None
+        """Longest wait for one frame, seconds."""
         self._until = None if timeout_s is None else time.monotonic() + timeout_s + MARGIN_S
         self._broken = broken
         self._forget = forget
@@ -130,15 +134,19 @@ class _Pump:
             yield found[0]
 
     def _next(self) -> tuple[Any] | None:
+        silent_at = None if self.silence_s is None else time.monotonic() + self.silence_s
         with self._changed:
             while not self._frames:
                 if self._ended:
                     raise CallFault(grpc.StatusCode.CANCELLED, "the call was ended here")
                 if self._over:
+                    if isinstance(self._error, grpc.RpcError):
+                        raise _told(self._error, self._name, self._timeout_s) from None
                     if self._error is not None:
                         raise self._error
                     return None
-                left = None if self._until is None else self._until - time.monotonic()
+                ends = [each for each in (self._until, silent_at) if each is not None]
+                left = min(ends) - time.monotonic() if ends else None
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)
@@ -146,9 +154,13 @@ class _Pump:
                 frame = self._frames.popleft()
                 self._changed.notify_all()
                 return (frame,)
+        if silent_at is not None and time.monotonic() >= silent_at:
+            self.cancel()
+            words = f"{self._name} brought nothing for {self.silence_s:.3g} s (silence_s)"
+            raise CallFault(grpc.StatusCode.DEADLINE_EXCEEDED, words)
         self._broken()
         self.cancel()
-        raise CallFault(grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC did not end the call")
+        raise CallFault(grpc.StatusCode.DEADLINE_EXCEEDED, f"gRPC did not end {self._name}")
 
     def cancel(self) -> bool:
         """End the call; who waits for it is let go at once, and so is its thread."""
@@ -183,6 +195,13 @@ class _Pump:
             self._forget(self)
 
 
+def beating(call: Any, silence_s: float) -> Any:
+    """Return a stream that is given up when nothing comes for so long, seconds."""
+    if isinstance(call, _Pump):
+        call.silence_s = silence_s
+    return call
+
+
 class PatientChannel(grpc.Channel):
     """A channel on whose calls nobody waits longer than they may take.
 
@@ -200,7 +219,7 @@ class PatientChannel(grpc.Channel):
 
     def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:  # type: ignore[override]  # what a stub gives
         """Return a call of one question and one response."""
-        inner = self._channel.unary_unary(*args, **options)
+        inner, name = self._channel.unary_unary(*args, **options), _name(args[0])
 
         def call(request: Any, timeout: float | None = None) -> Any:
             _require_room()
@@ -211,8 +230,10 @@ class PatientChannel(grpc.Channel):
                 self._broken()
                 answer.cancel()
                 raise CallFault(
-                    grpc.StatusCode.DEADLINE_EXCEEDED, "gRPC did not end the call"
+                    grpc.StatusCode.DEADLINE_EXCEEDED, f"gRPC did not end {name}"
                 ) from None
+            except grpc.RpcError as error:
+                raise _told(error, name, timeout) from None
             except grpc.FutureCancelledError:
                 raise CallFault(grpc.StatusCode.CANCELLED, "the call was ended here") from None
 
@@ -220,21 +241,22 @@ class PatientChannel(grpc.Channel):
 
     def unary_stream(self, *args: Any, **options: Any) -> Callable[..., Any]:  # type: ignore[override]  # what a stub gives
         """Return a call of one question and many responses."""
-        return self._pumped(self._channel.unary_stream(*args, **options))
+        return self._pumped(self._channel.unary_stream(*args, **options), _name(args[0]))
 
     def stream_stream(self, *args: Any, **options: Any) -> Callable[..., Any]:  # type: ignore[override]  # what a stub gives
         """Return a call of many questions and many responses."""
-        return self._pumped(self._channel.stream_stream(*args, **options))
+        return self._pumped(self._channel.stream_stream(*args, **options), _name(args[0]))
 
     def stream_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:  # type: ignore[override]  # what a stub gives
         """Refuse it: no call of ours is of this form."""
         del args, options
         raise CallFault(grpc.StatusCode.UNIMPLEMENTED, "no call of this form is waited for here")
 
-    def _pumped(self, inner: Callable[..., Any]) -> Callable[..., _Pump]:
+    def _pumped(self, inner: Callable[..., Any], name: str) -> Callable[..., _Pump]:
         def call(request: Any, timeout: float | None = None) -> _Pump:
             _require_room()
-            pump = _Pump(inner(request, timeout=timeout), timeout, self._broken, self._forget)
+            call = inner(request, timeout=timeout)
+            pump = _Pump(call, timeout, self._broken, self._forget, name)
             with self._lock:
                 self._open.add(pump)
             pump.start()
@@ -273,6 +295,19 @@ class PatientChannel(grpc.Channel):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _name(method: str | bytes) -> str:
+    """Return a call's name without its service."""
+    text = method.decode() if isinstance(method, bytes) else method
+    return text.rpartition("/")[2]
+
+
+def _told(error: grpc.RpcError, name: str, timeout_s: float | None) -> grpc.RpcError:
+    """Return the error; of a call that ran out of time with what was waited for, and how long."""
+    if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or timeout_s is None:
+        return error
+    return CallFault(error.code(), f"{name} had {timeout_s:.3g} s; {error.details() or ''}")
 
 
 def _require_room() -> None:

@@ -149,7 +149,9 @@ class RelaySyncServer:
         pool = ThreadPoolExecutor(self.config.workers, thread_name_prefix="luxrelay-sync")
         server = grpc.server(
             pool,
-            interceptors=[DoorInterceptor(self._guard, self._waiting, self._looks)],
+            interceptors=[
+                DoorInterceptor(self._guard, self._waiting, self._looks, self._counters.mishaps)
+            ],
             options=self._options(),
             maximum_concurrent_rpcs=self.config.calls_max,
         )

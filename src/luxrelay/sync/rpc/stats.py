@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from luxrelay.sync.rpc.mishaps import Mishaps
 
 LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
 """Upper bounds of the latency buckets, milliseconds, inclusive; one more bucket takes the rest."""
@@ -70,6 +73,9 @@ class SyncServerStats:
     connections_silent: int = 0
     """Connections closed because they said nothing in time."""
 
+    mishaps: Mapping[str, int] = field(default_factory=dict)
+    """Calls that ended by an exception nobody expected, by call and class of the exception."""
+
     @property
     def errors(self) -> int:
         """Calls that ended with anything but OK or a client that left."""
@@ -85,6 +91,8 @@ class SyncCounters:
         self._requests: dict[tuple[str, str], int] = {}
         self._latency: dict[str, list[int]] = {}
         self._sum_ms: dict[str, float] = {}
+        self.mishaps = Mishaps()
+        """Exceptions that nobody expected."""
         self._messages = self._bytes = self._heads = self._items = self._active = 0
 
     def began(self) -> None:
@@ -128,4 +136,5 @@ class SyncCounters:
                 heads_sent=self._heads,
                 items_published=self._items,
                 active=self._active,
+                mishaps=self.mishaps.counts(),
             )

@@ -12,7 +12,13 @@ import pytest
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc import patience
-from luxrelay.sync.rpc.patience import CallFault, Pace, PatientChannel, stuck_threads
+from luxrelay.sync.rpc.patience import (
+    CallFault,
+    Pace,
+    PatientChannel,
+    beating,
+    stuck_threads,
+)
 
 
 class LostCall:
@@ -173,3 +179,27 @@ def test_a_pace_allows_what_brings_enough() -> None:
     now[0] = 1_005.1
     with pytest.raises(SyncUnreachableError, match="too slow: 10 rows in 15 s"):
         pace.brought(0, "relay")
+
+
+def test_a_stream_without_a_frame_is_given_up(lost: LostChannel) -> None:
+    """A subscription has no deadline; it has a longest silence, which each frame begins anew."""
+    lost.frames = 2
+    broken: list[int] = []
+    call = beating(channel_of(lost, broken).unary_stream("/a/Subscribe")(b""), 0.05)
+    frames: list[Any] = []
+    faults: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            frames.extend(call)
+        except CallFault as fault:
+            faults.append(fault)
+
+    taker = threading.Thread(target=take, daemon=True)
+    taker.start()
+    taker.join(60)
+
+    assert not taker.is_alive()
+    assert "Subscribe brought nothing for 0.05 s" in str(faults[0])
+    assert lost.calls[0].cancelled
+    assert not broken
