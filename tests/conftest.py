@@ -85,6 +85,13 @@ class NodeProcess:
         """Folder of another package to run than the installed one, such as an older commit's."""
         self.process: subprocess.Popen[bytes] | None = None
 
+    def _environ(self) -> dict[str, str]:
+        if self.source is None:
+            return dict(os.environ)
+        behind = os.environ.get("PYTHONPATH")
+        path = f"{self.source}{os.pathsep}{behind}" if behind else str(self.source)
+        return os.environ | {"PYTHONPATH": path}
+
     def write_config(self) -> None:
         """Write the configuration as it stands in ``sections`` and ``topics``."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +112,7 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | ({"PYTHONPATH": str(self.source)} if self.source else {}),
+                env=self._environ(),
             )
         process = self.process
 
@@ -125,7 +132,7 @@ class NodeProcess:
             text=True,
             timeout=60,
             check=False,
-            env=os.environ | ({"PYTHONPATH": str(self.source)} if self.source else {}),
+            env=self._environ(),
         )
         return done.returncode, done.stderr
 
