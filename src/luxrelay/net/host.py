@@ -66,6 +66,8 @@ from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
 _SEED_BYTES: Final = 32
 _LIBRARY: Final = frozenset({IDENTIFY, "/ipfs/ping/1.0.0"})
 """Protocols of every libp2p host: a stream for one of them does not make a peer of ours."""
+_CLOSE_S: Final = 2.0
+"""Seconds to close one connection in good order, cancelled or not."""
 _FAREWELL_S: Final = 0.5
 """Seconds to reset or close one stream before we stop caring."""
 
@@ -363,7 +365,8 @@ class RelayHost:
         await self._host.close()
 
     async def _close_connection(self, conn: INetConn) -> None:
-        with contextlib.suppress(BaseLibp2pError):  # it may be closing already
+        # Shielded, or the swarm would keep a connection that nobody closes again.
+        with shielded(_CLOSE_S), contextlib.suppress(BaseLibp2pError):  # it may be closing already
             await conn.close()
 
     def handle(self, protocol: str, handler: StreamHandler) -> None:

@@ -53,6 +53,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 
 from luxrelay.net.config import NetConfig
 from luxrelay.net.guarded import Faults
+from luxrelay.net.scopes import shielded
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux_stream import CREDIT_BYTES, GuardedStream
 
@@ -241,16 +242,20 @@ class GuardedYamux(Yamux):
         await super()._cleanup_on_error()
 
     async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
-        """The connection is closed within half a second, whatever the peer does."""
-        if not self.event_shutting_down.is_set():
-            with trio.move_on_after(_GOODBYE_S):
-                with contextlib.suppress(ConnectionClosedError):
-                    await self.write_frame(_frame(TYPE_GO_AWAY, 0, 0, error_code))
-        await self.secured_conn.close()
-        self.event_shutting_down.set()
-        self._forget_all()
-        self.new_stream_send_channel.close()
-        await super().close(error_code)
+        """The connection is closed within half a second, whatever the peer does.
+
+        Also when who closes it is cancelled: half closed, its socket would be nobody's.
+        """
+        with shielded(2 * _GOODBYE_S):
+            if not self.event_shutting_down.is_set():
+                with trio.move_on_after(_GOODBYE_S):
+                    with contextlib.suppress(ConnectionClosedError):
+                        await self.write_frame(_frame(TYPE_GO_AWAY, 0, 0, error_code))
+            await self.secured_conn.close()
+            self.event_shutting_down.set()
+            self._forget_all()
+            self.new_stream_send_channel.close()
+            await super().close(error_code)
 
     async def _measure_rtt_loop(self) -> None:
         """Ping the peer and drop the connection when it stays silent (G32)."""
