@@ -14,6 +14,9 @@ JOBS ?= 2
 MESSAGES ?= 1000
 SEQUENCES ?= 100000
 SEED ?= 15
+FUZZ_S ?= 60
+STRANGERS_S ?= 60
+BENCH ?=
 SOAK_MESSAGES ?= 1000000
 SOAK_CONNECTS ?= 10000
 GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
@@ -133,9 +136,29 @@ adversary: $(STAMPS)/packages  ## 100,000 hostile sequences each at HTTP, WebSoc
 	LUXRELAY_ADVERSARY_SEQUENCES=$(SEQUENCES) LUXRELAY_ADVERSARY_SEED=$(SEED) $(BIN)/pytest -s tests/adversary -o faulthandler_timeout=0
 
 .PHONY: fuzz
-fuzz: setup  ## fuzz every decoder for a minute each, then a million mutated headers
-	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=60 || exit 1; done
+fuzz: setup  ## fuzz every decoder for a minute each (FUZZ_S=600 for longer), then a million mutated headers
+	for target in tests/fuzz/fuzz_*.py; do $(BIN)/python $$target -max_total_time=$(FUZZ_S) || exit 1; done
 	$(BIN)/python tests/fuzz/million.py
+
+.PHONY: long
+long: setup  ## the tests that are marked long: minutes each, the archive's above all
+	$(BIN)/pytest tests -m long -o faulthandler_timeout=0
+
+.PHONY: strangers
+strangers: $(STAMPS)/packages  ## what an address without a token costs a node, judged; STRANGERS_S=12 for shorter attacks
+	$(BIN)/python bench/cost_of_strangers.py --seconds $(STRANGERS_S)
+
+.PHONY: demos
+demos: setup  ## the demonstration as its help shows it, ten times, five of them beside two busy loops
+	$(BIN)/python tools/demos.py
+
+.PHONY: floors
+floors: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs bench-peers  ## every benchmark; a ratio far below its aim is a failure
+	$(BIN)/python bench/measure.py --floors $(BENCH)
+
+.PHONY: nightly
+nightly: setup  ## the longer runs one after another, and what held; PART="trials fuzz" for some; log files in build/nightly
+	$(BIN)/python tools/nightly.py --make '$(MAKE)' $(PART)
 
 ##@ Made from code
 .PHONY: vectors

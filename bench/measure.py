@@ -1,9 +1,10 @@
 """Run the benchmarks, write bench/results.json and print it as a table.
 
 Each part is a program of its own that prints one JSON line a result. A ratio is ours over theirs,
-higher is better, both measured in the same run. Usage:
+higher is better, both measured in the same run. With ``--floors`` a ratio below `FLOOR` of its aim
+is a failure. Usage:
 
-    python bench/measure.py [part ...]
+    python bench/measure.py [--floors] [part ...]
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ PARTS = {
 """Each part's programs."""
 ON_REQUEST = {"archive-spark"}
 """Parts that are measured only when they are named: minutes of Spark."""
+FLOOR = 0.7
+"""Share of its aim below which a ratio is a failure: machines differ by less than that."""
 TIMEOUT_S = 2_400
 """Longest that a program may take on a machine that has other work."""
 
@@ -82,7 +85,11 @@ def commit() -> str:
 
 def main() -> None:
     """Measure the parts named on the command line, or all."""
-    parts = sys.argv[1:] or [part for part in PARTS if part not in ON_REQUEST]
+    words = sys.argv[1:]
+    floors = "--floors" in words
+    parts = [word for word in words if word != "--floors"] or [
+        part for part in PARTS if part not in ON_REQUEST
+    ]
     unknown = set(parts) - set(PARTS)
     if unknown:
         sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -102,6 +109,13 @@ def main() -> None:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} of"
         measured = f"{row['part']:8} {row['name']:44} {value:>10} {row['unit']:14}"
         print(f"{measured} {ratio:8} {row['against']}")
+    if floors:
+        failures += [
+            f"{row['part']} {row['name']}: {row['ratio']:.2f}, aim {row['aim']:.2f}"
+            for row in results
+            if row["ratio"] is not None and row["aim"] is not None
+            if row["ratio"] < FLOOR * row["aim"]
+        ]
     if failures:
         sys.exit("; ".join(failures))
 

@@ -101,3 +101,25 @@ def test_the_growth_of_the_store_is_drawn_as_measured() -> None:
     assert tool.DRAWING.read_text() == tool.drawing(sizes, report["units"])
     table = tool.table(sizes, report["units"], report["machine"], report["load"])
     assert table in tool.PAGE.read_text()
+
+
+@pytest.mark.parametrize(("ratio", "holds"), [(0.3, True), (0.2, False)])
+def test_a_ratio_far_below_its_aim_is_a_failure_when_floors_count(
+    ratio: float,
+    holds: bool,
+    measure: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside an aim of 0.4 a ratio of 0.3 is another machine's, and 0.2 is none of that."""
+    row = {"part": "bus", "name": "decode", "value": 5.0, "unit": "headers/s", "against": "a limit"}
+    row |= {"ratio": ratio, "aim": 0.4}
+    monkeypatch.setattr(measure, "FOLDER", tmp_path)
+    monkeypatch.setattr(measure, "PARTS", {"bus": ("bus",)})
+    monkeypatch.setattr("sys.argv", ["measure.py", "--floors", "bus"])
+    (tmp_path / "bus.py").write_text(f"print({json.dumps(json.dumps(row))})")
+    if holds:
+        measure.main()
+        return
+    with pytest.raises(SystemExit, match=r"bus decode: 0\.20, aim 0\.40"):
+        measure.main()
