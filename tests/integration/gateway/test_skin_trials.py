@@ -411,6 +411,25 @@ def test_a_socket_that_subscribes_nothing_is_closed(stand_with: Maker) -> None:
             told += reader.recv(4096)
 
 
+def test_behind_a_proxy_sockets_without_token_are_counted_by_client(stand_with: Maker) -> None:
+    """A quarter of the places for one network of clients, IPv6 by /32; the oldest of it goes."""
+    stand = stand_with(subscribers_max=8, guest_ms=600_000, trusted_proxies=("127.0.0.0/8",))
+
+    def of(client: str) -> socket.socket:
+        return websocket(stand, f"Forwarded: for=192.0.2.1, for={client}\r\n".encode())
+
+    streams = [of(f'"[2001:db8:{number}::1]:1"') for number in range(2)]
+    others = [of('"[2001:db9::1]"'), of("203.0.113.1"), of("198.51.100.1")]
+    streams.append(of('"[2001:db8:ffff::1]"'))
+    received, closed = all_of(streams[0])
+    assert closed
+    assert struct.pack(">H", 1013) in received
+    for stream in (*streams[1:], *others):
+        stream.sendall(frame(1, b'{"type":"ping"}'))
+        assert b"pong" in stream.recv(4096)
+        stream.close()
+
+
 def test_behind_a_proxy_the_client_is_the_last_hop_that_is_not_trusted(stand_with: Maker) -> None:
     """Rates are those of clients; what a client wrote itself counts nothing."""
     stand = stand_with(requests_per_s=1, trusted_proxies=("127.0.0.0/8",))
@@ -424,6 +443,18 @@ def test_behind_a_proxy_the_client_is_the_last_hop_that_is_not_trusted(stand_wit
     assert stand.fetch("/v1/limits", X_Forwarded_For="203.0.113.2").status == 200
     assert spent("198.51.100.1, 203.0.113.3, 127.0.0.9", "198.51.100.2, 203.0.113.3")
     assert spent("unknown", "_hidden", "", ",,,", "[::1", "1.2.3.4.5")
+    stand = stand_with(requests_per_s=1, trusted_proxies=("127.0.0.0/8",))
+
+    def described(*hops: str) -> bool:
+        return any(stand.fetch("/v1/limits", Forwarded=hop).status == 429 for hop in hops * 12)
+
+    assert described('for="[2001:db8::1]:4711";proto=https')
+    assert stand.fetch("/v1/limits", Forwarded="for=203.0.113.1").status == 200
+    assert described("for=192.0.2.1, for=203.0.113.2", "for=192.0.2.2, for=203.0.113.2")
+    assert described("for=unknown", "for=_hidden", 'for="', "")
+    assert stand.fetch("/v1/limits").status == 429  # all of those were the proxy itself
+    both = {"X_Forwarded_For": "203.0.113.9", "Forwarded": "for=203.0.113.8"}
+    assert stand.fetch("/v1/limits", **both).status == 429
     direct = stand_with(requests_per_s=1)
     assert any(
         direct.fetch("/v1/limits", X_Forwarded_For=f"203.0.113.{n}").status == 429

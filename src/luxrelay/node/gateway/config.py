@@ -90,8 +90,8 @@ class GatewayConfig:
     )  # fmt: skip
     trusted_proxies: tuple[str, ...] = _key(
         (), "", list_of(_NETWORK, 64), "Addresses or networks of proxies in front, such as "
-        "10.0.0.0/8: for their requests the client is the last hop of X-Forwarded-For that is "
-        "none of them."
+        "10.0.0.0/8: for their requests the client is the last hop of X-Forwarded-For or "
+        "Forwarded that is none of them; where the two disagree, the proxy counts itself."
     )  # fmt: skip
     hosts: tuple[str, ...] = _key(
         (), "", list_of(HOST_NAME, 64), "Names under which the gateway may be reached, with "
@@ -173,7 +173,7 @@ class GatewayConfig:
     guest_ms: int = _key(
         10_000, "milliseconds", whole(100, 600_000), "Time after which a WebSocket without token "
         "that has not subscribed is closed; such ones hold a quarter of subscribers_max for one "
-        "/16, and give way to tokens."
+        "/16 (IPv6: /32), and give way to tokens."
     )  # fmt: skip
     subscription_namespaces_max: int = _key(
         64, "namespaces", whole(1, 4096), "Namespaces that one subscription names."

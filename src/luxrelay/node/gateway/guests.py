@@ -1,7 +1,7 @@
 """Who holds the places for WebSockets: strangers have a small budget and a deadline.
 
 A guest is a socket without token. Until it has subscribed it holds one of a quarter of the places
-for its /16 (IPv6: /16 of its prefix); a further one takes the place of the oldest. A token holder
+for its /16 (IPv6: /32); a further one takes the place of the oldest. A token holder
 who finds all places taken gets that of a guest, the oldest without subscription first. The driver
 ends whoever has lost its place.
 
@@ -11,8 +11,16 @@ Source: docs/explanation/threat-model.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from luxrelay.errors import GatewayError
+
+_V4_BYTES: Final = 4
+
+
+def group_of(key: bytes) -> bytes:
+    """Return the group of an address: a /16 of IPv4 (4 bytes), a /32 of IPv6 (8 bytes)."""
+    return key[:2] if len(key) == _V4_BYTES else key[:4]
 
 
 class Guest:

@@ -313,8 +313,14 @@ class _Connection:
 
     def _address(self, request: h11.Request) -> bytes:
         """Return what the client of a request is counted under."""
-        hops = b",".join(value for name, value in request.headers if name == b"x-forwarded-for")
-        return client_key(self._server.proxies.client(self._peer, hops.decode("latin-1")))
+
+        def all_of(wanted: bytes) -> list[str]:
+            return [value.decode("latin-1") for name, value in request.headers if name == wanted]
+
+        proxies = self._server.proxies
+        return client_key(
+            proxies.client(self._peer, all_of(b"x-forwarded-for"), all_of(b"forwarded"))
+        )
 
     def _head(self, request: h11.Request) -> Head:
         """Return the head of a request; one that is none of ours costs its address a request."""

@@ -35,7 +35,7 @@ from luxrelay.node.gateway.forms import (
     message_json,
     receipt_json,
 )
-from luxrelay.node.gateway.guests import Guest, Guests
+from luxrelay.node.gateway.guests import Guest, Guests, group_of
 from luxrelay.node.gateway.holdings import Holdings
 from luxrelay.node.gateway.problem import problem
 from luxrelay.node.gateway.sockets import (
@@ -118,7 +118,7 @@ class Streams:
 
         """
         self._guests.make_room(
-            self.counters.open - self._ending, None if caller.name else caller.key[:2]
+            self.counters.open - self._ending, None if caller.name else group_of(caller.key)
         )
         self.counters.crowded = self._guests.crowded
 
@@ -133,7 +133,7 @@ class Streams:
             scope.cancel()
 
         scope.deadline = trio.current_time() + self._parts.config.guest_ms / 1000
-        guest = Guest(caller.key[:2], end)
+        guest = Guest(group_of(caller.key), end)
         self._guests.enter(guest)
         return scope, guest
 
