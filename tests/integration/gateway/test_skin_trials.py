@@ -424,7 +424,8 @@ def test_behind_a_proxy_sockets_without_token_are_counted_by_client(stand_with: 
     received, closed = all_of(streams[0])
     assert closed
     assert struct.pack(">H", 1013) in received
-    for stream in (*streams[1:], *others):
+    streams.pop(0).close()
+    for stream in (*streams, *others):
         stream.sendall(frame(1, b'{"type":"ping"}'))
         assert b"pong" in stream.recv(4096)
         stream.close()
@@ -452,9 +453,13 @@ def test_behind_a_proxy_the_client_is_the_last_hop_that_is_not_trusted(stand_wit
     assert stand.fetch("/v1/limits", Forwarded="for=203.0.113.1").status == 200
     assert described("for=192.0.2.1, for=203.0.113.2", "for=192.0.2.2, for=203.0.113.2")
     assert described("for=unknown", "for=_hidden", 'for="', "")
-    assert stand.fetch("/v1/limits").status == 429  # all of those were the proxy itself
-    both = {"X_Forwarded_For": "203.0.113.9", "Forwarded": "for=203.0.113.8"}
-    assert stand.fetch("/v1/limits", **both).status == 429
+    assert any(
+        stand.fetch(
+            "/v1/limits", X_Forwarded_For=f"203.0.113.{n}", Forwarded=f"for=198.51.100.{n}"
+        ).status
+        == 429
+        for n in range(12)
+    )
     direct = stand_with(requests_per_s=1)
     assert any(
         direct.fetch("/v1/limits", X_Forwarded_For=f"203.0.113.{n}").status == 429
