@@ -9,7 +9,7 @@ its time, and one that drips has not. Only waiting counts, so a caller may take 
 two frames. *Bounds*: no step has more than `PAID_BYTES_MAX` bytes that pay; ``LOOKUPS_MAX`` name
 lookups hang at once in the process.
 
-Source: rule 4 of the house.
+Source: architecture, rule 4.
 """
 
 from __future__ import annotations

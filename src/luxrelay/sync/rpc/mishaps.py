@@ -6,7 +6,7 @@ a minute with how many there were since.
 
 *Bounds*: `KINDS_MAX` kinds are told apart, a further one counts as ``other``.
 
-Source: decisions J10; rule 9 of the house.
+Source: decisions J10; architecture, rule 9.
 """
 
 from __future__ import annotations
