@@ -12,9 +12,12 @@ from urllib.request import urlopen
 
 import pytest
 import trio
+from libp2p.network.exceptions import SwarmException
+from libp2p.peer.id import ID
 
 from luxrelay.errors import AddressError, NetError
 from luxrelay.net import RelayHost, RelayStream
+from luxrelay.net.addresses import parse_peer_address
 from luxrelay.net.config import MESHSUB
 from luxrelay.net.hello import HELLO
 
@@ -321,6 +324,34 @@ async def test_two_that_dial_each_other_at_once_stay_connected(world: Any, place
             )
             await one.disconnect(two.peer_id)
             await world.until(lambda: not one.connected() and not two.connected())
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["lower", "higher"])
+async def test_of_two_that_dial_each_other_the_lower_ids_connection_is_kept(
+    world: Any, first: str
+) -> None:
+    """Whichever is there first, both ends keep the connection that the lower id dialled."""
+    async with trio.open_nursery() as nursery:
+        bounds = {"peer_connections_max": 1, "handshake_timeout_s": 20.0}  # young for so long
+        hosts: list[RelayHost] = [await world.host(nursery, name, **bounds) for name in "ab"]
+        lower, higher = sorted(hosts, key=lambda host: host.peer_id)
+
+        async def cross(host: RelayHost, other: RelayHost) -> None:
+            address = parse_peer_address(other.addresses[0])[0]
+            with suppress(SwarmException):  # as the dialler does that had begun before
+                await host._swarm.dial_addr(address.multiaddr(), ID(other.peer_id))
+
+        order = [(lower, higher), (higher, lower)]
+        for host, other in order if first == "lower" else order[::-1]:
+            await cross(host, other)
+            await world.until(lambda: len(lower.connections(higher.peer_id)) == 1)
+            await world.until(lambda: len(higher.connections(lower.peer_id)) == 1)
+
+        await world.until(lambda: lower.dialled(higher.peer_id))
+        await world.until(lambda: not higher.dialled(lower.peer_id))
+        assert [len(host.connected()) for host in hosts] == [1, 1]
         nursery.cancel_scope.cancel()
 
 
