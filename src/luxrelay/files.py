@@ -120,6 +120,27 @@ def write_whole(
     disk.sync_folder(path.parent)
 
 
+def move_whole(draft: Path, path: Path, *, disk: Disk = DISK) -> None:
+    """Give a file that was written in parts its name, durably: the file first, then the folder.
+
+    Args:
+        draft: The file, closed by its writer, in the same folder or file system.
+        path: Its name from now on; what has it goes.
+        disk: The operating system.
+
+    Raises:
+        OSError: It cannot be done; the draft stays.
+
+    """
+    handle = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        disk.sync(handle)
+    finally:
+        os.close(handle)
+    disk.rename(draft, path)
+    disk.sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names of a folder.
 

@@ -122,6 +122,8 @@ def test_a_lock_in_other_hands_ends_no_command_and_no_start(
 ) -> None:
     """Who locked a file while it was open to all is named after the wait; the node starts."""
     node = gated(new_node, "relay-1")
+    node.sections["gateway"]["token_lock_ms"] = 300
+    node.write_config()
     assert luxrelay("node", "token", "new", "--config", node.config, "--scope", "read", "x").stdout
     data = node.folder / "data"
     assert reachable in data.parents
@@ -139,7 +141,7 @@ def test_a_lock_in_other_hands_ends_no_command_and_no_start(
         assert process.stdout.readline() == "locked\n"
         done = luxrelay("node", "token", "new", "--config", node.config, "--scope", "read", "y")
         assert done.returncode == 1
-        assert f"process {process.pid} has locked it" in done.stderr
+        assert f"process {process.pid} has locked it for 0.3 s" in done.stderr
         assert luxrelay("node", "token", "list", "--config", node.config).returncode == 0
         node.start()
         assert node.stop() == 0

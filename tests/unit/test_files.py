@@ -16,6 +16,7 @@ from luxrelay.files import (
     locked,
     make_folder,
     make_private,
+    move_whole,
     read_bounded,
     write_whole,
 )
@@ -257,3 +258,20 @@ def test_a_new_folder_is_its_users_only(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+def test_a_file_written_in_parts_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
+    """The file first, then its name, then the folder; a failure leaves the draft."""
+    disk, draft = Recorder(), tmp_path / "draft"
+    draft.write_bytes(b"parts")
+    (tmp_path / "a").write_bytes(b"old")
+
+    move_whole(draft, tmp_path / "a", disk=disk)
+
+    assert disk.calls == ["sync", "rename", "sync folder"]
+    assert (tmp_path / "a").read_bytes() == b"parts"
+    draft.write_bytes(b"more")
+    with pytest.raises(OSError, match="No space"):
+        move_whole(draft, tmp_path / "a", disk=Recorder("sync"))
+    assert (tmp_path / "a").read_bytes() == b"parts"
+    assert draft.exists()

@@ -7,9 +7,7 @@ run without Spark can be reported too; a section without data is left out.
 from __future__ import annotations
 
 import html
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from luxrelay.archive.chart_data import Chart, Outage, Series
 from luxrelay.bus import Code
+from luxrelay.files import write_whole
 
 if TYPE_CHECKING:
     from luxrelay.archive.completeness import AuditReport
@@ -83,11 +82,8 @@ def report(run: RunReport, *, out: Path) -> Path:
     """Write the page about ``run`` to ``out``, whole or not at all, and return its path."""
     page = render(run)
     out.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=out.parent, suffix=".html")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(page)
-    Path(draft).chmod(0o644)
-    return Path(draft).replace(out)
+    write_whole(out, page.encode(), mode=0o644)
+    return out
 
 
 def render(run: RunReport) -> str:

@@ -38,6 +38,7 @@ from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.client import AsyncRelayClient, Retry
 from luxrelay.client.transport import in_background
 from luxrelay.errors import InputError, LuxRelayError, MessagingError
+from luxrelay.files import move_whole
 from luxrelay.text import parse_json
 
 PART_BYTES: Final = 256 * 1024
@@ -269,7 +270,10 @@ class _Files:
         while target.exists():
             target = self._folder / f"{number}-{plain[:200]}"
             number += 1
-        self._scratch(part).replace(target)
+        try:
+            move_whole(self._scratch(part), target)
+        except OSError as error:
+            raise InputError(f"cannot write: {error.strerror}", where=str(target)) from error
         return f" -> {target}"
 
 

@@ -6,16 +6,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from luxrelay.bus import NamespaceId
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
 from luxrelay.cli.output import Progress, print_json, table
 from luxrelay.cli.store_import import register_import
 from luxrelay.errors import InputError
+from luxrelay.files import write_whole
 from luxrelay.store import (
     NamespaceHead,
     NamespaceQuery,
@@ -283,24 +283,42 @@ def _export(arguments: argparse.Namespace) -> int:
 
         return export_segments(arguments, chosen)
     count = 0
-    with ExitStack() as stack:
-        store = stack.enter_context(look(arguments))
-        out: TextIO = sys.stdout
-        if arguments.out is not None:
-            try:
-                out = stack.enter_context(arguments.out.open("w", encoding="utf-8"))
-            except OSError as error:
-                raise InputError(
-                    f"cannot write it: {error.strerror}", where=str(arguments.out)
-                ) from error
+
+    def lines(store: RelayStore) -> Iterator[bytes]:
+        nonlocal count
         names = [chosen] if chosen else [head.namespace_id for head in heads_of(store)]
         for name in names:
             parent = store.head(name).parent
             for message in messages_of(store, name):
-                out.write(json.dumps(_message_json(message, parent)) + "\n")
+                yield json.dumps(_message_json(message, parent)).encode() + b"\n"
                 count += 1
+
+    with look(arguments) as store:
+        if arguments.out is None:
+            for line in lines(store):
+                sys.stdout.write(line.decode())
+        else:
+            _write_lines(arguments.out, lines(store))
     print(f"{count:,} messages exported", file=sys.stderr)
     return 0
+
+
+def _write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a file that is there whole or not at all; into a pipe or a device, as they come.
+
+    Raises:
+        InputError: it cannot be written.
+
+    """
+    try:
+        target = path.resolve()  # behind a link, which stays
+        if target.exists() and not target.is_file():
+            with target.open("wb") as stream:
+                stream.writelines(lines)
+        else:
+            write_whole(target, lines)
+    except OSError as error:
+        raise InputError(f"cannot write it: {error.strerror}", where=str(path)) from error
 
 
 def heads_of(store: RelayStore) -> Iterator[NamespaceHead]:

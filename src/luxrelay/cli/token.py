@@ -92,7 +92,8 @@ def _file(arguments: argparse.Namespace) -> TokenFile:
         print(f"luxrelay: {words}", file=sys.stderr)
     # A data folder begins with the node's identity; without it, it would be a stranger's.
     DataFolder(config.data_dir).identity()
-    return TokenFile(config.data_dir, config.gateway.tokens_max)
+    gateway = config.gateway
+    return TokenFile(config.data_dir, gateway.tokens_max, lock_wait_s=gateway.token_lock_ms / 1000)
 
 
 def _new(arguments: argparse.Namespace) -> int:

@@ -169,6 +169,10 @@ class GatewayConfig:
         "beyond share buckets."
     )  # fmt: skip
     tokens_max: int = _key(1000, "tokens", whole(1, 100_000), "Tokens in the token file.")
+    token_lock_ms: int = _key(
+        5_000, "milliseconds", whole(1, 600_000), "How long a command that changes the token file "
+        "waits for another one that does."
+    )  # fmt: skip
     subscribers_max: int = _key(256, "connections", whole(1, 65_536), "WebSocket connections.")
     guest_ms: int = _key(
         10_000, "milliseconds", whole(100, 600_000), "Time after which a WebSocket without token "
