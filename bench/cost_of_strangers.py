@@ -1,152 +1,90 @@
 """What an address without a token costs a node at its most, beside what it costs its sender.
 
-Starts a node of its own, attacks one door after another from one address for ``--seconds``, and
+Attacks a node of its own at one door after another, from one address, for ``--seconds`` each, and
 prints a line of Markdown a kind: CPU time of the node as a share of one core (from /proc, so that
 it holds on a loaded machine), of the sender's process, their ratio, and the latency of an honest
-probe (``/healthz`` on the port of the pages) at rest and meanwhile.
+probe (``/healthz`` on the port of the pages) at rest and meanwhile. The node is started anew for
+each kind, so that the sender begins with all that an address may cost at once.
 
-usage: python bench/cost_of_strangers.py [--seconds 60] [--kind KIND]...
+With ``--judge`` it ends with exit code 1 when a kind costs the node more than a tenth of a core, or
+the probe's 99th percentile is above three times that at rest.
+
+usage: python bench/cost_of_strangers.py [--seconds 60] [--only KIND]... [--judge] [--list]
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import http.client
 import json
 import multiprocessing
 import os
-import queue
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import grpc
+from stranger_kinds import GAP_KEY, KEY, NETWORK, TOPIC, item, kinds
 
 from luxrelay.node.folder import Runtime, read_runtime
-from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
+from luxrelay.sync import RelaySyncClient
 
-RANGES: Final = 65_535
-TINY: Final = {
-    "skip": b"\x02\x00\x00",
-    "fp": b"\x02\x00\x01" + b"\x07" * 16,
-    "list0": b"\x02\x00\x02\x00",
-    "prefix": b"\x02\x20" + b"\x80" * 32 + b"\x00",
-}
-IDLE_PROBES: Final = 50
+SHARE_MAX: Final = 0.10
+"""Of one core: what one address may cost."""
+LATENCY_MAX: Final = 3.0
+"""The probe's 99th percentile beside that at rest."""
 PROBE_S: Final = 0.05
+REST_S: Final = 3.0
+"""How long the probe looks at a node at rest, seconds."""
+TOLD_EVERY_S: Final = 0.1
+"""How often an honest publisher adds a message behind the gap."""
 SENDERS: Final = 4
+STORED: Final = 2_000
+BEHIND_GAP: Final = 256
 
 
-def reconcile(place: Runtime, until: float, piece: bytes) -> None:
-    """Send messages of tiny ranges, one after another."""
-    payload = b"\x61" + piece * RANGES
-    while time.monotonic() < until:
-        waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        waiting.put(pb.ReconcileRequest(method=pb.RECONCILE_METHOD_RANGES, payload=payload))
-        with suppress(grpc.RpcError), grpc.insecure_channel(place.sync) as channel:
-            left = until - time.monotonic()
-            for _ in RelaySyncStub(channel).Reconcile(iter(waiting.get, None), timeout=left):
-                waiting.put(pb.ReconcileRequest(payload=payload))
-        waiting.put(None)
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one kind cost."""
+
+    kind: str
+    node: float
+    sender: float
+    rest: Sequence[float]
+    under: Sequence[float]
+
+    def wrong(self) -> str:
+        """Return what is above its bound; empty when nothing is."""
+        found = []
+        if self.node > SHARE_MAX:
+            found.append(f"{100 * self.node:.1f} % of a core")
+        if tail(self.under) > LATENCY_MAX * tail(self.rest):
+            found.append(f"p99 {tail(self.under):.1f} ms, {tail(self.rest):.1f} at rest")
+        return ", ".join(found)
+
+    def __str__(self) -> str:
+        """Return the line of the table."""
+        rest = f"{middle(self.rest):.1f} / {tail(self.rest):.1f}"
+        under = f"{middle(self.under):.1f} / {tail(self.under):.1f}"
+        ratio = self.node / max(self.sender, 0.001)
+        shares = f"{100 * self.node:.1f} % | {100 * self.sender:.1f} % | {ratio:.2f}"
+        return f"| {self.kind} | {shares} | {rest} | {under} |"
 
 
-def calls(place: Runtime, until: float, method: str, request: Any) -> None:
-    """Make one call of the sync port again and again."""
-    with grpc.insecure_channel(place.sync) as channel:
-        call = getattr(RelaySyncStub(channel), method)
-        while time.monotonic() < until:
-            with suppress(grpc.RpcError):
-                found = call(request, timeout=max(0.1, until - time.monotonic()))
-                if hasattr(found, "__next__"):
-                    for _ in found:
-                        pass
+def middle(values: Sequence[float]) -> float:
+    """Return the median."""
+    return sorted(values)[len(values) // 2]
 
 
-def resets(place: Runtime, until: float) -> None:
-    """Begin calls and cancel them at once: an HTTP/2 reset each."""
-    with grpc.insecure_channel(place.sync) as channel:
-        call = RelaySyncStub(channel).GetNamespaceHead
-        request = pb.NamespaceHeadRequest(namespace_id=bytes(20))
-        while time.monotonic() < until:
-            call.future(request).cancel()
-
-
-def pages(place: Runtime, until: float, path: str) -> None:
-    """Ask the gateway for one path again and again."""
-    while time.monotonic() < until:
-        line = http.client.HTTPConnection(place.gateway, timeout=10)
-        with suppress(OSError, http.client.HTTPException):
-            while time.monotonic() < until:
-                line.request("GET", path)
-                line.getresponse().read()
-        line.close()
-
-
-def frames(place: Runtime, until: float, frame: bytes) -> None:
-    """Send a flood of WebSocket frames."""
-    while time.monotonic() < until:
-        with suppress(OSError), _websocket(place) as sock:
-            while time.monotonic() < until:
-                with suppress(TimeoutError):
-                    sock.send(frame * (65_536 // len(frame)))
-                with suppress(TimeoutError, BlockingIOError):
-                    sock.recv(65_536, socket.MSG_DONTWAIT)
-
-
-def sockets(until: float, address: str) -> None:
-    """Connect and leave, again and again."""
-    host, _, port = address.rpartition(":")
-    while time.monotonic() < until:
-        with suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
-            pass
-
-
-def _websocket(place: Runtime) -> socket.socket:
-    host, _, port = place.gateway.rpartition(":")
-    sock = socket.create_connection((host, int(port)), timeout=0.5)
-    key = base64.b64encode(os.urandom(16)).decode()
-    sock.sendall(
-        f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
-        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
-    )
-    sock.recv(4_096)
-    return sock
-
-
-def kinds(place: Runtime) -> dict[str, Callable[[float], None]]:
-    """Return what one thread of a sender does, by the name of the attack."""
-    ids = [os.urandom(32) for _ in range(1_000)]
-    zero = bytes(20)
-    return {
-        **{
-            f"reconcile {name}": lambda until, piece=piece: reconcile(place, until, piece)
-            for name, piece in TINY.items()
-        },
-        "GetMessages": lambda until: calls(
-            place, until, "GetMessages", pb.GetMessagesRequest(ids=ids)
-        ),
-        "ListHeads": lambda until: calls(place, until, "ListHeads", pb.ListHeadsRequest()),
-        "ListHeld": lambda until: calls(place, until, "ListHeld", pb.ListHeldRequest()),
-        "GetDigests": lambda until: calls(
-            place, until, "GetDigests", pb.DigestsRequest(namespace_id=zero, blocks=64)
-        ),
-        "HTTP/2 resets": lambda until: resets(place, until),
-        "HTTP pages": lambda until: pages(place, until, "/v1/status"),
-        "pings": lambda until: frames(place, until, b"\x89\x80\0\0\0\0"),
-        "pongs": lambda until: frames(place, until, b"\x8a\x80\0\0\0\0"),
-        "sockets, HTTP": lambda until: sockets(until, place.gateway),
-        "sockets, gRPC": lambda until: sockets(until, place.sync),
-    }
+def tail(values: Sequence[float]) -> float:
+    """Return the 99th percentile."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
 def cpu_s(pid: int) -> float:
@@ -167,19 +105,23 @@ def probe(place: Runtime) -> float:
 
 
 def attack(place: Runtime, kind: str, seconds: float) -> None:
-    """Do what strangers do, in a process of its own; prints its CPU time, seconds."""
+    """Do what strangers do, in a process of its own."""
     until = time.monotonic() + seconds
     work = kinds(place)[kind]
-    threads = [threading.Thread(target=work, args=(until,)) for _ in range(SENDERS)]
+    threads = [threading.Thread(target=work, args=(until,), daemon=True) for _ in range(SENDERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(max(0.0, until + 1 - time.monotonic()))
+    os._exit(0)  # a call that hangs keeps no measurement
 
 
-def measure(place: Runtime, kind: str, seconds: float) -> str:
-    """Return a line of the table."""
-    idle = sorted(probe(place) for _ in range(IDLE_PROBES))
+def measure(place: Runtime, kind: str, seconds: float) -> Row:
+    """Return what a kind costs a running node."""
+    rest, until = [], time.monotonic() + min(REST_S, seconds)
+    while time.monotonic() < until:
+        rest.append(probe(place))
+        time.sleep(PROBE_S / 2)
     sender = multiprocessing.get_context("spawn").Process(
         target=attack, args=(place, kind, seconds)
     )
@@ -192,50 +134,100 @@ def measure(place: Runtime, kind: str, seconds: float) -> str:
             theirs = cpu_s(sender.pid)
         time.sleep(PROBE_S)
     took, ours = time.monotonic() - began, cpu_s(place.pid) - before
-    under.sort()
-    p50, p99 = under[len(under) // 2], under[int(len(under) * 0.99)]
-    ratio = ours / max(theirs, 0.01)
-    shown = f"{idle[len(idle) // 2]:.0f} / {idle[-1]:.0f} | {p50:.0f} / {p99:.0f}"
-    shares = f"{100 * ours / took:.1f} % | {100 * theirs / took:.1f} %"
-    return f"| {kind} | {shares} | {ratio:.2f} | {shown} |"
+    return Row(kind=kind, node=ours / took, sender=theirs / took, rest=rest, under=under)
+
+
+@contextmanager
+def telling(place: Runtime, first: int) -> Iterator[None]:
+    """Have an honest client add messages behind the gap, so that there is something to read."""
+    over = threading.Event()
+
+    def tell() -> None:
+        with RelaySyncClient(place.sync) as client:
+            seq = first
+            while not over.wait(TOLD_EVERY_S):
+                with suppress(Exception):
+                    list(client.publish([item(GAP_KEY, seq)]))
+                seq += 1
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def node(folder: Path) -> Iterator[Runtime]:
+    """Run a node in a folder."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(folder / "r.toml")],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until = time.monotonic() + 120
+        while (place := read_runtime(folder / "data")) is None or place.pid != process.pid:
+            if time.monotonic() > until or process.poll() is not None:
+                sys.exit((folder / "log").read_text())
+            time.sleep(0.1)
+        yield place
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def prepare(folder: Path) -> None:
+    """Write a configuration, and fill the store: a lane, and one with a gap."""
+    (folder / "r.toml").write_text(
+        f'[node]\nname = "cost"\nnetwork = "{NETWORK}"\ndata_dir = "data"\n'
+        '[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/0"]\n'
+        '[sync]\nlisten = "127.0.0.1:0"\nallow_publish = true\n[http]\nlisten = "127.0.0.1:0"\n'
+        '[gateway]\nlisten = "127.0.0.1:0"\nadmin_listen = ""\n'
+        f"[[namespace]]\ncontent_topic = {json.dumps(TOPIC)}\n"
+    )
+    with node(folder) as place, RelaySyncClient(place.sync) as client:
+        list(client.publish([item(KEY, seq, bytes(200)) for seq in range(1, STORED + 1)]))
+        behind = [item(GAP_KEY, seq, bytes(1_000)) for seq in range(3, BEHIND_GAP + 3)]
+        list(client.publish([item(GAP_KEY, 1), *behind]))
 
 
 def main() -> None:
-    """Start a node, measure, end it."""
+    """Attack, measure, and judge when asked to."""
     parser = argparse.ArgumentParser(description="What strangers cost a node.")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each kind")
+    parser.add_argument("--only", action="append", default=[], metavar="KIND")
+    parser.add_argument("--judge", action="store_true", help="exit 1 when a bound is passed")
+    parser.add_argument("--list", action="store_true", help="name the kinds")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "relay.toml"
-        config.write_text(
-            '[node]\nname = "cost"\nnetwork = "bench"\ndata_dir = "data"\n'
-            '[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/0"]\n'
-            '[sync]\nlisten = "127.0.0.1:0"\n[http]\nlisten = "127.0.0.1:0"\n'
-            '[gateway]\nlisten = "127.0.0.1:0"\nadmin_listen = ""\n'
-            f"[[namespace]]\ncontent_topic = {json.dumps('/bench/1/cost')}\n"
-        )
-        with (Path(folder) / "log").open("wb") as log:
-            node = subprocess.Popen(
-                [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(config)],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            until = time.monotonic() + 120
-            while (place := read_runtime(Path(folder) / "data")) is None or place.pid != node.pid:
-                if time.monotonic() > until or node.poll() is not None:
-                    sys.exit((Path(folder) / "log").read_text())
-                time.sleep(0.1)
-            print(
-                "| kind | node | sender | ratio | probe at rest, p50 / max ms | under, p50 / p99 |"
-            )
-            print("|---|---|---|---|---|---|")
-            for kind in options.kind or kinds(place):
-                print(measure(place, kind, options.seconds), flush=True)
-        finally:
-            node.terminate()
-            node.wait(30)
+    nowhere = Runtime(pid=0, peer_id="", gossip=(), sync="", http="", gateway="")
+    if options.list:
+        print("\n".join(kinds(nowhere)))
+        return
+    unknown = set(options.only) - set(kinds(nowhere))
+    if unknown:
+        parser.error(f"no kind {min(unknown)!r}; --list names them")
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        print("| kind | node | sender | ratio | rest, p50 / p99 ms | under, p50 / p99 |")
+        print("|---|---|---|---|---|---|", flush=True)
+        told = 0
+        for kind in options.only or kinds(nowhere):
+            with node(folder) as place, telling(place, BEHIND_GAP + 3 + told):
+                row = measure(place, kind, options.seconds)
+            told += int(options.seconds / TOLD_EVERY_S) + 1_000
+            print(row, flush=True)
+            if row.wrong():
+                wrong.append(f"{kind}: {row.wrong()}")
+    for each in wrong:
+        print("above its bound:", each, file=sys.stderr)
+    if wrong and options.judge:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

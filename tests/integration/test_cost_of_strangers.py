@@ -19,7 +19,18 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
+from luxrelay.bus import (
+    MsgHeader,
+    SignatureScheme,
+    SigningKey,
+    lane,
+    sha3_commitment,
+    topic_namespace,
+)
+from luxrelay.bus.policy import default_policy
+from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
+from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 
 if TYPE_CHECKING:
@@ -220,3 +231,140 @@ def test_the_log_is_json_line_by_line_whatever_comes_to_the_grpc_port(
     assert lines
     for line in lines:
         assert isinstance(json.loads(line), dict), line
+
+
+@pytest.fixture
+def taking(new_node: Callable[[str], NodeProcess]) -> NodeProcess:
+    """A node that takes messages from strangers, with the budget of the defaults."""
+    node = new_node("taking")
+    node.sections["sync"] |= {"allow_publish": True}
+    node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    return node
+
+
+def signed(node: NodeProcess, key: SigningKey, seqs: range, *, good: bool = True) -> Any:
+    """Return a request with messages of a lane."""
+    parent = topic_namespace(node.topics[0])
+    items = []
+    for seq in seqs:
+        header = key.sign_header(
+            MsgHeader(
+                namespace_id=lane(parent, key.public_field),
+                seq=seq,
+                timestamp=time.time_ns() // 1_000_000,
+                blob_commitment=sha3_commitment(b"x"),
+                blob_len=1,
+                policy_hash=default_policy(parent).policy_hash,
+            )
+        ).encode()
+        header = header if good else header[:-1] + bytes([header[-1] ^ 1])
+        items.append(node_pb.PublishItem(header=header, blob=b"x", parent_id=parent))
+    return node_pb.PublishRequest(items=items)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("door", ["WebSocket", "gRPC"])
+def test_reads_behind_a_gap_are_paid_by_who_waits_for_it(
+    taking: NodeProcess, eventually: Callable[..., Any], door: str
+) -> None:
+    """Each message makes the node read the page behind the gap again for every subscriber."""
+    place = taking.start()
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    gapped = lane(topic_namespace(taking.topics[0]), key.public_field)
+    with contextlib.ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(place.sync))
+        stub = RelayNodeStub(channel)
+        list(stub.Publish(iter([signed(taking, key, range(3, 131))]), timeout=60))
+        list(stub.Publish(iter([signed(taking, key, range(1, 2))]), timeout=60))
+        for _ in range(6):
+            if door == "WebSocket":
+                sock = stack.enter_context(stream_socket(str(place.gateway)))
+                sock.sendall(subscribe_frame(gapped, gap_wait_ms=600_000))
+            else:
+                call = stub.Subscribe(
+                    node_pb.SubscribeRequest(
+                        namespaces=[gapped], without_lanes=True, gap_wait_ms=600_000
+                    )
+                )
+                stack.callback(call.cancel)
+                next(call)
+        settled = [charged_s(place.http)]
+        for seq in range(131, 151):
+            (answer,) = stub.Publish(iter([signed(taking, key, range(seq, seq + 1))]), timeout=60)
+            assert answer.receipts[0].stored
+            settled.append(charged_s(place.http))
+        # Twenty messages alone cost twenty calls; the reads of six who wait cost more than that.
+        calls_s = 20 * 0.0013
+        eventually(lambda: charged_s(place.http) - settled[0] > 2 * calls_s)
+
+
+@pytest.mark.trial
+def test_bad_signatures_cost_their_sender_and_good_ones_nothing(taking: NodeProcess) -> None:
+    """Who publishes what does not hold waits, or is refused with the reason and when again."""
+    place = taking.start()
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    with grpc.insecure_channel(place.sync) as channel:
+        stub = RelayNodeStub(channel)
+        before = charged_s(place.http)
+        for start in range(1, 401, 100):
+            (answer,) = stub.Publish(
+                iter([signed(taking, key, range(start, start + 100))]), timeout=60
+            )
+            assert all(each.stored for each in answer.receipts)
+        assert charged_s(place.http) - before < 4 * 0.0012 + 0.01, "400 signatures are 60 ms"
+
+        bad = signed(taking, key, range(401, 601), good=False)
+        text = ""
+        for _ in range(200):
+            try:
+                list(stub.Publish(iter([bad]), timeout=60))
+            except grpc.RpcError as error:
+                text = f"{error.code().name} {error.details()}"
+                break
+            if metric(place.http, "luxrelay_cost_waited_total"):
+                break
+        assert metric(place.http, "luxrelay_cost_waited_total") or "ask again in" in text
+
+
+@pytest.mark.trial
+def test_pages_over_http_are_charged_for_what_they_read(taking: NodeProcess) -> None:
+    """A page of a thousand messages costs its caller more than its request."""
+    place = taking.start()
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    read = lane(topic_namespace(taking.topics[0]), key.public_field)
+    with grpc.insecure_channel(place.sync) as channel:
+        for start in range(1, 1_001, 200):
+            list(
+                RelayNodeStub(channel).Publish(
+                    iter([signed(taking, key, range(start, start + 200))]), timeout=60
+                )
+            )
+    before = charged_s(place.http)
+    line = http.client.HTTPConnection(str(place.gateway), timeout=60)
+    line.request("GET", f"/v1/namespaces/0x{read.hex()}/messages?limit=1000")
+    answer = line.getresponse()
+    body = answer.read()
+    line.close()
+    assert answer.status == 200, body[:200]
+    assert charged_s(place.http) - before > 2 * 0.0012
+
+
+def stream_socket(gateway: str) -> socket.socket:
+    """Return an open WebSocket."""
+    host, _, port = gateway.rpartition(":")
+    key = base64.b64encode(os.urandom(16)).decode()
+    sock = socket.create_connection((host, int(port)), timeout=30)
+    sock.sendall(
+        f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
+    )
+    assert b" 101 " in sock.recv(4_096)
+    return sock
+
+
+def subscribe_frame(namespace: bytes, *, gap_wait_ms: int) -> bytes:
+    """Return a client's frame that subscribes."""
+    wanted = {"type": "subscribe", "namespaces": ["0x" + namespace.hex()], "after": 0}
+    text = json.dumps({**wanted, "lanes": False, "gapWaitMs": gap_wait_ms}).encode()
+    return b"\x81\xfe" + len(text).to_bytes(2) + bytes(4) + text

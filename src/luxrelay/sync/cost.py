@@ -33,6 +33,7 @@ Source: decisions P33, P34; architecture, rule 4.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from ipaddress import IPv4Address, ip_address
@@ -40,6 +41,7 @@ from typing import Final
 
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.fairness import Budget
+from luxrelay.sync.messages import PublishReceipt
 
 _EVERYBODY: Final = "strangers"
 
@@ -63,6 +65,8 @@ class Price(IntEnum):
     """An answer to a ping, beside its frame."""
     ROW = 15
     """A message that is read for a subscriber."""
+    SIGNATURE = 150
+    """A published message, until it is known to be good: its signature is verified."""
     MEGABYTE = 6_000
     """A mebibyte sent or received, beside what is in it."""
 
@@ -70,6 +74,11 @@ class Price(IntEnum):
 def price_of_bytes(size: int) -> float:
     """Return what ``size`` bytes cost on their way, microseconds."""
     return size * Price.MEGABYTE / (1 << 20)
+
+
+def price_of_refused(receipts: Iterable[PublishReceipt]) -> float:
+    """Return what published messages cost that were not taken, microseconds."""
+    return float(sum(each.verdict != 0 for each in receipts) * Price.SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from typing import Final
 
 import trio
 
+from luxrelay.bus.constants import MIN_HEADER_BYTES
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import GatewayError
 from luxrelay.gate import Gate
@@ -40,8 +41,8 @@ from luxrelay.node.gateway.calls import (
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.server import Admission, Head
 from luxrelay.node.gateway.tokens import TokenFile
-from luxrelay.sync.cost import Payer, Price
-from luxrelay.sync.rpc.metering import SharedMeter
+from luxrelay.sync.cost import Payer, Price, price_of_bytes
+from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 
 SUBPROTOCOL: Final = "luxrelay.v1"
 TOKEN_PROTOCOL: Final = "luxrelay.token."  # noqa: S105  a prefix; the token comes behind it
@@ -76,22 +77,41 @@ class Rates:
         self._take(Rate(caller.requests_per_s or self._config.requests_per_s), caller, 0, now)
         wait_s = self.begin(caller, Price.CALL)
         if wait_s and self._meter is not None:
-            why = self._meter.refuse(_payer(caller), wait_s)
+            why = self._meter.refuse(payer_of(caller), wait_s)
             raise GatewayError(why, code="gateway.rate")
 
     def begin(self, caller: Caller, cost_us: float) -> float:
         """Charge work before it is done; return the seconds to wait instead, 0 for none."""
-        return 0.0 if self._meter is None else self._meter.take(_payer(caller), cost_us)
+        return 0.0 if self._meter is None else self._meter.take(payer_of(caller), cost_us)
 
     def settle(self, caller: Caller, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
         if self._meter is not None:
-            self._meter.settle(_payer(caller), more_us)
+            self._meter.settle(payer_of(caller), more_us)
 
     async def patience(self, caller: Caller, cost_us: float) -> None:
         """Charge work before it is done, after waiting until its caller may cost it."""
         while wait_s := self.begin(caller, cost_us):  # noqa: ASYNC110 - time alone pays a debt
             await trio.sleep(min(wait_s, _LOOK_AGAIN_S))
+
+    def signatures(self, caller: Caller, size: int) -> float:
+        """Charge the signatures that so many published bytes may hold; return what was taken.
+
+        Who settles gives back those of messages that were taken: bad ones and repeated ones cost.
+
+        Raises:
+            GatewayError: the caller has cost too much (``gateway.rate``).
+
+        """
+        count = min(self._config.publish_items_max, 1 + size // MIN_HEADER_BYTES)
+        wait_s = self.begin(caller, count * Price.SIGNATURE)
+        if wait_s and self._meter is not None:
+            raise GatewayError(self._meter.refuse(payer_of(caller), wait_s), code="gateway.rate")
+        return float(count * Price.SIGNATURE)
+
+    def sent(self, caller: Caller, size: int) -> None:
+        """Charge bytes that were sent."""
+        self.settle(caller, price_of_bytes(size))
 
     def publish(self, caller: Caller, size: int, now: float) -> None:
         """Take so many published bytes.
@@ -113,7 +133,7 @@ class Rates:
             raise GatewayError(f"too many {what} a second", code="gateway.rate")
 
 
-def _payer(caller: Caller) -> Payer:
+def payer_of(caller: Caller) -> Payer:
     """Return what a caller's work is charged to: its token, or its address."""
     if caller.name:
         return Payer(f"token:{caller.key.hex()}", known=True)
@@ -130,6 +150,7 @@ class _Admitted(Admission):
 
     request: Request
     route: Route
+    rates: Rates
     body_bytes_max: int
     upgrade: Response | None
     known: bool
@@ -137,7 +158,8 @@ class _Admitted(Admission):
     async def answer(self, body: bytes) -> Response:
         request = self.request
         assert self.route.handler is not None, "a WebSocket is taken over"
-        return await self.route.handler(
+        PAYER.set(payer_of(request.caller))
+        response = await self.route.handler(
             Request(
                 method=request.method,
                 path=request.path,
@@ -148,9 +170,12 @@ class _Admitted(Admission):
                 caller=request.caller,
             )
         )
+        self.rates.settle(request.caller, price_of_bytes(len(body) + len(response.body)))
+        return response
 
     async def take_over(self, stream: Stream, received: bytes) -> None:
         assert self.route.takeover is not None
+        PAYER.set(payer_of(self.request.caller))
         await self.route.takeover.take_over(self.request, stream, received)
 
 
@@ -235,6 +260,7 @@ class RoutedApp:
         return _Admitted(
             request=request,
             route=route,
+            rates=self._rates,
             body_bytes_max=self._config.body_bytes_max if route.bodies else 0,
             upgrade=_handshake(head) if route.takeover else None,
             known=bool(caller.name),

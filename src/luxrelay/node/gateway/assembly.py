@@ -82,7 +82,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
             for entry in config.namespaces
         ),
         registry=node.registry,
-        work=Work(config.gateway.work_max, config.gateway.work_waiting_max),
+        work=Work(config.gateway.work_max, config.gateway.work_waiting_max, node.meter),
         rates=Rates(config.gateway, node.meter),
         meter=node.meter,
         config=config.gateway,

@@ -101,9 +101,9 @@ class Holdings:
         self._work = work
         self._clock_ms = clock_ms
         self._window_ms = window_ms
-        self._aside = Work(config.archive_calls_max, config.archive_waiting_max)
+        self._aside = Work(config.archive_calls_max, config.archive_waiting_max, work.meter)
         # One question a subscriber, over WebSocket and over gRPC: none is ever refused.
-        self._replays = Work(config.archive_replays_max, 2 * config.subscribers_max)
+        self._replays = Work(config.archive_replays_max, 2 * config.subscribers_max, work.meter)
 
     def stats(self) -> OlderStats:
         """Return what the archive was asked so far."""

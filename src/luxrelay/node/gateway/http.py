@@ -58,6 +58,7 @@ from luxrelay.store import (
     TimeQuery,
 )
 from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
+from luxrelay.sync.cost import price_of_refused
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.stats import SyncCounters
 
@@ -130,6 +131,7 @@ class Gateway:
         """Take signed messages; the answer leaves when they are durable (user-05)."""
         parts = self._parts
         parts.rates.publish(request.caller, len(request.body), trio.current_time())
+        taken = parts.rates.signatures(request.caller, len(request.body))
         items_max = parts.config.publish_items_max
 
         def work() -> Sequence[PublishReceipt]:
@@ -139,7 +141,11 @@ class Gateway:
                 items = items_of_json(parsed_json(request.body), items_max)
             return parts.publish(items)
 
-        receipts = await parts.work.run(work)
+        receipts: Sequence[PublishReceipt] = ()
+        try:
+            receipts = await parts.work.run(work)
+        finally:
+            parts.rates.settle(request.caller, price_of_refused(receipts) - taken)
         shown = [receipt_json(receipt) for receipt in receipts]
         refused = next((each for each in receipts if not each.stored), None)
         if refused is None:

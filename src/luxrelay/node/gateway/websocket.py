@@ -53,7 +53,7 @@ from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscribers import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
-from luxrelay.sync.cost import Price
+from luxrelay.sync.cost import Price, price_of_refused
 
 READ_BYTES: Final = 1024 * 1024
 """Bytes of messages read for a subscriber at once; one message always fits."""
@@ -281,12 +281,18 @@ class _Session:
         self._require(Scope.PUBLISH)
         if identity is not None and (not isinstance(identity, str) or len(identity) > 64):
             raise GatewayError("an id is text of 64 characters at most", where="id")
-        self._parts.rates.publish(self._request.caller, size, trio.current_time())
+        rates, caller = self._parts.rates, self._request.caller
+        rates.publish(caller, size, trio.current_time())
+        taken = rates.signatures(caller, size)
 
         def work() -> Sequence[PublishReceipt]:
             return self._parts.publish(read())
 
-        receipts = await self._parts.work.run(work)
+        receipts: Sequence[PublishReceipt] = ()
+        try:
+            receipts = await self._parts.work.run(work)
+        finally:
+            rates.settle(caller, price_of_refused(receipts) - taken)
         self._counters.published += len(receipts)
         shown = [receipt_json(receipt) for receipt in receipts]
         await self._send_json({"type": "receipts", "id": identity, "receipts": shown})
@@ -354,13 +360,16 @@ class _Session:
             subscription = self._subscription
             if subscription is None or not self._ready:
                 continue
+            rates, caller = self._parts.rates, self._request.caller
             if self._lanes and subscription.next_search():
+                await rates.patience(caller, Price.TURN)
                 heads = await self._parts.work.run(self._search)
                 subscription.found((each, parent) for each, parent, _ in heads)
             while (read := subscription.next_read()) is not None:
                 await self._page(subscription, read)
             more = True
             while more and (wanted := subscription.next_late()):
+                await rates.patience(caller, Price.TURN)
                 now_ms = self._parts.clock_ms()
                 read_late = partial(self._parts.store.get_contents, wanted, now_ms)
                 late, missing = await self._parts.work.run(read_late)
@@ -370,7 +379,7 @@ class _Session:
             await self._sleep(subscription)
 
     async def _page(self, subscription: Subscription, read: Read) -> None:
-        """Read a page and tell it; what is read and not told costs its subscriber."""
+        """Read a page and tell it; its subscriber pays for both, told or not."""
         rates, caller = self._parts.rates, self._request.caller
         bound = self._parts.config.subscription_page * Price.ROW
         await rates.patience(caller, bound)
@@ -378,8 +387,8 @@ class _Session:
         page = await self._parts.holdings.replay(*found)
         subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
         tells = subscription.drain()
-        told = sum(isinstance(tell, Told) for tell in tells)
-        rates.settle(caller, max(0, len(page.messages) - told) * Price.ROW - bound)
+        # What the thread spent is measured (`Work`); this is for the loop.
+        rates.settle(caller, len(page.messages) * Price.ROW - bound)
         await self._send(tells)
 
     def _search(self) -> list[tuple[NamespaceId, NamespaceId, int]]:
@@ -416,7 +425,11 @@ class _Session:
 
     async def _send(self, tells: Sequence[Tell]) -> None:
         if tells:
-            await self._socket.send([self._shown(tell) for tell in tells])
+            shown = [self._shown(tell) for tell in tells]
+            rates, caller = self._parts.rates, self._request.caller
+            rates.settle(caller, len(shown) * Price.ROW)
+            rates.sent(caller, sum(map(len, shown)))
+            await self._socket.send(shown)
 
     def _shown(self, tell: Tell) -> str | bytes:
         if isinstance(tell, Told):

@@ -1,5 +1,7 @@
 """What reads or writes the store, in a bounded number of threads with a bounded queue.
 
+What a thread spends is charged to the caller that the task works for (`PAYER`).
+
 Source: architecture, rules 3 and 4.
 """
 
@@ -11,6 +13,7 @@ from typing import TypeVar
 import trio
 
 from luxrelay.errors import GatewayError
+from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 
 Result = TypeVar("Result")
 
@@ -18,8 +21,12 @@ Result = TypeVar("Result")
 class Work:
     """Runs blocking calls beside the loop."""
 
-    def __init__(self, at_once_max: int, waiting_max: int) -> None:
+    def __init__(
+        self, at_once_max: int, waiting_max: int, meter: SharedMeter | None = None
+    ) -> None:
         """Run ``at_once_max`` calls at once, let ``waiting_max`` wait and refuse the rest."""
+        self.meter = meter
+        """What callers may cost; None counts nothing."""
         self._limiter = trio.CapacityLimiter(at_once_max)
         self._waiting_max = waiting_max
         self.refused = 0
@@ -35,4 +42,12 @@ class Work:
         if self._limiter.statistics().tasks_waiting >= self._waiting_max:
             self.refused += 1
             raise GatewayError("the node is busy", code="gateway.busy")
-        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        meter, payer = self.meter, PAYER.get()
+        if meter is None or payer is None:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+        def charged() -> Result:
+            with meter.measured(payer, 0.0):
+                return call()
+
+        return await trio.to_thread.run_sync(charged, limiter=self._limiter)

@@ -23,7 +23,7 @@ from luxrelay.errors import (
 from luxrelay.sync.cost import Price, price_of_bytes
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
-from luxrelay.sync.rpc.metering import SharedMeter
+from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 from luxrelay.sync.rpc.mishaps import Mishaps
 from luxrelay.sync.rpc.pages import Turn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
@@ -31,6 +31,8 @@ from luxrelay.sync.rpc.turns import Passage, Turnstile
 
 _AGAIN_S: Final = 0.2
 """How soon a call asks for a turn again that its peer had no call left for."""
+_AFFORD_S: Final = 1.0
+"""How often a stream looks whether its caller may cost more."""
 _GATEWAY: Final = {
     "gateway.token": grpc.StatusCode.UNAUTHENTICATED,
     "gateway.scope": grpc.StatusCode.PERMISSION_DENIED,
@@ -96,6 +98,20 @@ class ServedCall:
             why = self._meter.wait_turn(self.caller.payer, cost_us, self.ended)
             if why:
                 self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+    def afford(self, cost_us: float) -> None:
+        """Charge before work of a stream that lasts; wait for as long as its caller may not."""
+        if self._meter is not None:
+            while not self.ended.is_set():
+                wait_s = self._meter.take(self.caller.payer, cost_us)
+                if not wait_s:
+                    return
+                self.ended.wait(min(wait_s, _AFFORD_S))
+
+    def settle(self, more_us: float) -> None:
+        """Charge what work has cost beyond what was taken; negative to give back."""
+        if self._meter is not None:
+            self._meter.settle(self.caller.payer, more_us)
 
     @contextmanager
     def _charged(
@@ -171,6 +187,7 @@ class CallBook:
         began = time.monotonic()
         self.counters.began()
         call = ServedCall(context, caller_of(context), self._meter)
+        PAYER.set(call.caller.payer)
         with ExitStack() as leaving:
             try:
                 if stream:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,8 @@ from luxrelay.sync.cost import CostConfig, CostMeter, Payer
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
 _SAID_EVERY_S: Final = 60.0
+PAYER: ContextVar[Payer | None] = ContextVar("luxrelay_payer", default=None)
+"""Whom the work of the task or thread that runs is charged to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@ Source: decisions P37, J8; verdict codes of LP-6400.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,7 +16,8 @@ import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.following import Followed
+from luxrelay.sync.cost import Price, price_of_bytes, price_of_refused
+from luxrelay.sync.following import Followed, FollowEvent
 from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
 from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher
@@ -64,7 +66,7 @@ class NodeServicer(RelayNodeServicer):
                 )
             for request in request_iterator:
                 call.renew()
-                yield self._publish(self._publisher, request)
+                yield self._publish(self._publisher, request, call)
                 self._calls.pace(call, request.ByteSize())
 
     def Subscribe(  # noqa: N802 - the name in relay_node.proto
@@ -83,7 +85,8 @@ class NodeServicer(RelayNodeServicer):
                     where="SubscribeRequest.namespaces",
                     hint=f"name {self._config.subscription_namespaces_max} at most",
                 )
-            for events in self._followed.follow(to_wanted(request), call.ended):
+            following = self._followed.follow(to_wanted(request), call.ended)
+            for events in _charged(following, call):
                 call.renew()
                 if not events:
                     yield pb.SubscribeReply()  # a beat: who does not take it is gone
@@ -92,6 +95,7 @@ class NodeServicer(RelayNodeServicer):
                 size_bytes = sum(frame.ByteSize() for frame in frames)
                 with self._following.share(call, context, size_bytes):
                     yield from frames
+                call.settle(price_of_bytes(size_bytes))
                 messages = sum(isinstance(event, Followed) for event in events)
                 self._calls.counters.sent(messages=messages, size_bytes=size_bytes)
 
@@ -134,7 +138,9 @@ class NodeServicer(RelayNodeServicer):
             )
         raise AssertionError  # the call above returns or aborts
 
-    def _publish(self, publisher: Publisher, request: pb.PublishRequest) -> pb.PublishReceipts:
+    def _publish(
+        self, publisher: Publisher, request: pb.PublishRequest, call: ServedCall
+    ) -> pb.PublishReceipts:
         if len(request.items) > self._config.publish_items_max:
             raise SyncArgumentError(
                 f"{len(request.items)} items in one request",
@@ -150,9 +156,28 @@ class NodeServicer(RelayNodeServicer):
                     hint="send 20 bytes, or none when the namespace is no lane",
                 )
         self._calls.counters.published(len(items))
+        taken = len(items) * Price.SIGNATURE + price_of_bytes(request.ByteSize())
+        call.pay(taken)
         receipts = publisher.publish(items)
+        # Good messages are what a relay is for, and have quotas of their own.
+        call.settle(price_of_refused(receipts) - taken)
         assert len(receipts) == len(items), "a publisher gives one receipt an item"
         return from_receipts(receipts)
+
+
+def _charged(
+    following: Iterator[Sequence[FollowEvent]], call: ServedCall
+) -> Iterator[Sequence[FollowEvent]]:
+    """Yield what is told; what the thread spent on reading and telling is its subscriber's."""
+    while True:
+        call.afford(Price.TURN)
+        began = time.thread_time()
+        events = next(following, None)
+        if events is not None:
+            yield events
+        call.settle(max(0.0, time.thread_time() - began) * 1e6 - Price.TURN)
+        if events is None:
+            return
 
 
 class _Places:
