@@ -28,6 +28,7 @@ def test_what_a_thread_spends_is_charged_to_the_caller_of_its_task() -> None:
 
     async def main() -> None:
         work = Work(1, 1, meter)
+        PAYER.set(None)
         assert await work.run(spend) == "done"
         assert meter.stats().strangers_us == 0
         PAYER.set(Payer.at("8.8.8.8"))
