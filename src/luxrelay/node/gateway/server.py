@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -58,6 +59,13 @@ HEADERS_MAX: Final = 100
 """Most headers of one request."""
 
 
+_ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\n[ \t]")
+"""A line that does not end in CRLF, or goes on in the next (RFC 9112 §2.2, §5.2): a proxy in front
+may see other headers there than we do."""
+_TAIL_BYTES: Final = 4
+"""Bytes of a head that are looked at again with those behind them."""
+_HOST_TEXT: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*", re.ASCII)
+"""What `Host` may be made of (RFC 9112 §3.2)."""
 _AT_END: Final = {h11.DONE, h11.MIGHT_SWITCH_PROTOCOL}  # type: ignore[attr-defined]  # not in __all__
 """States of a client whose request is read to its end."""
 
@@ -280,6 +288,10 @@ class _Connection:
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
         )
+        self._in_head = False
+        """Whether bytes that come belong to a head."""
+        self._tail = b""
+        """Its last bytes."""
 
     async def run(self) -> None:
         """Answer requests until either side has enough."""
@@ -331,21 +343,44 @@ class _Connection:
             self._server.app.charge(address)
             raise
 
+    def _take(self, data: bytes) -> None:
+        """Hand on what came.
+
+        Raises:
+            h11.RemoteProtocolError: a line of a head is none to every reader.
+
+        """
+        if self._in_head:
+            self._check_lines(data)
+        self._http.receive_data(data)
+
+    def _check_lines(self, data: bytes) -> None:
+        text = self._tail + data
+        end = text.find(b"\r\n\r\n")
+        # What the tail begins with was looked at with what stood before it.
+        if _ODD_LINE.search(
+            text, len(self._tail) // _TAIL_BYTES, len(text) if end < 0 else end + 2
+        ):
+            raise h11.RemoteProtocolError("lines of a head end in CRLF, and none goes on")
+        self._in_head = end < 0
+        self._tail = text[-_TAIL_BYTES:]
+
     async def _first_bytes(self) -> h11.Event | None:
+        self._in_head, self._tail = True, b""
+        self._check_lines(self._http.trailing_data[0])
         event = self._http.next_event()
         while event is h11.NEED_DATA and not self._http.trailing_data[0]:
             data = await self._stream.receive_some(CHUNK_BYTES)
             if not data:
                 return None
             self._seat.spoke()
-            self._http.receive_data(data)
+            self._take(data)
             event = self._http.next_event()
         return event  # type: ignore[return-value]  # NEED_DATA: a part of the head is there
 
     async def _event(self) -> h11.Event:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            data = await self._stream.receive_some(CHUNK_BYTES)
-            self._http.receive_data(data)
+            self._take(await self._stream.receive_some(CHUNK_BYTES))
         return event  # type: ignore[return-value]  # never NEED_DATA
 
     async def _one(self, request: h11.Request) -> bool:
@@ -553,11 +588,15 @@ def _check_framing(request: h11.Request) -> None:
     """Refuse what two readers could take for two different requests.
 
     Raises:
-        h11.RemoteProtocolError: a length beside chunks, or chunks of HTTP/1.0 (RFC 9112 §6.1), or
-            a version that this is none of; the connection is closed after the answer.
+        h11.RemoteProtocolError: a length beside chunks, or chunks of HTTP/1.0 (RFC 9112 §6.1), a
+            `Host` that is none, or a version that this is none of; the connection is closed after
+            the answer.
 
     """
     names = {name for name, _ in request.headers}
+    for name, value in request.headers:
+        if name == b"host" and not _HOST_TEXT.fullmatch(value.decode("latin-1")):
+            raise h11.RemoteProtocolError("Host is none")
     if request.method == b"CONNECT":
         raise h11.RemoteProtocolError("no tunnels here", error_status_hint=501)
     if not request.http_version.startswith(b"1."):
