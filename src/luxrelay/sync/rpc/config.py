@@ -111,7 +111,8 @@ class SyncServerConfig:
     """Longest a call may wait for its one request, seconds; then it is cancelled."""
     address_waiting_max: int = 64
     """Calls of one address (IPv6: /64) that wait for their request at once; with a further one the
-    oldest is cancelled. At most half of `workers` count."""
+    oldest is cancelled. Half of `workers` is the bound of all addresses together: above it the
+    oldest of the address that has most is cancelled."""
     looks_max: int = 8
     """Reflection and health-watching streams at once; further ones are refused as busy. Each holds
     a thread; at most those that `workers` has beside the other streams, and one."""

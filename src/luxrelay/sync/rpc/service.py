@@ -303,10 +303,10 @@ def _doubled(config: SyncServerConfig) -> int:
 def _bounds_of(config: SyncServerConfig) -> tuple[Waiting, Looks]:
     """Return the bounds of what anybody may begin, so that threads are left for the others."""
     streams = config.streams_max + config.publishers_max + config.subscribers_max
-    waiting = min(config.address_waiting_max, max(1, config.workers // 2))
+    half = max(1, config.workers // 2)
     looks = min(config.looks_max, max(1, config.workers - 1 - streams))
     return (
-        Waiting(config.request_wait_s, waiting),
+        Waiting(config.request_wait_s, min(config.address_waiting_max, half), half),
         Looks(looks, config.address_looks_max, config.look_s),
     )
 

@@ -4,8 +4,9 @@ Theory of operation
 -------------------
 *Waiting*: a client may send the head of a call and no message; the thread that reads it would wait
 for ever. Each reading is entered here: one that has lasted ``wait_s`` is cancelled, and so is the
-oldest of an address that has ``address_max`` of them when it begins another. An honest client's
-message comes with the head, so that the oldest is the one that is silent.
+oldest of an address that has ``address_max`` of them when it begins another; when there are
+``waiting_max`` of all addresses, the oldest of the address that has most makes room. An honest
+client's message comes with the head, so that the oldest is the one that is silent.
 *Looks*: reflection and the watching of health hold a thread while they last; there are few of
 them, few an address, and none lasts.
 
@@ -33,12 +34,14 @@ class Waiting:
     Args:
         wait_s: Longest wait, seconds; up to a quarter more until it is noticed.
         address_max: Calls of one address that wait at once.
+        waiting_max: Calls of all addresses that do.
 
     """
 
-    def __init__(self, wait_s: float, address_max: int) -> None:
+    def __init__(self, wait_s: float, address_max: int, waiting_max: int) -> None:
         self._wait_s = wait_s
         self._address_max = address_max
+        self._waiting_max = waiting_max
         self._changed = threading.Condition()
         self._calls: dict[str, OrderedDict[int, tuple[float, Callable[[], object]]]] = {}
         self._next = 0
@@ -50,11 +53,10 @@ class Waiting:
     def entered(self, address: str, cancel: Callable[[], object]) -> Iterator[None]:
         """Hold a place while a request is read; ``cancel`` ends the call."""
         with self._changed:
-            calls = self._calls.setdefault(address, OrderedDict())
-            full = len(calls) >= self._address_max
-            oldest = calls.popitem(last=False)[1][1] if full else None
+            oldest = self._room(address)
             self._next += 1
             ticket = self._next
+            calls = self._calls.setdefault(address, OrderedDict())
             calls[ticket] = (time.monotonic() + self._wait_s, cancel)
             self._wake()
         if oldest is not None:
@@ -64,6 +66,21 @@ class Waiting:
         finally:
             with self._changed:
                 self._drop(address, ticket)
+
+    def _room(self, address: str) -> Callable[[], object] | None:
+        """What ends the call that makes room for one of the address; None when there is room."""
+        crowd = address
+        if len(self._calls.get(address, ())) < self._address_max:
+            if sum(map(len, self._calls.values())) < self._waiting_max:
+                return None
+            crowd = max(self._calls, key=lambda each: (len(self._calls[each]), -self._first(each)))
+        ticket = self._first(crowd)
+        _, cancel = self._calls[crowd][ticket]
+        self._drop(crowd, ticket)
+        return cancel
+
+    def _first(self, address: str) -> int:
+        return next(iter(self._calls[address]))
 
     @property
     def active(self) -> int:

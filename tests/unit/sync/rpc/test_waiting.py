@@ -11,7 +11,7 @@ from luxrelay.sync.rpc.waiting import Looks, Waiting
 
 def test_a_wait_that_lasts_too_long_is_cancelled() -> None:
     """The reaper cancels each once, also after it has had nothing to do."""
-    waiting = Waiting(0.05, 10)
+    waiting = Waiting(0.05, 10, 10)
     for _ in range(2):
         cancelled = threading.Event()
         with waiting.entered("192.0.2.1", cancelled.set):
@@ -22,12 +22,28 @@ def test_a_wait_that_lasts_too_long_is_cancelled() -> None:
 
 def test_the_oldest_of_an_address_makes_room() -> None:
     """A further call of the same address cancels the oldest, one of another address none."""
-    waiting = Waiting(3_600.0, 2)
+    waiting = Waiting(3_600.0, 2, 10)
     ended: list[str] = []
     with ExitStack() as stack:
         for address, name in (("a", "1"), ("b", "2"), ("a", "3"), ("b", "4"), ("a", "5")):
             stack.enter_context(waiting.entered(address, lambda name=name: ended.append(name)))
         assert ended == ["1"]
+        assert waiting.active == 4
+    assert waiting.active == 0
+    waiting.close()
+
+
+def test_many_addresses_share_what_all_may_hold() -> None:
+    """A full house lets a newcomer in: the oldest call of the address that has most makes room."""
+    waiting = Waiting(3_600.0, 3, 4)
+    ended: list[str] = []
+    with ExitStack() as stack:
+        for address, name in (("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("c", "5")):
+            stack.enter_context(waiting.entered(address, lambda name=name: ended.append(name)))
+        assert ended == ["2"]
+        for address, name in (("d", "6"), ("e", "7")):
+            stack.enter_context(waiting.entered(address, lambda name=name: ended.append(name)))
+        assert ended == ["2", "3", "1"]
         assert waiting.active == 4
     assert waiting.active == 0
     waiting.close()
