@@ -32,6 +32,11 @@ WORDS = (
     "1e999",
 )
 WHOLE_NUMBERS = tuple(number for number in NUMBERS if 0 <= number < 2**64)
+SIZE_MAX, HUGE_MAX = 48 * 1024, 12 * 1024 * 1024
+"""Bytes of most sequences, and of one in `HUGE_EVERY`: the largest body is smaller."""
+HUGE_EVERY = 2000
+TOKEN = "lrt_" + "5" * 64
+"""Stands in the corpus for a token of the run, whose length is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +49,24 @@ class Sequence:
     number: int
     steps: tuple[bytes | str, ...]
 
-    def line(self, seed: int) -> str:
-        """One line of the corpus."""
-        steps = [each if isinstance(each, str) else "0x" + each.hex() for each in self.steps]
+    def line(self, seed: int, token: str) -> str:
+        """One line of the corpus; the token is not in it."""
+        old, new = token.encode(), TOKEN.encode()
+        steps = [
+            each if isinstance(each, str) else "0x" + each.replace(old, new).hex()
+            for each in self.steps
+        ]
         shown = {"door": self.door, "where": self.where, "seed": seed, "number": self.number}
         return json.dumps(shown | {"steps": steps})
 
     @classmethod
-    def of(cls, line: str) -> Sequence:
-        """The sequence of a line of the corpus."""
+    def of(cls, line: str, token: str) -> Sequence:
+        """The sequence of a line of the corpus, with a token of this run."""
         value = json.loads(line)
+        old, new = TOKEN.encode(), token.encode()
         steps = tuple(
-            bytes.fromhex(each[2:]) if each.startswith("0x") else each for each in value["steps"]
+            bytes.fromhex(each[2:]).replace(old, new) if each.startswith("0x") else each
+            for each in value["steps"]
         )
         return cls(value["door"], value["where"], value["number"], steps)
 
@@ -97,13 +108,25 @@ def segments(rng: random.Random, data: bytes) -> list[bytes]:
     return [part for a, b in itertools.pairwise(places) if (part := data[a:b])]
 
 
+def bounded(rng: random.Random, frames: Iterable[bytes]) -> list[bytes]:
+    """Those of the frames that `SIZE_MAX` lets in, now and then `HUGE_MAX`; one at least, cut."""
+    left = HUGE_MAX if rng.randrange(HUGE_EVERY) == 0 else SIZE_MAX
+    several: list[bytes] = []
+    for each in frames:
+        if len(each) <= left or not several:
+            several.append(each[:left])
+            left -= len(several[-1])
+    return several
+
+
 def steps_of(rng: random.Random, frames: Iterable[bytes]) -> tuple[bytes | str, ...]:
     """Frames in one segment or several, cut anywhere, with an ending or none."""
-    several = list(frames)
+    several = bounded(rng, frames)
     if rng.random() < 0.12:
         rng.shuffle(several)
     if rng.random() < 0.12:
-        several += [rng.choice(several)] * rng.choice((1, 1, 20))
+        again = rng.choice(several)
+        several += [again] * min(rng.choice((1, 1, 20)), 1 + SIZE_MAX // (1 + len(again)))
     if rng.random() < 0.5:
         several = [b"".join(several)]
     steps: list[bytes | str] = []
@@ -138,8 +161,22 @@ def any_value(rng: random.Random, depth: int = 0) -> Any:
             value = [value] if rng.random() < 0.5 else {"a": value}
         return value
     if kind == 7:
-        return [any_value(rng, depth + 1) for _ in range(rng.choice((1, 3, 60)))]
+        several = rng.choice((1, 3, 3 if depth else 60))
+        return [any_value(rng, depth + 1) for _ in range(several)]
     return {rng.choice(WORDS): any_value(rng, depth + 1) for _ in range(rng.choice((1, 4)))}
+
+
+def _size(value: Any) -> int:
+    """About how many bytes the value has as JSON, however deep it is."""
+    size, several = 0, [value]
+    while several:
+        each = several.pop()
+        if isinstance(each, dict):
+            several += [*each, *each.values()]
+        elif isinstance(each, list):
+            several += each
+        size += len(each) if isinstance(each, str) else 4
+    return size
 
 
 def odd_json(rng: random.Random, value: Any) -> Any:
@@ -150,7 +187,8 @@ def odd_json(rng: random.Random, value: Any) -> Any:
         changed = list(value)
         place = rng.randrange(len(changed))
         if rng.random() < 0.2:
-            return changed * rng.choice((0, 2, 300))
+            size = _size(changed)
+            return changed * min(rng.choice((0, 2, 300)), 2 + SIZE_MAX // (1 + size))
         changed[place] = odd_json(rng, changed[place])
         return changed
     members = dict(value)

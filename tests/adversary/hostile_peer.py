@@ -7,7 +7,7 @@ frames follow from the seed and its number.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
@@ -25,9 +25,10 @@ from hostile_bytes import (
     spoiled,
     steps_of,
 )
+from hostile_play import RECENT
 from libp2p.exceptions import BaseLibp2pError
 
-from luxrelay.bus import MsgHeader
+from luxrelay.bus import MsgHeader, NamespaceId
 from luxrelay.client import Outgoing
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import topic_for_namespace
@@ -64,17 +65,14 @@ class PeerAttack:
         seed: Of the run.
         address: The node's multiaddress.
         messages: Valid messages to spoil.
-        tell: Called with each sequence before it is sent.
 
     """
 
-    def __init__(
-        self, seed: int, address: str, messages: Several[Outgoing], tell: Callable[[Sequence], None]
-    ) -> None:
+    def __init__(self, seed: int, address: str, messages: Several[Outgoing]) -> None:
         self._seed = seed
         self._address = address
         self._messages = messages
-        self._tell = tell
+        self.recent: deque[Sequence] = deque(maxlen=RECENT)
         self.counts: Counter[str] = Counter()
 
     # What is said.
@@ -95,8 +93,8 @@ class PeerAttack:
         rpc = RPC()
         held = rng.choice(self._messages)
         topics = [
-            topic_for_namespace(NETWORK, held.parent),
-            topic_for_namespace("other", held.parent),
+            topic_for_namespace(NETWORK, NamespaceId(held.parent)),
+            topic_for_namespace("other", NamespaceId(held.parent)),
         ]
         topic = rng.choice((*topics, topics[0], "x", ""))
         for _ in range(rng.choice((1, 1, 2, 6))):
@@ -250,7 +248,7 @@ class PeerAttack:
             # So that the node takes us for a peer of its topic, and asks us too.
             with suppress(*LOST):
                 stream = await host.open_stream(relay, *MESHSUB)
-                topic = topic_for_namespace(NETWORK, self._messages[0].parent)
+                topic = topic_for_namespace(NETWORK, NamespaceId(self._messages[0].parent))
                 rpc = RPC()
                 rpc.subscriptions.add(subscribe=True, topicid=topic)
                 await stream.send_all(encode_frame(rpc.SerializeToString()))
@@ -260,7 +258,7 @@ class PeerAttack:
             sent += len(frames)
             self.counts["frames"] += len(frames)
             sequence = Sequence(door, protocol, number, steps_of(rng, frames))
-            self._tell(sequence)
+            self.recent.append(sequence)
             with suppress(*LOST):
                 stream = await host.open_stream(relay, protocol)
                 with trio.move_on_after(2):
@@ -303,7 +301,7 @@ class PeerAttack:
             if not frames:
                 return
             sequence = Sequence("answers", stream.protocol, 0, steps_of(rng, frames))
-            self._tell(sequence)
+            self.recent.append(sequence)
             await self._steps(stream, sequence)
         if stream.protocol in {IDENTIFY, PEERS}:
             await stream.send_all(encode_frame(rng.randbytes(60)))

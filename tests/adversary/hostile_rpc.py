@@ -8,7 +8,7 @@ from collections.abc import Sequence as Several
 from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
-from hostile_bytes import Sequence, dice, odd_proto, spoiled, steps_of
+from hostile_bytes import EOF, RST, STALL, Sequence, dice, odd_proto, spoiled, steps_of
 
 from luxrelay.client import Outgoing
 from luxrelay.sync.rpc import relay_gateway_pb2, relay_node_pb2, relay_sync_pb2
@@ -17,18 +17,22 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0
 DATA, HEADERS, PRIORITY, RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 
 
-def methods() -> list[tuple[str, Any]]:
-    """Every method of our services, with the class of its request."""
+def methods(*, streams: bool = True) -> list[tuple[str, Any]]:
+    """Every method of our services, or every one without streams, with its request's class."""
     found = []
     for module in (relay_sync_pb2, relay_node_pb2, relay_gateway_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
+                if not streams and (method.client_streaming or method.server_streaming):
+                    continue
                 path = f"/{service.full_name}/{method.name}"
                 found.append((path, GetMessageClass(method.input_type)))
     return found
 
 
 METHODS = methods()
+CALLS = 0.15
+"""Part of the sequences that gRPC's own client plays."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -148,6 +152,17 @@ class RpcAttack:
         )
         return [one] * rng.choice((1, 1, 1, 60))
 
+    def _of_client(self, rng: random.Random, where: str, number: int) -> Sequence:
+        """A call of gRPC's own client: too many messages, none, spoiled, or another method's."""
+        path, data = self.message(rng)
+        messages = [data] * rng.choice((0, 1, 1, 1, 1, 2, 30 if len(data) < 1000 else 2))
+        if rng.random() < 0.2:
+            messages.append(self.message(rng)[1])
+        if rng.random() < 0.03:
+            path = rng.choice(("/x", "", "/luxrelay.v1.RelaySync/", path.upper(), path + "/"))
+        how = rng.choices((EOF, RST, STALL), (6, 3, 1))[0]
+        return Sequence("grpc", "client-" + where, number, (path, how, *messages))
+
     def rpc(self, number: int, stream: int = 1) -> Sequence:
         """One to three calls, with what does not belong between them.
 
@@ -158,9 +173,27 @@ class RpcAttack:
         """
         rng = dice(self._seed, "grpc", number)
         where = rng.choices(("sync", "grpc", "grpc_admin"), (5, 4, 1))[0]
+        if rng.random() < CALLS:
+            return self._of_client(rng, where, number)
         frames: list[bytes] = []
         for place in range(rng.choice((1, 1, 2, 3))):
             frames += self._call(rng, stream + 2 * place)
             if rng.random() < 0.12:
                 frames += self._oddity(rng, stream + 2 * place)
         return Sequence("grpc", where, number, steps_of(rng, frames))
+
+
+def half_open(rank: int) -> bytes:
+    """What a connection says to begin calls of one message each and never send it."""
+    calls = [PREFACE]
+    several = methods(streams=False)
+    for place in range(150):
+        path, _ = several[(place + rank) % len(several)]
+        fields = (
+            (b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()),
+            (b":authority", b"127.0.0.1"), (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        )  # fmt: skip
+        head = b"".join(literal(name, value) for name, value in fields)
+        calls.append(frame(HEADERS, 4, 1 + 2 * place, head))
+    return b"".join(calls)
