@@ -69,6 +69,7 @@ class SyncLimits:
     tls_client_ca: Path | None
     tls_peer_ca: Path | None
     validators: frozenset[str]
+    known_hosts: tuple[str, ...]
     out_bytes_per_s: int
     in_bytes_per_s: int
     peer_bytes_per_s: int
@@ -368,6 +369,7 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         tls_client_ca=client_ca,
         tls_peer_ca=path("tls_peer_ca"),
         validators=frozenset(sync["validators"]),
+        known_hosts=tuple(sync["known_hosts"]),
         **{name: sync[name] for name in rates},
         reconcile_interval_ms=sync["reconcile_interval_ms"],
         stall_ms=sync["stall_ms"],

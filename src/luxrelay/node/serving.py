@@ -5,6 +5,8 @@ Source: P33, P34, P37.
 
 from __future__ import annotations
 
+import re
+
 from luxrelay.node.config import NodeConfig
 from luxrelay.sync import FairnessConfig, SyncServerConfig
 from luxrelay.sync.cost import CostConfig
@@ -35,6 +37,17 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
     )
 
 
+_IN_MULTIADDRESS = re.compile(r"^/ip[46]/([^/]+)/")
+
+
+def known_hosts(config: NodeConfig) -> frozenset[str]:
+    """Return the addresses of those whom the operator has named; no name is looked up."""
+    found = set(config.sync_limits.known_hosts)
+    found |= {peer.rpartition(":")[0].strip("[]") for peer in config.sync_peers}
+    found |= {match[1] for each in config.gossip_peers if (match := _IN_MULTIADDRESS.match(each))}
+    return frozenset(found)
+
+
 def meter_of(config: NodeConfig) -> SharedMeter:
     """Return the one meter of cost that all doors of a node share."""
     limits = config.sync_limits
@@ -43,5 +56,6 @@ def meter_of(config: NodeConfig) -> SharedMeter:
             stranger_us_per_s=1_000.0 * limits.stranger_ms_per_s,
             stranger_burst_us=1_000.0 * limits.stranger_burst_ms,
             known_us_per_s=1_000.0 * limits.known_ms_per_s,
-        )
+        ),
+        known_hosts=known_hosts(config),
     )

@@ -438,6 +438,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "known_hosts",
+        [],
+        "",
+        list_of(match(r"[0-9a-fA-F.:]{2,45}", "an IP address"), 1024),
+        "Addresses that may cost as much as a token, beside those in the peers of gossip and sync: "
+        "an archive or a relay that catches up without one.",
+    ),
+    Key(
+        "sync",
         "known_ms_per_s",
         1_000,
         "ms/s",

@@ -44,6 +44,8 @@ from luxrelay.sync.fairness import Budget
 from luxrelay.sync.messages import PublishReceipt
 
 _EVERYBODY: Final = "strangers"
+UNKNOWN: Final = "?"
+"""Who pays for whatever is no address."""
 
 
 class Price(IntEnum):
@@ -125,7 +127,7 @@ class Payer:
         try:
             address = ip_address(host.partition("%")[0])
         except ValueError:
-            return cls("?")
+            return cls(UNKNOWN)
         mapped = getattr(address, "ipv4_mapped", None) or address
         if isinstance(mapped, IPv4Address):
             return cls(str(mapped))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from luxrelay.sync.cost import CostConfig, CostMeter, Payer
+from luxrelay.sync.cost import UNKNOWN, CostConfig, CostMeter, Payer
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
 _SAID_EVERY_S: Final = 60.0
@@ -40,11 +40,17 @@ class SharedMeter:
     """Lock and clock around a `CostMeter`; any thread, and the loop."""
 
     def __init__(
-        self, config: CostConfig | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        config: CostConfig | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        known_hosts: Iterable[str] = (),
     ) -> None:
+        """Start with full buckets; whoever comes from ``known_hosts`` pays as one with a token."""
         self.config = config or CostConfig()
         self._meter = CostMeter(self.config)
         self._clock = clock
+        self._known = {Payer.at(host).name for host in known_hosts} - {UNKNOWN}
         self._lock = threading.Lock()
         self._waiting = self._refused = self._waited = 0
         self._say_at = float("-inf")
@@ -52,12 +58,12 @@ class SharedMeter:
     def take(self, payer: Payer, cost_us: float) -> float:
         """Charge before the work; return the seconds after which it may begin, 0 for now."""
         with self._lock:
-            return self._meter.take(payer, cost_us, self._clock())
+            return self._meter.take(self._who(payer), cost_us, self._clock())
 
     def settle(self, payer: Payer, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
         with self._lock:
-            self._meter.settle(payer, more_us, self._clock())
+            self._meter.settle(self._who(payer), more_us, self._clock())
 
     def wait_turn(self, payer: Payer, cost_us: float, ended: threading.Event) -> str:
         """Charge before the work, after waiting for it; return why not, or nothing.
@@ -88,9 +94,10 @@ class SharedMeter:
 
     def refuse(self, payer: Payer, wait_s: float) -> str:
         """Count a refusal; return its text, with numbers and when to ask again."""
-        config = self.config
+        config, payer = self.config, self._who(payer)
         rate = config.known_us_per_s if payer.known else config.stranger_us_per_s
-        who = "this token" if payer.known else f"the address {payer.name}"
+        named = payer.known and payer.name not in self._known
+        who = "this token" if named else f"the address {payer.name}"
         with self._lock:
             self._refused += 1
             now = self._clock()
@@ -113,6 +120,9 @@ class SharedMeter:
         finally:
             spent_us = max(0.0, time.thread_time() - began) * 1e6
             self.settle(payer, spent_us - taken_us)
+
+    def _who(self, payer: Payer) -> Payer:
+        return Payer(payer.name, known=True) if payer.name in self._known else payer
 
     def stats(self) -> MeterStats:
         """Return the counters as they stand."""
