@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +36,8 @@ class Told:
 
     counts: Counter[str]
     recent: tuple[Sequence, ...]
+    cpu_s: float
+    """CPU time that it has used."""
     leaks: tuple[str, ...]
     """What Python could not raise: sockets left open, above all."""
 
@@ -91,7 +94,12 @@ async def _serve(pipe: Connection, order: Order, leaks: list[str]) -> None:
                 await attack.play(iter(numbers))
                 nursery.cancel_scope.cancel()
         gc.collect()
-        told = Told(counts=Counter(attack.counts), recent=tuple(attack.recent), leaks=tuple(leaks))
+        told = Told(
+            counts=Counter(attack.counts),
+            recent=tuple(attack.recent),
+            cpu_s=time.process_time(),
+            leaks=tuple(leaks),
+        )
         await trio.to_thread.run_sync(pipe.send, told)
 
 
@@ -187,6 +195,11 @@ class Crew:
     def recent(self) -> list[Sequence]:
         """The last sequences of all of them."""
         return [sequence for each in self._told.values() for sequence in each.recent]
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all of them."""
+        return sum(each.cpu_s for each in self._told.values())
 
     @property
     def leaks(self) -> list[str]:

@@ -196,7 +196,8 @@ class Besieged:
         stand.check()
         waits = sorted(stand.honest.waits)
         print(
-            f"  {played:.0f} s and {rested:.0f} s of rest; {stand.watch.cpu_s():.0f} s of CPU; "
+            f"  {played:.0f} s and {rested:.0f} s of rest; CPU {stand.watch.cpu_s():.0f} s of the "
+            f"node, {crew.cpu_s:.0f} s of the attackers; "
             f"memory {growth:+,} KiB over the last half of {half:,}\n"
             f"  before {before}, after {after}\n"
             f"  honest: {stand.honest.published} messages, p50 {waits[len(waits) // 2]:.3f} s, "
