@@ -176,6 +176,7 @@ def test_want_of_descriptors_frees_a_place_and_ends_nothing(
         with connect(server) as client:
             client.sendall(ASK)
             assert rest(client).endswith(b"ok")
+        idle.settimeout(5)
         assert rest(idle) == b""
     assert [kind for kind, _ in failures.seen] == ["accept", "accept"]
     assert server.cut == 1

@@ -5,11 +5,13 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import select
 import socket
 import struct
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,3 +191,48 @@ def test_a_request_of_the_pages_has_an_end(door: Door) -> None:
                 break
             readable, _, _ = select.select([client], [], [], 0.2)
             over = bool(readable)
+
+
+def descriptors(pid: int) -> int:
+    """Return how many a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("listener", ["gateway", "admin", "http"])
+def test_want_of_descriptors_ends_no_listener(
+    door: Door, eventually: Callable[..., Any], listener: str
+) -> None:
+    """Connections beyond RLIMIT_NOFILE: told once, health answers beside them and after them."""
+    pid = door.runtime.pid
+    address = getattr(door.runtime, listener)
+    log = door.node.folder / "log"
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+    def told() -> int:
+        lines = [json.loads(line) for line in log.read_text().splitlines() if '"accept"' in line]
+        return sum(line["event"] == "failure contained" for line in lines)
+
+    held: list[socket.socket] = []
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + 8, hard))
+    try:
+        while not told():
+            assert len(held) < 400
+            held.append(door.open(address))
+            if len(held) > 12:
+                time.sleep(0.02)  # the node notices when it accepts; nothing else can be awaited
+        health = door.ask(door.runtime.http, b"GET /healthz HTTP/1.1", b"Host: 127.0.0.1")
+        assert health.split(b" ", 2)[1] == b"200", health
+    finally:
+        for client in held:
+            client.close()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def answers() -> bool:
+        health = door.ask(door.runtime.http, b"GET /healthz HTTP/1.1", b"Host: 127.0.0.1")
+        return health.split(b" ", 2)[1] == b"200"
+
+    eventually(answers)
+    door.serves()
+    assert told() <= 2
+    assert door.node.process.poll() is None

@@ -143,6 +143,10 @@ class Seats:
         if self._open[seat.address] <= 0:
             del self._open[seat.address]
 
+    def turn_out_one(self) -> bool:
+        """End one connection that may give way; False when there is none."""
+        return self._turn_out(None)
+
     def _turn_out(self, address: str | None) -> bool:
         order = (self.idle, self.newcomers, self.busy, self.known)
         return any(places.turn_out_one(address) for places in order)

@@ -55,6 +55,8 @@ QUERY_FIELDS_MAX: Final = 64
 """Most parameters of one query."""
 ACCEPT_PAUSE_S: Final = 0.1
 """Seconds until the next connection is taken after one could not be: descriptors may be back."""
+SPARE_DESCRIPTORS: Final = 4
+"""Connections that give way when descriptors have run out; other listeners want some too."""
 HEADERS_MAX: Final = 100
 """Most headers of one request."""
 
@@ -207,13 +209,18 @@ class HttpServer:
         nursery: trio.Nursery,
         serve: Callable[[trio.SocketStream], Awaitable[None]],
     ) -> None:
-        """Take connections for ever; neither a failing one nor a lack of descriptors ends this."""
+        """Take connections for ever; neither a failing one nor a lack of descriptors ends this.
+
+        A few that may give way are ended then, whoever wants the descriptors.
+        """
         async with listener:
             while True:
                 try:
                     stream = await listener.accept()
                 except OSError as error:
                     self.faults.note("accept", error)
+                    for _ in range(SPARE_DESCRIPTORS):
+                        self._seats.turn_out_one()
                     await trio.sleep(ACCEPT_PAUSE_S)
                     continue
                 nursery.start_soon(serve, stream)

@@ -129,3 +129,15 @@ def test_a_request_after_the_answer_is_busy_again() -> None:
     asking(lost).rests()
     lost.leave()
     assert len(room.seats) == 2
+
+
+@pytest.mark.trial
+def test_want_of_descriptors_ends_whoever_may_give_way() -> None:
+    """In the same order; a request of a token holder goes on."""
+    room = Room()
+    asking(room.seated("198.51.0.1", "token"), known=True)
+    room.seated("198.52.0.1", "newcomer")
+
+    assert room.seats.turn_out_one()
+    assert not room.seats.turn_out_one()
+    assert room.gone == ["newcomer"]
