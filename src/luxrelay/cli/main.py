@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Final
 
@@ -18,6 +18,7 @@ from luxrelay import __version__
 from luxrelay.cli.output import printable
 from luxrelay.errors import LuxRelayError
 from luxrelay.files import PRIVATE_UMASK
+from luxrelay.signals import early_signals
 
 _COMMANDS: Final = {
     "demo": "demo",
@@ -83,8 +84,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"luxrelay {__version__}")
         return 0
     try:
-        arguments = build_parser(words[0] if words else "").parse_args(words)
-        with _private_files(arguments.command):
+        with ExitStack() as stack:
+            early = None
+            if list(words[:2]) == ["node", "run"]:  # before its libraries, which take seconds
+                early = stack.enter_context(early_signals())
+            arguments = build_parser(words[0] if words else "").parse_args(words)
+            arguments.early = early
+            stack.enter_context(_private_files(arguments.command))
             code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LuxRelayError as error:

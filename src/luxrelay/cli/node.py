@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
     def read() -> NodeConfig:
         return load_config(arguments.config, os.environ)
 
-    return run_node(read(), read)
+    return run_node(read(), read, early=arguments.early)
 
 
 def _check(arguments: argparse.Namespace) -> int:

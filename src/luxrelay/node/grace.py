@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -50,6 +51,11 @@ class Grace:
             self._begun = True
             threading.Thread(target=self._watch, name="grace", daemon=True).start()
 
+    @property
+    def begun(self) -> bool:
+        """Whether it counts."""
+        return self._begun
+
     def spare(self) -> None:
         """Count no longer: the process goes on, or has ended in order."""
         self._over.set()
@@ -65,9 +71,23 @@ class Grace:
             hanging=list(self._hanging()),
             threads=threads[:32],
         )
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue  # nobody reads it
+        _flush()
         self._end(FORCED)
+
+
+def hurry(number: int, *, end: Callable[[int], object] = os._exit) -> None:
+    """Answer a signal to a node that is stopping: a second one to stop ends the process at once."""
+    if number == signal.SIGHUP:
+        return  # what is read again would not be used any more
+    name = signal.Signals(number).name
+    log(logging.WARNING, "a second signal; ended at once", signal=name, code=FORCED)
+    _flush()
+    end(FORCED)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, RuntimeError):
+            continue  # nobody reads it, or a handler of signals interrupted its write

@@ -5,6 +5,7 @@ Theory of operation
 *Threads*: libp2p and the gossip router live on one trio loop. RocksDB batches and signatures run
 in worker threads, RelaySync in gRPC's own, the pages for operators in their own; all of them call
 the thread-safe store and the doors, never the router.
+*Signals* are heeded before anything is opened; a second one to stop ends the process at once.
 *Start*: data folder, identity, store, then the modules: RelaySync, pages, gossip, catch-up, upkeep,
 gateway; then ``runtime.json`` says where everything listens. What fails on the way says so in one
 line and undoes what was started.
@@ -28,6 +29,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from types import FrameType
 from typing import Final
 
 import trio
@@ -43,7 +45,7 @@ from luxrelay.node.following import followed_topics
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
-from luxrelay.node.grace import Grace
+from luxrelay.node.grace import Grace, hurry
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig
 from luxrelay.node.observe import Observer, Views
@@ -60,7 +62,8 @@ from luxrelay.node.reload import RELOADABLE, changes_between
 from luxrelay.node.rounds import KINDS, Rounds, abandoned_on_cancel
 from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
-from luxrelay.store import CycleStats, RelayStore
+from luxrelay.signals import HEARD, EarlySignals
+from luxrelay.store import CycleStats, RelayStore, RelayStoreConfig
 from luxrelay.store.capacity import capacity_warnings
 from luxrelay.sync import RelaySyncClient
 
@@ -80,12 +83,18 @@ _BLOBS_IDLE_S: Final = 30.0
 """Seconds after which missing blobs are looked at although nothing was heard."""
 
 
-def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None) -> int:
+def run_node(
+    config: NodeConfig,
+    reread: Callable[[], NodeConfig] | None = None,
+    *,
+    early: EarlySignals | None = None,
+) -> int:
     """Run a relay until SIGTERM or SIGINT; return 0 after an orderly end.
 
     Args:
         config: What to run.
         reread: Reads the configuration again, for SIGHUP.
+        early: What signals came before this.
 
     Raises:
         LuxRelayError: it cannot start or go on; everything that was started has been stopped.
@@ -93,7 +102,7 @@ def run_node(config: NodeConfig, reread: Callable[[], NodeConfig] | None = None)
     """
     os.umask(PRIVATE_UMASK)  # RocksDB makes its files as the process says
     start_logging(config.name, config.log_level, levels=config.log_levels)
-    node = Node(config, reread=reread)
+    node = Node(config, reread=reread, early=early)
     try:
         trio.run(node.run)
     except BaseExceptionGroup as group:
@@ -120,11 +129,15 @@ class Node:
         *,
         rng: random.Random | None = None,
         reread: Callable[[], NodeConfig] | None = None,
+        early: EarlySignals | None = None,
     ) -> None:
         """Keep the configuration; nothing is opened before `run`."""
         self._config = config
         self._rng = rng or random.SystemRandom()
         self._reread = reread
+        self._early = early or EarlySignals()
+        self._reload_when_ready = False
+        self._reload_now: Callable[[], None] | None = None
         self._reloading = trio.Lock()
         self._readiness = Readiness()
         self._places: dict[str, str] = {}
@@ -149,6 +162,14 @@ class Node:
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._heed_signals, nursery)
+            await self._live(nursery, task_status)
+            nursery.cancel_scope.cancel()
+        log(logging.INFO, "stopped")
+
+    async def _live(self, outer: trio.Nursery, task_status: ReadyReport[Runtime]) -> None:
+        """Open everything, serve, and close it; cancelled when a signal says so."""
         policies = CurrentPolicies(self._config)
         require_ephemeral(self._config, policies, wall_ms())
         folder = DataFolder(self._config.data_dir)
@@ -160,7 +181,7 @@ class Node:
             self._tokens.check()
         with ExitStack() as stack:
             store_config = store_config_of(self._config)
-            store = RelayStore.open(folder.store, store_config, now_ms=wall_ms())
+            store = await _opened(folder, store_config)
             stack.callback(store.close)
             for line in store.loss.lines() if store.loss is not None else ():
                 log(logging.ERROR, "the store has lost messages", what=line)
@@ -182,21 +203,24 @@ class Node:
             )
             stack.callback(parts.judge.close)
             stack.callback(folder.withdraw)
-            await self._serve(folder, parts, task_status)
-        log(logging.INFO, "stopped")
+            await self._serve(outer, folder, parts, task_status)
 
     async def _serve(
-        self, folder: DataFolder, parts: Parts, task_status: ReadyReport[Runtime]
+        self,
+        outer: trio.Nursery,
+        folder: DataFolder,
+        parts: Parts,
+        task_status: ReadyReport[Runtime],
     ) -> None:
         modules = self._modules(folder, parts)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._heed_signals, nursery, parts)
             if self._config.gateway.listen:
                 nursery.start_soon(self._watch_tokens)
             await nursery.start(self._run_modules, modules)
             self._readiness.ready()
             runtime = self._announce(folder, parts)
             log(logging.INFO, "ready", version=__version__, **asdict(runtime))
+            self._reload_from_now(outer, parts)
             task_status.started(runtime)
 
     @staticmethod
@@ -415,22 +439,48 @@ class Node:
                 log(logging.ERROR, "the changed token file is not believed", error=fault)
                 await trio.sleep(_FAULT_PAUSE_S)
 
-    async def _heed_signals(self, nursery: trio.Nursery, parts: Parts) -> None:
+    def _reload_from_now(self, nursery: trio.Nursery, parts: Parts) -> None:
+        """Let SIGHUP read the file again, also one that came before this."""
+
+        def reload() -> None:  # beside what runs: its files may hang, or be broken
+            self._faults.start(nursery, "reload", self._reload_alone, parts)
+
+        self._reload_now = reload
+        if self._reload_when_ready or self._early.reload:
+            self._reload_when_ready = self._early.reload = False
+            reload()
+
+    async def _heed_signals(
+        self, nursery: trio.Nursery, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        before = {number: signal.getsignal(number) for number in HEARD}
         stopping = False
         try:
-            async with _signals() as signals:
+            async with _signals(self._otherwise) as signals:
+                task_status.started(None)
                 async for number in signals:
-                    if number == signal.SIGHUP:  # beside this: its files may hang, or be broken
-                        self._faults.start(nursery, "reload", self._reload_alone, parts)
-                    else:
+                    if number != signal.SIGHUP:
                         log(logging.INFO, "stopping", signal=signal.Signals(number).name)
                         self._grace.begin()
                         stopping = True
-                        nursery.cancel_scope.cancel()
+                        break
+                    if self._reload_now is not None:
+                        self._reload_now()
+                    else:
+                        log(logging.INFO, "the file is read again once the node is ready")
+                        self._reload_when_ready = True
+                nursery.cancel_scope.cancel()
         finally:
-            if stopping:
-                for number in (signal.SIGTERM, signal.SIGINT):  # a second one ends the process
-                    signal.signal(number, signal.SIG_DFL)
+            if not stopping and _in_main_thread():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _otherwise(self, number: int, frame: FrameType | None) -> None:
+        """Answer a signal before and after those that `_heed_signals` receives."""
+        if self._grace.begun:
+            hurry(number)
+        else:
+            self._early.note(number, frame)
 
     async def _reload_alone(self, parts: Parts) -> None:
         async with self._reloading:
@@ -462,14 +512,31 @@ class Node:
 
 
 @asynccontextmanager
-async def _signals() -> AsyncIterator[AsyncIterator[int]]:
-    """Receive SIGTERM, SIGINT and SIGHUP; outside the main thread, where nobody may, wait."""
-    if threading.current_thread() is threading.main_thread():
-        heard = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        with trio.open_signal_receiver(*heard) as received:
+async def _signals(
+    otherwise: Callable[[int, FrameType | None], None],
+) -> AsyncIterator[AsyncIterator[int]]:
+    """Receive what a node heeds; outside the main thread, where nobody may, wait.
+
+    ``otherwise`` answers what comes before and after, and stays when this ends.
+    """
+    if _in_main_thread():
+        for number in HEARD:
+            signal.signal(number, otherwise)
+        with trio.open_signal_receiver(*HEARD) as received:
             yield received
     else:
         yield _nothing()
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+async def _opened(folder: DataFolder, config: RelayStoreConfig) -> RelayStore:
+    """Return the store; in a thread, because it may take long and signals are heeded meanwhile."""
+    return await trio.to_thread.run_sync(
+        partial(RelayStore.open, folder.store, config, now_ms=wall_ms())
+    )
 
 
 async def _nothing() -> AsyncIterator[int]:
