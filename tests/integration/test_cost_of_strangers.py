@@ -162,6 +162,45 @@ def test_calls_of_every_kind_are_paid_from_one_budget(metered: NodeProcess) -> N
 
 
 @pytest.mark.trial
+def test_dense_json_costs_its_sender_its_budget(metered: NodeProcess) -> None:
+    """A message of lists costs a thousand times its frames; its sender waits for the next."""
+    place = metered.start()
+    host, _, port = str(place.gateway).rpartition(":")
+    text = b'{"type":[' + b"[]," * 130_000 + b"[]]}"
+    message = b"\x81\xff" + len(text).to_bytes(8) + bytes(4) + text
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
+        sock.sendall(
+            f"GET /v1/stream?namespace={bytes(20).hex()} HTTP/1.1\r\nHost: {host}\r\n"
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        received = b""
+        began = time.monotonic()
+        frames = (1 + len(message) // 6) * 15 / 1e6
+        sent = 0
+        while charged_s(place.http) < BURST_S + sent * frames:
+            assert time.monotonic() < began + 60
+            sock.sendall(message)
+            sent += 1
+            while received.count(b"gateway.request") < sent:
+                received += sock.recv(4096)
+
+
+@pytest.mark.trial
+def test_a_page_costs_what_its_work_does(metered: NodeProcess) -> None:
+    """Messages that are read and put together are charged beside the call, to the same address."""
+    place = metered.start()
+    line = http.client.HTTPConnection(str(place.gateway), timeout=30)
+    path = f"/v1/namespaces?limit=1000&parent={bytes(20).hex()}"
+    for _ in range(10):
+        line.request("GET", path)
+        assert line.getresponse().read()
+    line.close()
+    # Ten calls cost 1.2 ms each before anything is done for them.
+    assert charged_s(place.http) > 10 * 0.0012 + 10 * 0.00001
+
+
+@pytest.mark.trial
 def test_a_flood_of_pongs_is_read_at_the_pace_of_its_budget(metered: NodeProcess) -> None:
     """Empty frames are charged before they are parsed; the sender's own socket fills up."""
     place = metered.start()

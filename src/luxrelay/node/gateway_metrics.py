@@ -112,7 +112,7 @@ def _connections(listeners: dict[str, ServerCounters]) -> Iterable[Metric]:
         ("connections_refused", "refused", "Connections closed at once: there were too many."),
         ("connections_crowded", "crowded", "Connections that gave their place to a newcomer."),
         ("requests_broken", "broken", "Requests that were no HTTP, too large or too slow."),
-        ("clients_stalled", "stalled", "Connections closed because their client took nothing."),
+        ("clients_stalled", "stalled", "Connections closed: their client took too little."),
         ("faults", "faults", "Answers of 500; the log has each."),
     ):
         family = CounterMetricFamily(f"luxrelay_gateway_{metric}", help_text, labels=("listener",))

@@ -67,6 +67,8 @@ class Price(IntEnum):
     """An answer to a ping, beside its frame."""
     ROW = 15
     """A message that is read for a subscriber."""
+    JSON = 250
+    """A kibibyte of JSON that is read, of the densest."""
     SIGNATURE = 150
     """A published message, until it is known to be good: its signature is verified."""
     MEGABYTE = 6_000

@@ -170,7 +170,7 @@ class Stand:
             clock_ms=now_ms,
             info=parts.info,
         )
-        dashboard = Dashboard(sources, self.feed, parts.work, self.config)
+        self.dashboard = dashboard = Dashboard(sources, self.feed, parts.work, self.config)
         self.service = GatewayService(parts, self.feed, dashboard, self.folder, _control())
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:

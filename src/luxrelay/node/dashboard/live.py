@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import trio
 
-from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.errors import LuxRelayError
 from luxrelay.node.dashboard.state import (
     SAMPLE_MS,
     DashboardSources,
@@ -27,10 +27,18 @@ from luxrelay.node.dashboard.state import (
     held_state,
     network_state,
 )
+from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Answer, Caller, Request, Response, Route, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.guests import Guest, Guests
 from luxrelay.node.gateway.routes import problem_answers
-from luxrelay.node.gateway.sockets import GOING_AWAY, INTERNAL, SocketOverError, WebSocket
+from luxrelay.node.gateway.sockets import (
+    CROWDED,
+    GOING_AWAY,
+    INTERNAL,
+    SocketOverError,
+    WebSocket,
+)
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.latency import BUCKETS_MS
@@ -55,9 +63,19 @@ class Dashboard:
     """Serves the page and its watchers."""
 
     def __init__(
-        self, sources: DashboardSources, feed: Feed, work: Work, config: GatewayConfig
+        self,
+        sources: DashboardSources,
+        feed: Feed,
+        work: Work,
+        config: GatewayConfig,
+        *,
+        rates: Rates | None = None,
     ) -> None:
-        """Keep the parts; `sample` runs for as long as the gateway."""
+        """Keep the parts, ``rates`` to charge frames; `sample` runs for as long as the gateway."""
+        self._rates = rates
+        self._guests = Guests(WATCHERS_MAX)
+        self._ending = 0
+        """Watchers that have lost their place and are not gone yet."""
         self._sources = sources
         self._feed = feed
         self._work = work
@@ -96,27 +114,38 @@ class Dashboard:
         return [*pages, live]
 
     def check_room(self, caller: Caller) -> None:
-        """Return when one more may watch.
+        """Return when one more may watch; one without token may lose its place for it.
 
         Raises:
-            GatewayError: `WATCHERS_MAX` do (``gateway.busy``).
+            GatewayError: `WATCHERS_MAX` do, and none gives way (``gateway.busy``).
 
         """
-        del caller
-        if self.watchers >= WATCHERS_MAX:
-            raise GatewayError("too many dashboards are open", code="gateway.busy")
+        group = None if caller.name else caller.key[:2]
+        self._guests.make_room(self.watchers - self._ending, group)
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Tell one watcher until it goes."""
-        socket = WebSocket(stream, received, self._config, request.caller)
+        caller = request.caller
+        socket = WebSocket(stream, received, self._config, caller, rates=self._rates)
+        scope = trio.CancelScope()
+
+        def end() -> None:
+            self._ending += 1
+            scope.cancel()
+
+        guest = Guest(caller.key[:2], end)
+        if not caller.name:
+            self._guests.enter(guest)
         self.watchers += 1
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(socket.keep_alive)
-                nursery.start_soon(self._tell, socket)
-                nursery.start_soon(self._tell_messages, socket)
-                while True:
-                    await socket.receive()  # what a watcher says does not matter
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(socket.keep_alive)
+                    nursery.start_soon(self._tell, socket)
+                    nursery.start_soon(self._tell_messages, socket)
+                    while True:
+                        await socket.receive()  # what a watcher says does not matter
+            await socket.close(CROWDED, "gateway.busy: others need the place; bring a token")
         except* (SocketOverError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except* trio.Cancelled:
@@ -126,7 +155,10 @@ class Dashboard:
             await socket.close(INTERNAL, "gateway.fault: see the node's log")
             raise
         finally:
+            socket.release()
             self.watchers -= 1
+            self._guests.leave(guest)
+            self._ending -= guest.crowded
 
     async def _tell(self, socket: WebSocket) -> None:
         await socket.send(

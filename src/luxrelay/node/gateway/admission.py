@@ -233,7 +233,9 @@ class RoutedApp:
         try:
             self._check_gate(head)
             if head.method == "OPTIONS":
-                return self._preflight(head)
+                preflight = self._preflight(head)
+                self.charge(head.address)
+                return preflight
             route, found = self._find(head)
             caller = self._caller(head)
         except GatewayError:

@@ -107,7 +107,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         clock_ms=node.clock_ms,
         info=parts.info,
     )
-    dashboard = Dashboard(sources, node.feed, parts.work, config.gateway)
+    dashboard = Dashboard(sources, node.feed, parts.work, config.gateway, rates=parts.rates)
     return GatewayService(parts, node.feed, dashboard, config.data_dir, _control(node))
 
 

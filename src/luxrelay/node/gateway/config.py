@@ -124,11 +124,25 @@ class GatewayConfig:
     )  # fmt: skip
     body_bytes_max: int = _key(
         8 * _MIB, "bytes", whole(4 * _KIB, 64 * _MIB), "Largest body of a request, and largest "
-        "WebSocket message from a client."
+        "WebSocket message from a client that may publish."
+    )  # fmt: skip
+    asking_bytes_max: int = _key(
+        512 * _KIB, "bytes", whole(4 * _KIB, 64 * _MIB), "Largest WebSocket message from a client "
+        "that may not publish."
     )  # fmt: skip
     bodies_bytes_max: int = _key(
-        64 * _MIB, "bytes", whole(4 * _KIB, 4096 * _MIB), "Bytes of all bodies held at once; "
-        "further ones are answered with 503."
+        64 * _MIB, "bytes", whole(4 * _KIB, 4096 * _MIB), "Bytes of all bodies and WebSocket "
+        "messages held at once, a quarter of them of clients without token; further ones are "
+        "answered with 503, or close their WebSocket."
+    )  # fmt: skip
+    answers_bytes_max: int = _key(
+        64 * _MIB, "bytes", whole(64 * _KIB, 4096 * _MIB), "Bytes of answers that wait to be taken "
+        "by their clients, a quarter of them of clients without token; above it whoever has most "
+        "of them loses its oldest. One answer always fits."
+    )  # fmt: skip
+    pages_max: int = _key(
+        4, "pages", whole(1, 256), "Pages of messages that are read and put together at once; "
+        "others wait their turn."
     )  # fmt: skip
     publish_items_max: int = _key(256, "messages", whole(1, 4096), "Messages in one publish call.")
     page_messages_max: int = _key(1000, "messages", whole(1, 10_000), "Messages in one answer.")
@@ -138,8 +152,8 @@ class GatewayConfig:
     )  # fmt: skip
     heads_max: int = _key(1000, "namespaces", whole(1, 1000), "Namespaces in one answer.")
     request_ms: int = _key(
-        10_000, "milliseconds", whole(100, 600_000), "Time a client has to send a request, and to "
-        "shake hands for TLS."
+        10_000, "milliseconds", whole(100, 600_000), "Time a client has to send a request or a "
+        "WebSocket message, and to shake hands for TLS."
     )  # fmt: skip
     idle_ms: int = _key(
         60_000, "milliseconds", whole(100, 3_600_000), "Time after which a connection that waits "

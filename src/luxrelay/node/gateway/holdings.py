@@ -99,11 +99,18 @@ class Holdings:
         self._older = older
         self._blob = blob
         self._work = work
+        self._pages = Work(config.pages_max, config.work_waiting_max, work.meter)
+        """Each holds its messages, and the answer that is made of them, in memory."""
         self._clock_ms = clock_ms
         self._window_ms = window_ms
         self._aside = Work(config.archive_calls_max, config.archive_waiting_max, work.meter)
         # One question a subscriber, over WebSocket and over gRPC: none is ever refused.
         self._replays = Work(config.archive_replays_max, 2 * config.subscribers_max, work.meter)
+
+    @property
+    def refused(self) -> int:
+        """Pages refused because too many waited."""
+        return self._pages.refused
 
     def stats(self) -> OlderStats:
         """Return what the archive was asked so far."""
@@ -131,10 +138,10 @@ class Holdings:
             page = self._store.query(query, self._clock_ms())
             return page, None if self.lacks(query, page.earliest_seq) else shown(page)
 
-        page, answer = await self._work.run(work)
+        page, answer = await self._pages.run(work)
         if answer is None:
             page = await self.before(query, page)
-            answer = await self._work.run(partial(shown, page))
+            answer = await self._pages.run(partial(shown, page))
         return answer
 
     async def before(self, query: NamespaceQuery, page: QueryPage) -> QueryPage:
@@ -174,15 +181,15 @@ class Holdings:
         """
         older = self._older
         if older is None or not self._may_have_expired(query):
-            return await self._work.run(lambda: shown(Found.of(self._search(query))))
-        stored = await self._work.run(partial(self._search, query))
+            return await self._pages.run(lambda: shown(Found.of(self._search(query))))
+        stored = await self._pages.run(partial(self._search, query))
         try:
             archived = await self._aside.run(partial(older.search, query))
         except SyncUnreachableError:
             found = Found.of(stored, partial=True)
         else:
             found = Found.of(merged(query, stored, archived))
-        return await self._work.run(partial(shown, found))
+        return await self._pages.run(partial(shown, found))
 
     def _search(self, query: TimeQuery | SenderQuery) -> IndexPage:
         if isinstance(query, SenderQuery):

@@ -38,11 +38,13 @@ import trio
 from luxrelay.errors import GatewayError, LuxRelayError, NodeError
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.gateway.bodies import Bodies
 from luxrelay.node.gateway.calls import MethodError, Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
 from luxrelay.node.gateway.proxies import Proxies
 from luxrelay.node.gateway.seats import Seat, Seats
+from luxrelay.node.gateway.unread import Unread
 from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.tls import server_context
@@ -137,7 +139,7 @@ class ServerCounters:
     broken: int = 0
     """Requests that were no HTTP, too large or too slow."""
     stalled: int = 0
-    """Connections closed because their client took nothing."""
+    """Connections closed because their client took nothing, or too little beside others."""
     open: int = 0
     """Connections open now."""
     answers: dict[int, int] = field(default_factory=dict)
@@ -153,18 +155,22 @@ class ServerCounters:
 class HttpServer:
     """Serves one address."""
 
-    def __init__(self, listen: str, app: App, config: GatewayConfig) -> None:
-        """Keep the parts; `run` opens the port."""
+    def __init__(
+        self, listen: str, app: App, config: GatewayConfig, bodies: Bodies | None = None
+    ) -> None:
+        """Keep the parts, ``bodies`` may be shared; `run` opens the port."""
         self._listen = listen
         self._app = app
         self._config = config
         self._seats = Seats(
             config.connections_max, config.connections_per_address_max, config.newcomers_max
         )
-        self._held_bytes = 0
+        self.bodies = bodies or Bodies(config.bodies_bytes_max)
         self.counters = ServerCounters()
         self.proxies = Proxies(config.trusted_proxies)
         """Those in front that are believed."""
+        self._unread = Unread(config.answers_bytes_max)
+        self._unread_strangers = Unread(max(1, config.answers_bytes_max // 4))
         self.faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
         """What failed although nobody expected it, each with the connection that provoked it."""
         self.address = listen
@@ -262,15 +268,9 @@ class HttpServer:
             seat.leave()
             await trio.aclose_forcefully(raw)
 
-    def hold(self, size: int) -> None:
-        """Count bytes of a body; raises when all bodies together would be too many."""
-        if self._held_bytes + size > self._config.bodies_bytes_max:
-            raise GatewayError("too much is being uploaded", code="gateway.busy")
-        self._held_bytes += size
-
-    def let_go(self, size: int) -> None:
-        """Count them no longer."""
-        self._held_bytes -= size
+    def unread(self, *, known: bool) -> Unread:
+        """Return where answers are counted that clients with or without token have to take."""
+        return self._unread if known else self._unread_strangers
 
     @property
     def app(self) -> App:
@@ -291,6 +291,8 @@ class _Connection:
         self._stream = stream
         self._peer = peer
         self._seat = seat
+        self._owner = client_key(peer), False
+        """Who asked last, and whether with a token."""
         self._config = server.config
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
@@ -317,6 +319,10 @@ class _Connection:
                     await self._complain(GatewayError("too slow", code="gateway.timeout"))
                 return
             except h11.RemoteProtocolError as error:
+                try:
+                    self._server.app.charge(client_key(self._peer))
+                except LuxRelayError:
+                    await trio.sleep(REFUSED_PAUSE_S)
                 await self._complain(_malformed(error))
                 return
             if not isinstance(request, h11.Request) or not await self._one(request):
@@ -346,7 +352,7 @@ class _Connection:
         address = self._address(request)
         try:
             return _head(request, address, self._config.head_bytes_max)
-        except GatewayError:
+        except (GatewayError, h11.RemoteProtocolError):
             self._server.app.charge(address)
             raise
 
@@ -399,6 +405,7 @@ class _Connection:
         try:
             head = self._head(request)
             admission = self._server.app.admit(head)
+            self._owner = head.address, admission.known
             if admission.known:
                 self._seat.proved()
             if admission.upgrade is None:
@@ -462,12 +469,12 @@ class _Connection:
                             where="body",
                             code="gateway.size",
                         )
-                    self._server.hold(len(event.data))
+                    self._server.bodies.hold(len(event.data))
                     held += len(event.data)
                     body += event.data
             return await admission.answer(bytes(body))
         finally:
-            self._server.let_go(held)
+            self._server.bodies.let_go(held)
 
     async def _upgrade(self, response: Response, head: Head) -> None:
         """Send the 101 of a request that has no body."""
@@ -514,13 +521,29 @@ class _Connection:
         elif len(response.body) <= CHUNK_BYTES:
             await self._write(data + (self._http.send(h11.Data(data=response.body)) or b""))
         else:
-            await self._write(data)
-            view = memoryview(response.body)
+            await self._write_long(data, response.body)
+        self._http.send(h11.EndOfMessage())
+        return not close
+
+    async def _write_long(self, head: bytes, body: bytes) -> None:
+        """Send an answer in pieces; it may lose its room to others, and then its connection ends.
+
+        Raises:
+            trio.BrokenResourceError: it has.
+
+        """
+        owner, known = self._owner
+        scope = trio.CancelScope()
+        unread = self._server.unread(known=known)
+        with scope, unread.holding(owner, len(body), scope.cancel):
+            await self._write(head)
+            view = memoryview(body)
             for start in range(0, len(view), CHUNK_BYTES):
                 part = self._http.send(h11.Data(data=bytes(view[start : start + CHUNK_BYTES])))
                 await self._write(part)
-        self._http.send(h11.EndOfMessage())
-        return not close
+        if scope.cancelled_caught:
+            self._server.counters.stalled += 1
+            raise trio.BrokenResourceError
 
     async def _write(self, data: bytes | None) -> None:
         try:

@@ -16,6 +16,7 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.gateway.admin import Admin, AdminParts, PeerControl, admin_routes
 from luxrelay.node.gateway.admission import RoutedApp
+from luxrelay.node.gateway.bodies import Bodies
 from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
 from luxrelay.node.gateway.holdings import Holdings, OlderStats
 from luxrelay.node.gateway.http import Gateway, GatewayParts
@@ -99,6 +100,7 @@ class GatewayService:
             clock_ms=parts.clock_ms,
             window_ms=parts.sync.window_ms,
         )
+        bodies = Bodies(config.bodies_bytes_max)
         self._streams = Streams(
             StreamParts(
                 store=parts.store,
@@ -107,6 +109,7 @@ class GatewayService:
                 publish=parts.publish,
                 work=parts.work,
                 rates=parts.rates,
+                bodies=bodies,
                 config=config,
                 clock_ms=parts.clock_ms,
             )
@@ -123,7 +126,7 @@ class GatewayService:
         private.append(_document_route(private, "LuxRelay admin calls", version))
         reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
         self._public_app = self._app(public, tokens, reading, config.listen)
-        self.public = HttpServer(config.listen, self._public_app, config)
+        self.public = HttpServer(config.listen, self._public_app, config, bodies)
         self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens, holdings=holdings)
         self.admin = HttpServer(
             config.admin_listen,
@@ -175,7 +178,7 @@ class GatewayService:
             admin=self.admin.counters,
             streams=self._streams.counters,
             refused=dict(self._public_app.refused),
-            busy=self._parts.work.refused,
+            busy=self._parts.work.refused + self._holdings.refused,
             contained=dict(
                 Counter(self.public.faults.counts()) + Counter(self.admin.faults.counts())
             ),

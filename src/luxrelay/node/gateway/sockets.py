@@ -1,8 +1,9 @@
 """One WebSocket after its handshake: whole messages in, batches of messages out, all bounded.
 
 wsproto speaks the frames. No extension is offered, so nothing is inflated. A message is collected
-up to ``body_bytes_max``; a peer that takes nothing for ``stall_ms``, or answers no ping for two
-``ping_ms``, is let go.
+up to ``body_bytes_max`` (``asking_bytes_max`` where its sender may not publish), within
+``request_ms``, and counted among all that are held; a peer that takes nothing for ``stall_ms``, or
+answers no ping for two ``ping_ms``, is let go.
 
 Source: RFC 6455; ADR 0004.
 """
@@ -24,8 +25,10 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError
 
+from luxrelay.errors import GatewayError
 from luxrelay.node.gateway.admission import Rates
-from luxrelay.node.gateway.calls import Caller, Stream
+from luxrelay.node.gateway.bodies import Bodies
+from luxrelay.node.gateway.calls import Caller, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.tokens import RELOAD_S
 from luxrelay.sync.cost import Price
@@ -49,7 +52,7 @@ INTERNAL: Final = 1011
 """Something that nobody expected; the node's log has it."""
 TOO_LARGE: Final = 1009
 CROWDED: Final = 1013
-"""A socket without token gave its place to a newcomer."""
+"""A socket without token gave its place to a newcomer, or all messages together are too much."""
 REFUSED: Final = 4400
 """The subscription cannot be; the problem was sent before."""
 REVOKED: Final = 4401
@@ -76,13 +79,25 @@ class WebSocket:
         received: bytes,
         config: GatewayConfig,
         caller: Caller,
+        *,
         rates: Rates | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         """Take over a caller's stream after the 101; ``received`` came behind the request.
 
-        What comes is charged to the caller's cost in ``rates`` before it is parsed.
+        What comes is charged to the caller's cost in ``rates`` before it is parsed, and counted in
+        ``bodies`` until the next message is asked for, or `release` is called.
         """
         self._rates = rates
+        self._bodies = bodies or Bodies(config.bodies_bytes_max)
+        self._held = 0
+        """Bytes counted there."""
+        publishes = Scope.PUBLISH in caller.scopes
+        self._bytes_max = (
+            config.body_bytes_max
+            if publishes
+            else min(config.body_bytes_max, config.asking_bytes_max)
+        )
         self._stream = stream
         self._caller = caller
         self._config = config
@@ -94,33 +109,56 @@ class WebSocket:
         self.sent_bytes = 0
         """Bytes sent."""
 
+    def release(self) -> None:
+        """Count the last message no longer."""
+        self._bodies.let_go(self._held, known=bool(self._caller.name))
+        self._held = 0
+
     async def receive(self) -> str | bytes:
-        """Return the next whole message.
+        """Return the next whole message; it may take ``request_ms`` from its first byte.
 
         Raises:
-            SocketOverError: the peer closed, broke the protocol or sent too much.
+            SocketOverError: the peer closed, broke the protocol, or sent too much or too slowly.
 
         """
+        self.release()
+        with trio.CancelScope() as scope:
+            return await self._whole(scope)
+        await self.close(SLOW, f"a message of over {self._config.request_ms} ms")
+        raise SocketOverError(SLOW)
+
+    async def _whole(self, scope: trio.CancelScope) -> str | bytes:
         parts: list[str | bytes] = []
         size = fragments = 0
         while True:
             event = await self._event()
             if not isinstance(event, Message):
                 continue
+            if not fragments:
+                scope.deadline = trio.current_time() + self._config.request_ms / 1000
             # A frame without content costs its sender two bytes and us a list entry.
             fragments += 1
             if fragments > FRAGMENTS_MAX + size // FRAGMENT_BYTES:
                 await self.close(TOO_LARGE, f"a message of over {FRAGMENTS_MAX} fragments")
                 raise SocketOverError(TOO_LARGE)
             size += len(event.data)
-            if size > self._config.body_bytes_max:
-                await self.close(TOO_LARGE, f"a message above {self._config.body_bytes_max} bytes")
+            if size > self._bytes_max:
+                await self.close(TOO_LARGE, f"a message above {self._bytes_max} bytes")
                 raise SocketOverError(TOO_LARGE)
+            await self._hold(len(event.data))
             parts.append(event.data)
             if event.message_finished:
                 if isinstance(event, TextMessage):
                     return "".join(map(str, parts))
                 return b"".join(part for part in parts if isinstance(part, bytes | bytearray))
+
+    async def _hold(self, size: int) -> None:
+        try:
+            self._bodies.hold(size, known=bool(self._caller.name))
+        except GatewayError as error:
+            await self.close(CROWDED, f"{error.code}: {error.what}; send it later")
+            raise SocketOverError(CROWDED) from error
+        self._held += size
 
     async def _event(self) -> Event:
         # One at a time: what stands before a close frame in the same segment is answered.

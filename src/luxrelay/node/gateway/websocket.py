@@ -24,6 +24,7 @@ from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
 from luxrelay.node.gateway.admission import Rates
+from luxrelay.node.gateway.bodies import Bodies
 from luxrelay.node.gateway.calls import Caller, Request, Scope, Stream, parsed_json
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.forms import (
@@ -58,6 +59,8 @@ from luxrelay.sync.cost import Price, price_of_refused
 READ_BYTES: Final = 1024 * 1024
 """Bytes of messages read for a subscriber at once; one message always fits."""
 GAP_WAIT_MS_MAX: Final = 600_000
+SHORT_BYTES: Final = 4096
+"""Bytes of JSON that are read on the loop, which does nothing else meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class StreamParts:
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     work: Work
     rates: Rates
+    bodies: Bodies
     config: GatewayConfig
     clock_ms: Callable[[], int]
 
@@ -139,7 +143,15 @@ class Streams:
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
         """Serve one session until it is over."""
-        socket = WebSocket(stream, received, self._parts.config, request.caller, self._parts.rates)
+        parts = self._parts
+        socket = WebSocket(
+            stream,
+            received,
+            parts.config,
+            request.caller,
+            rates=parts.rates,
+            bodies=parts.bodies,
+        )
         self.counters.open += 1
         scope, guest = self._place(request.caller)
 
@@ -169,6 +181,7 @@ class Streams:
             self._faults.note("websocket", group)
             await socket.close(INTERNAL, "gateway.fault: see the node's log")
         finally:
+            socket.release()
             self.counters.open -= 1
             if guest is not None:
                 self._guests.leave(guest)
@@ -262,7 +275,7 @@ class _Session:
             read = partial(items_of_bytes, message, parts.config.publish_items_max)
             await self._publish(read, len(message), None)
             return
-        value = parsed_json(message.encode("utf-8", "surrogatepass"))
+        value = await self._parsed(message)
         kind = value.get("type") if isinstance(value, dict) else None
         if kind == "subscribe":
             await self._subscribe(value)
@@ -274,6 +287,19 @@ class _Session:
             await self._send_json({"type": "pong"})
         else:
             raise GatewayError("expected type subscribe, publish or ping", where="type")
+
+    async def _parsed(self, message: str) -> Any:
+        """Return the JSON of a message; a long one is paid for first, and read beside the loop."""
+        data = message.encode("utf-8", "surrogatepass")
+        if len(data) <= SHORT_BYTES:
+            return parsed_json(data)
+        rates, caller = self._parts.rates, self._request.caller
+        bound = len(data) / 1024 * Price.JSON
+        await rates.patience(caller, bound)
+        try:
+            return await self._parts.work.run(partial(parsed_json, data))
+        finally:
+            rates.settle(caller, -bound)  # what the thread has spent was charged there
 
     async def _publish(
         self, read: Callable[[], list[PublishItem]], size: int, identity: object

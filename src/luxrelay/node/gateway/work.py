@@ -24,10 +24,14 @@ class Work:
     def __init__(
         self, at_once_max: int, waiting_max: int, meter: SharedMeter | None = None
     ) -> None:
-        """Run ``at_once_max`` calls at once, let ``waiting_max`` wait and refuse the rest."""
+        """Run ``at_once_max`` calls at once, let ``waiting_max`` wait and refuse the rest.
+
+        Requests without token get half of both, so that the others do not wait behind them.
+        """
         self.meter = meter
         """What callers may cost; None counts nothing."""
         self._limiter = trio.CapacityLimiter(at_once_max)
+        self._strangers = trio.CapacityLimiter(max(1, at_once_max // 2))
         self._waiting_max = waiting_max
         self.refused = 0
         """Calls refused."""
@@ -39,15 +43,19 @@ class Work:
             GatewayError: too many wait already (``gateway.busy``).
 
         """
-        if self._limiter.statistics().tasks_waiting >= self._waiting_max:
+        meter, payer = self.meter, PAYER.get()
+        if payer is None or payer.known:
+            limiter, waiting_max = self._limiter, self._waiting_max
+        else:
+            limiter, waiting_max = self._strangers, max(1, self._waiting_max // 2)
+        if limiter.statistics().tasks_waiting >= waiting_max:
             self.refused += 1
             raise GatewayError("the node is busy", code="gateway.busy")
-        meter, payer = self.meter, PAYER.get()
         if meter is None or payer is None:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+            return await trio.to_thread.run_sync(call, limiter=limiter)
 
         def charged() -> Result:
             with meter.measured(payer, 0.0):
                 return call()
 
-        return await trio.to_thread.run_sync(charged, limiter=self._limiter)
+        return await trio.to_thread.run_sync(charged, limiter=limiter)
