@@ -30,7 +30,7 @@ from luxrelay.node.dashboard.state import (
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Answer, Caller, Request, Response, Route, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.guests import Guest, Guests
+from luxrelay.node.gateway.guests import Guest, Guests, group_of
 from luxrelay.node.gateway.routes import problem_answers
 from luxrelay.node.gateway.sockets import (
     CROWDED,
@@ -120,7 +120,7 @@ class Dashboard:
             GatewayError: `WATCHERS_MAX` do, and none gives way (``gateway.busy``).
 
         """
-        group = None if caller.name else caller.key[:2]
+        group = None if caller.name else group_of(caller.key)
         self._guests.make_room(self.watchers - self._ending, group)
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
@@ -133,7 +133,7 @@ class Dashboard:
             self._ending += 1
             scope.cancel()
 
-        guest = Guest(caller.key[:2], end)
+        guest = Guest(group_of(caller.key), end)
         if not caller.name:
             self._guests.enter(guest)
         self.watchers += 1
