@@ -1,13 +1,16 @@
 """Whatever a peer, a relay or a client leaves unanswered ends in time, and so does the node."""
 
+import contextlib
 import json
 import os
 import secrets
 import signal
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +18,13 @@ import trio
 from hanging_ports import PEERS, PREFACE, SETTINGS, Listener
 
 from luxrelay.bus import SigningKey, topic_namespace
-from luxrelay.client import LaneSigner
+from luxrelay.client import LaneSigner, Live, RelayClient, Subscribe, subscribe
 from luxrelay.gossip import topic_for_namespace
 from luxrelay.net.raw_peer import raw_pubsub_peer
 from luxrelay.net.reconcile import RECONCILE
 from luxrelay.net.streams import encode_frame
 from luxrelay.sync import PublishItem, RelaySyncClient
+from luxrelay.sync.following import SubscribeWanted
 
 TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
@@ -196,3 +200,127 @@ def test_a_reload_that_hangs_or_breaks_holds_neither_the_node_nor_the_end(
         began = time.monotonic()
         assert node.stop() == 0
         assert time.monotonic() - began < 10
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("side", ["asked", "asking"])
+def test_a_comparison_that_stays_half_open_does_not_hold_the_end(
+    side: str, new_node: Callable[[str], Any]
+) -> None:
+    """A peer takes the stream and says nothing, or begins a frame of its own and leaves it."""
+    node = new_node("node")
+    node.sections["sync"] |= {"reconcile_interval_ms": 100}
+    runtime = node.start()
+
+    async def attack() -> None:
+        topics = [topic_for_namespace("test", PARENT)]
+        async with raw_pubsub_peer(
+            runtime.gossip[0], secrets.token_bytes(32), topics=topics
+        ) as peer:
+            held = trio.Event()
+
+            async def serve(stream: Any) -> None:
+                del stream
+                held.set()
+                await trio.sleep_forever()
+
+            peer.host.handle(RECONCILE, serve)
+            with trio.fail_after(120):
+                if side == "asked":
+                    await held.wait()
+                else:
+                    stream = await peer.host.open_stream(peer.relay, RECONCILE)
+                    await stream.send_all(encode_frame(b"\x01" * 64)[:20])
+                assert await trio.to_thread.run_sync(end, node) == 0
+
+    trio.run(attack)
+
+
+@pytest.mark.trial
+def test_a_subscriber_that_does_not_read_does_not_hold_the_end(
+    new_node: Callable[[str], Any],
+) -> None:
+    """A WebSocket and a gRPC stream that take nothing, with more for them than buffers hold."""
+    node = new_node("node")
+    node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    runtime = node.start()
+    with RelaySyncClient(runtime.sync) as relay, RelayClient(runtime.gateway) as client:
+        told = relay.subscribe(SubscribeWanted(namespaces=[PARENT]))
+        events = subscribe(client, Subscribe(namespaces=[PARENT]))
+        next(told)
+        assert isinstance(next(events), Live)
+        publish(runtime.sync, 120, 60_000)
+        assert end(node) == 0
+        told.close()
+        events.close()
+
+
+@pytest.mark.trial
+def test_an_archive_that_hangs_does_not_hold_the_end(
+    new_node: Callable[[str], Any],
+    listener: Callable[[str], Listener],
+    eventually: Callable[..., Any],
+) -> None:
+    """A caller waits for what the node no longer has, and the archive says nothing."""
+    archive = listener("silence")
+    node = new_node("node")
+    node.sections["gateway"] = {
+        "listen": "127.0.0.1:0", "admin_listen": "", "archive": archive.address,
+    }  # fmt: skip
+    runtime = node.start()
+    caller = threading.Thread(target=blob_of, args=(runtime.gateway,), daemon=True)
+    caller.start()
+    eventually(lambda: archive.taken)
+
+    assert end(node) == 0
+
+
+def blob_of(gateway: str) -> None:
+    """Ask for a blob that nobody has."""
+    with contextlib.suppress(OSError, ValueError):
+        urllib.request.urlopen(f"http://{gateway}/v1/blobs/{'ab' * 32}", timeout=60).close()
+
+
+NAMES_HANG = """
+import socket, threading
+look_up = socket.getaddrinfo
+
+def hangs(host, port=None, family=0, type=0, proto=0, flags=0):
+    if ".test" in str(host) and not flags & socket.AI_NUMERICHOST:
+        open({place!r}, "w").close()
+        threading.Event().wait()
+    return look_up(host, port, family, type, proto, flags)
+
+socket.getaddrinfo = hangs
+"""
+"""Runs in the node before anything else: a resolver that says nothing of some names."""
+
+
+@pytest.mark.trial
+def test_a_name_that_is_never_answered_does_not_hold_the_end(
+    new_node: Callable[[str], Any], tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """Peers of gossip and of sync by names whose lookup hangs; others are dialled meanwhile."""
+    fault = tmp_path / "fault"
+    fault.mkdir()
+    asked = fault / "asked"
+    (fault / "sitecustomize.py").write_text(NAMES_HANG.format(place=str(asked)))
+    other = new_node("other")
+    there = other.start()
+    publish(there.sync, 3)
+    node = new_node("node")
+    node.source = fault
+    peer = there.gossip[0].rpartition("/")[2]
+    node.sections["gossip"] |= {
+        "peers": [f"/dns4/hangs.test/tcp/9640/p2p/{peer[:-1]}{'A' if peer[-1] != 'A' else 'B'}"]
+    }
+    node.sections["sync"] |= {"peers": ["hangs.test:9641", there.sync]}
+    runtime = node.start()
+    eventually(asked.exists)
+
+    def caught_up() -> bool:
+        shown = json.loads(get(runtime.http, "/status"))
+        return int(shown["store"]["messages"]) == 3
+
+    eventually(caught_up)
+    assert end(node) == 0
