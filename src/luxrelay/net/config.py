@@ -64,6 +64,10 @@ class NetConfig:
     """Dials under way at one time for `outbound_target`."""
     dial_addresses_max: int = 16
     """Addresses that one dial of a peer tries; a further one only waits for the result."""
+    lookups_max: int = 8
+    """Names that are looked up at one time; a further one waits within its dial's time."""
+    name_addresses_max: int = 16
+    """Addresses of one name that a dial tries."""
     dial_failures_max: int = 4
     """Failed dials after which a peer that others named is forgotten."""
     upkeep_interval_s: float = 1.0

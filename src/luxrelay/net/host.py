@@ -57,6 +57,7 @@ from luxrelay.net.identify import IDENTIFY, IDENTIFY_PUSH, answer, send
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
 from luxrelay.net.quiet import quiet_libp2p
 from luxrelay.net.records import is_everywhere, seal
+from luxrelay.net.resolver import NameResolver
 from luxrelay.net.scopes import ReadyReport, shielded
 from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
@@ -263,6 +264,8 @@ class RelayHost:
         self.mux_counters = MuxCounters()
         self.faults = Faults()
         """What peers provoked and what went no further than their stream or connection."""
+        self.resolver = NameResolver(config.lookups_max, config.name_addresses_max)
+        """Looks up the names that are dialled."""
         self.unread = UnreadBudget(config.unread_max)
         """Bytes of all peers that nobody has read yet."""
         self._registry = SocketRegistry(faults=self.faults)
@@ -320,6 +323,7 @@ class RelayHost:
 
         """
         inner = shielded()
+        trio.socket.set_custom_hostname_resolver(self.resolver)
         refused: NetError | None = None
 
         async def serve() -> None:

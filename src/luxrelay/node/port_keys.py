@@ -110,6 +110,16 @@ BOUNDS: Final = (
         (1, 256),
         "Addresses that one dial of a peer tries, one after another.",
     ),
+    _count(
+        "lookups_max",
+        8,
+        "names",
+        (1, 64),
+        "Names of peers that are looked up at once, in threads of their own.",
+    ),
+    _count(
+        "name_addresses_max", 16, "addresses", (1, 256), "Addresses of one name that are tried."
+    ),
     _count("dials_max", 4, "dials", (1, 256), "Dials under way at once for outbound_target."),
     _ms(
         "redial_min_ms",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -321,4 +323,50 @@ async def test_a_dial_tries_so_many_addresses(world: Any) -> None:
         with pytest.raises(NetError, match="cannot be reached"):
             await host.dial(*(f"/ip4/127.0.0.{n}/tcp/{port}/p2p/{absent}" for n in range(1, 201)))
         assert len(met) == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_names_that_never_resolve_leave_threads_to_others(world: Any) -> None:
+    """Six dials of names wait for a resolver that does not answer; other work has its threads."""
+    absent = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+    answer, asked = threading.Event(), []
+
+    def never(host: bytes, *_: object) -> list[Any]:
+        asked.append(host)
+        answer.wait(60)
+        raise OSError("no answer")
+
+    async with trio.open_nursery() as nursery:
+        host: RelayHost = await world.host(nursery, "host", dial_timeout_s=0.2, lookups_max=3)
+        host.resolver._look_up = never
+        try:
+            for number in range(6):
+                with pytest.raises(NetError, match="cannot be reached"), trio.fail_after(30):
+                    await host.dial(f"/dns4/name{number}.invalid/tcp/9640/p2p/{absent}")
+            with trio.fail_after(30):
+                assert await trio.to_thread.run_sync(lambda: 7) == 7
+            assert len(asked) == 3
+            assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        finally:
+            answer.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_a_name_with_hundreds_of_addresses_a_few_are_tried(world: Any) -> None:
+    """A resolver's 500 addresses are cut to ``name_addresses_max``."""
+    absent = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+
+    def many(_: bytes, port: int, *__: object) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.{n // 250}.{n % 250 + 1}", port))
+            for n in range(500)
+        ]
+
+    async with trio.open_nursery() as nursery:
+        host: RelayHost = await world.host(nursery, "host", name_addresses_max=3)
+        host.resolver._look_up = many
+        found = await trio.socket.getaddrinfo("many.invalid", 1, type=socket.SOCK_STREAM)
+        assert len(found) == 3
+        with pytest.raises(NetError, match="cannot be reached"):
+            await host.dial(f"/dns4/many.invalid/tcp/1/p2p/{absent}")
         nursery.cancel_scope.cancel()
