@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import struct
 import threading
@@ -25,7 +26,7 @@ RECENT = 500
 """Sequences that are kept, to be written down when one of them did harm."""
 REUSED_MAX = 40
 """Sequences over one connection."""
-ANSWER_S = (0.01, 0.04, 0.15)
+ANSWER_S = (0.03, 0.08, 0.25)
 """How long an answer is waited for, seconds."""
 CALL_S = 3.0
 """Longest that a call is waited for, seconds."""
@@ -100,6 +101,9 @@ class ByteSiege:
             self.counts["calls"] += 1
             return
         stream, used = kept.pop(where, (None, 0))
+        if stream is not None and not await self._is_open(stream):
+            await _end(stream, hard=False)
+            stream, used = None, 0
         if self._door == "grpc" and used:
             sequence = self._make(number, 1 + 10 * used)
         self.recent.append(sequence)
@@ -118,6 +122,19 @@ class ByteSiege:
                 await _end(stream, hard=rng.random() < 0.3)
         if stream is not None and again:
             kept[where] = (stream, used + 1)
+
+    async def _is_open(self, stream: trio.SocketStream) -> bool:
+        """Read what came late; whether the other side has left the connection open."""
+        look = select.poll()
+        look.register(stream.socket.fileno(), select.POLLIN)
+        with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            while look.poll(0):
+                data = await stream.receive_some(262_144)
+                self.counts["answered"] += bool(data)
+                if not data:
+                    return False
+            return True
+        return False
 
     def _address(self, where: str) -> tuple[str, int]:
         host, _, port = self._places.get(where, self._places["gateway"]).rpartition(":")
