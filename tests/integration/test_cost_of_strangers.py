@@ -9,6 +9,8 @@ import json
 import os
 import queue
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -249,6 +251,30 @@ def test_reflection_finds_a_method(metered: NodeProcess) -> None:
 
 
 @pytest.mark.trial
+def test_looking_around_is_charged_question_by_question(metered: NodeProcess) -> None:
+    """One stream of reflection asks no faster than its address may cost."""
+    place = metered.start()
+    ended = time.monotonic() + 120
+
+    def ask() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        while time.monotonic() < ended:
+            yield reflection_pb2.ServerReflectionRequest(list_services="")
+
+    with grpc.insecure_channel(place.sync) as channel:
+        answers = ServerReflectionStub(channel).ServerReflectionInfo(ask(), timeout=120)
+        answered = 0
+        with contextlib.suppress(grpc.RpcError):
+            for _ in answers:
+                answered += 1
+                if metric(place.http, "luxrelay_cost_waited_total"):
+                    break
+        answers.cancel()
+    # 0.2 s at once and 0.02 a second, 1.2 ms a question.
+    assert metric(place.http, "luxrelay_cost_waited_total") >= 1
+    assert answered < 1_000
+
+
+@pytest.mark.trial
 def test_the_log_is_json_line_by_line_whatever_comes_to_the_grpc_port(
     metered: NodeProcess,
 ) -> None:
@@ -407,3 +433,35 @@ def subscribe_frame(namespace: bytes, *, gap_wait_ms: int) -> bytes:
     wanted = {"type": "subscribe", "namespaces": ["0x" + namespace.hex()], "after": 0}
     text = json.dumps({**wanted, "lanes": False, "gapWaitMs": gap_wait_ms}).encode()
     return b"\x81\xfe" + len(text).to_bytes(2) + bytes(4) + text
+
+
+def test_the_program_that_measures_costs_runs() -> None:
+    """A moment of three kinds: each has its line; nothing is judged by time here."""
+    kinds = ["pongs", "bad signatures", "sockets, gRPC"]
+    only = [word for kind in kinds for word in ("--only", kind)]
+    program = Path(__file__).parents[2] / "bench" / "cost_of_strangers.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "--seconds", "1", *only],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == kinds
+
+
+def test_the_program_that_measures_costs_knows_its_kinds() -> None:
+    """A kind that it does not have is an error before a node is started."""
+    program = Path(__file__).parents[2] / "bench" / "cost_of_strangers.py"
+    command = [sys.executable, str(program)]
+    listed = subprocess.run(
+        [*command, "--list"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert {"reconcile skip", "gap waits", "gossip frames"} <= set(listed.stdout.splitlines())
+    wrong = subprocess.run(
+        [*command, "--only", "nothing"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert wrong.returncode == 2
+    assert "no kind 'nothing'" in wrong.stderr

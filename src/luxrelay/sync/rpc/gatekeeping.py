@@ -15,6 +15,7 @@ Source: RFC 6750; ADR 0002.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from luxrelay.errors import GatewayError, LuxRelayError, SyncArgumentError
-from luxrelay.sync.rpc.callers import PASS_KEY, host_of, network_of
+from luxrelay.sync.cost import Price
+from luxrelay.sync.rpc.callers import PASS_KEY, caller_of, host_of, network_of
 from luxrelay.sync.rpc.calls import gateway_status
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.mishaps import Mishaps
 from luxrelay.sync.rpc.relay_sync_pb2 import SyncRequest
 from luxrelay.sync.rpc.waiting import Looks, Waiting
@@ -112,12 +115,20 @@ class DoorInterceptor(grpc.ServerInterceptor):
         waiting: Calls whose request has not come.
         looks: Reflection and watching health.
         mishaps: Exceptions that nobody expected.
+        meter: What callers may cost; None counts nothing.
 
     """
 
     def __init__(
-        self, guard: Guard | None, waiting: Waiting, looks: Looks, mishaps: Mishaps
+        self,
+        guard: Guard | None,
+        waiting: Waiting,
+        looks: Looks,
+        mishaps: Mishaps,
+        *,
+        meter: SharedMeter | None = None,
     ) -> None:
+        self._meter = meter
         self._guard = guard
         self._mishaps = mishaps
         self._waiting = waiting
@@ -141,6 +152,7 @@ class DoorInterceptor(grpc.ServerInterceptor):
             scope=scope,
             authorization=token if isinstance(token, str) else "",
             waiting=self._waiting,
+            meter=None if method.startswith(_PACKAGE) else self._meter,
             looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
             method=method.rpartition("/")[2],
             mishaps=self._mishaps,
@@ -160,6 +172,8 @@ class _Door:
     scope: str
     authorization: str
     waiting: Waiting
+    meter: SharedMeter | None
+    """For calls that are not ours; those of ours are charged in `CallBook`."""
     looks: Looks | None
     method: str
     mishaps: Mishaps
@@ -180,6 +194,8 @@ class _Door:
             requests: Iterator[Any], context: grpc.ServicerContext
         ) -> Generator[Any, None, None]:
             entered = self._enter(context)
+            if self.meter is not None:
+                requests = _paid(requests, context, self.meter)
             if self.looks is None:
                 yield from self._served(handler, requests, context, entered)
                 return
@@ -291,6 +307,18 @@ def _decoded(
                 refuse(grpc.StatusCode.INVALID_ARGUMENT, _NO_MESSAGE)
             raise SyncArgumentError(_NO_MESSAGE, where="request") from error
         yield request
+
+
+def _paid(
+    requests: Iterator[bytes], context: grpc.ServicerContext, meter: SharedMeter
+) -> Iterator[bytes]:
+    """Charge each request of health and reflection, which no servicer of ours does."""
+    payer = caller_of(context).payer
+    for data in requests:
+        why = meter.wait_turn(payer, Price.CALL, threading.Event())
+        if why:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        yield data
 
 
 def _charged(requests: Iterator[Any], entered: Pass) -> Iterator[Any]:

@@ -150,7 +150,13 @@ class RelaySyncServer:
         server = grpc.server(
             pool,
             interceptors=[
-                DoorInterceptor(self._guard, self._waiting, self._looks, self._counters.mishaps)
+                DoorInterceptor(
+                    self._guard,
+                    self._waiting,
+                    self._looks,
+                    self._counters.mishaps,
+                    meter=self.meter,
+                )
             ],
             options=self._options(),
             maximum_concurrent_rpcs=self.config.calls_max,
