@@ -146,7 +146,7 @@ long: setup  ## the tests that are marked long: minutes each, the archive's abov
 
 .PHONY: strangers
 strangers: $(STAMPS)/packages  ## what an address without a token costs a node, judged; STRANGERS_S=12 for shorter attacks
-	$(BIN)/python bench/cost_of_strangers.py --seconds $(STRANGERS_S)
+	$(BIN)/python bench/cost_of_strangers.py --judge --seconds $(STRANGERS_S)
 
 .PHONY: demos
 demos: setup  ## the demonstration as its help shows it, ten times, five of them beside two busy loops
