@@ -274,6 +274,8 @@ ODD = {
     "zero bytes": b"[node]\0\n",
     "a lone surrogate": b'[node]\nname = "\\ud800"\n',
     "not UTF-8": b'[node]\nname = "\xff"\n',
+    "a number of 5,000 digits": b"[store]\nttl_ms = " + b"9" * 5000 + b"\n",
+    "arrays without end": b"[node]\nname = " + b"[" * 100_000 + b"\n",
 }
 
 

@@ -53,6 +53,8 @@ class Document:
             raise ConfigError(f"not TOML: {error}", where=source) from error
         except RecursionError as error:
             raise ConfigError("not TOML of ours: nested too deeply", where=source) from error
+        except ValueError as error:  # Python reads no number of over 4,300 digits, no 30 February
+            raise ConfigError(f"not TOML of ours: {error}"[:200], where=source) from error
         self._refuse_unknown()
         self._overrides = self._from_environment(environ or {})
         self._profile = self._chosen_profile()

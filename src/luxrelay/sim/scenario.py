@@ -233,7 +233,7 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ScenarioError(f"not TOML: {error}", where=source) from error
     except RecursionError as error:
         raise ScenarioError("nested too deeply", where=source) from error
