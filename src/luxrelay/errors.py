@@ -713,6 +713,8 @@ class GatewayError(RemoteError):
     """A call of the gateway that cannot be answered; ``code`` says why."""
 
     default_code = "gateway.request"
+    retry_after_ms: int = 0
+    """Milliseconds after which trying again makes sense; 0 when that is not known."""
 
 
 class TokenFileError(ResourceError):
@@ -745,6 +747,8 @@ class ClientRefusedError(RemoteError):
     default_code = "client.refused"
     status: int = 0
     problem: Mapping[str, object] = MappingProxyType({})
+    retry_after: float | None = None
+    """Seconds after which trying again makes sense; None when the node did not say."""
 
 
 class ArchiveArgumentError(LocalError):

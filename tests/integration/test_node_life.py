@@ -76,7 +76,7 @@ def test_sighup_takes_over_what_can_change(
     (line,) = heard("these need a restart")
     assert line["keys"] == ["ttl_ms"]
     capsys.readouterr()
-    assert main([*publish, *(f"n{n}" for n in range(20))]) == 1
+    assert main([*publish, "--no-wait", *(f"n{n}" for n in range(20))]) == 1
     receipts = json.loads(capsys.readouterr().out)
     assert [r["code"] for r in receipts].count(1006) >= 15
 

@@ -23,12 +23,13 @@ Source: LP-6422; decisions G20, S1, S8, S9.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from luxrelay.errors import BusArgumentError
 
@@ -45,6 +46,40 @@ class Layer(Enum):
     GLOBAL = "global"
     NAMESPACE = "namespace"
     SENDER = "sender"
+
+
+_WHOSE: Final = {
+    Layer.PEER: "the peer's rate",
+    Layer.GLOBAL: "this node's rate",
+    Layer.NAMESPACE: "the namespace's rate",
+    Layer.SENDER: "the sender's rate",
+}
+
+
+class Shortfall(NamedTuple):
+    """What a message was refused by, how much that allows and when a message fits again."""
+
+    layer: Layer
+    """Whose rate it is."""
+    per_s: float
+    """What it allows, in ``unit`` a second."""
+    burst: float
+    """What it allows at once after a silence, in ``unit``."""
+    unit: str
+    """``messages`` or ``bytes``."""
+    wait_s: float
+    """Seconds until the same message fits, when no other takes the place; infinite for never."""
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Whole milliseconds until trying again makes sense, 1 at least; 0 when it never does."""
+        return 0 if math.isinf(self.wait_s) else max(1, math.ceil(self.wait_s * 1000))
+
+    def words(self) -> str:
+        """Return it for people: whose rate, how much and when again."""
+        allowed = f"{self.per_s:,g} {self.unit}/s, burst {self.burst:,g}"
+        again = f"again in {self.retry_after_ms:,} ms" if self.retry_after_ms else "it never fits"
+        return f"{_WHOSE[self.layer]} is used up: {allowed}; {again}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +177,10 @@ class TokenBucket:
         """Return True when one message of ``size`` bytes fits both buckets."""
         return self._messages >= 1 and self._bytes >= size
 
+    def short(self, size: int) -> tuple[float, float]:
+        """Return the messages and the bytes that one message of ``size`` bytes lacks."""
+        return max(0.0, 1 - self._messages), max(0.0, size - self._bytes)
+
     def take(self, size: int) -> None:
         """Take one message of ``size`` bytes, which `holds` has allowed."""
         self._messages -= 1
@@ -163,6 +202,13 @@ class TokenBucket:
         return self._messages >= sizes[0] and self._bytes >= sizes[1]
 
 
+def _wait_s(lacking: float, needed: float, holds: float, per_s: float) -> float:
+    """Return the seconds until a bucket that ``holds`` so much at most has what it lacks."""
+    if not lacking:
+        return 0.0
+    return lacking / per_s if needed <= holds and per_s > 0 else math.inf
+
+
 class _Table:
     """The buckets of one layer, oldest use first."""
 
@@ -178,6 +224,22 @@ class _Table:
             return sizes[0] >= 1 and sizes[1] >= size
         row[0].refill(rate, sizes, scale, now)
         return row[0].holds(size)
+
+    def lack(
+        self, key: bytes, rate: Rate, scale: float, size: int, now: float
+    ) -> tuple[float, float, str, float]:
+        """Return per second, burst, unit and wait of the bucket that refuses for longer."""
+        sizes = rate.sizes(self._config.burst_factor, scale)
+        row = self._rows.get(key) or self._shared(key)
+        bucket = TokenBucket(sizes, now) if row is None else row[0]
+        bucket.refill(rate, sizes, scale, now)
+        messages, size_bytes = bucket.short(size)
+        per_s = rate.messages_per_s * scale, rate.bytes_per_s * scale
+        of_messages = _wait_s(messages, 1, sizes[0], per_s[0])
+        of_bytes = _wait_s(size_bytes, size, sizes[1], per_s[1])
+        if of_bytes > of_messages:
+            return per_s[1], sizes[1], "bytes", of_bytes
+        return per_s[0], sizes[0], "messages", of_messages
 
     def take(self, key: bytes, rate: Rate, scale: float, size: int, now: float) -> None:
         row = self._rows.get(key)
@@ -288,6 +350,28 @@ class RateLimiter:
         for layer, key, rate, scale in self._layers(namespace_id, sender, namespace_rate, now):
             self._tables[layer].take(key, rate, scale, size, now)
         return None
+
+    def shortfall(
+        self,
+        namespace_id: bytes,
+        sender: bytes,
+        size: int,
+        now: float,
+        *,
+        namespace_rate: Rate | None = None,
+    ) -> Shortfall | None:
+        """Return what refuses the message for longest, None when nothing does; as for `peek`."""
+        found = [
+            Shortfall(layer, *self._tables[layer].lack(key, rate, scale, size, now))
+            for layer, key, rate, scale in self._layers(namespace_id, sender, namespace_rate, now)
+        ]
+        worst = max(found, key=lambda each: each.wait_s)
+        return worst if worst.wait_s else None
+
+    def peer_shortfall(self, peer: bytes, size: int, now: float) -> Shortfall:
+        """Return what `admit_peer` refuses by."""
+        lack = self._tables[Layer.PEER].lack(peer, self._config.peer, 1.0, size, now)
+        return Shortfall(Layer.PEER, *lack)
 
     def tracked(self, layer: Layer) -> int:
         """Return how many keys have a bucket of their own."""

@@ -24,7 +24,7 @@ Source: LP-6411 §3.2; decisions H14–H29, G20, G28, J6, J11 and the verdict ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from luxrelay.bus import constants as c
@@ -94,6 +94,8 @@ class ValidationContext:
     """What holds places in the header's slot (J11)."""
     over_limit: Callable[[MsgHeader], bool] | None = None
     """Peeks at the rate limits without taking anything (G20); charge after the signature."""
+    rate_answer: Callable[[MsgHeader], Verdict] | None = None
+    """Says which rate refuses the message, how much it allows and when again."""
     fees: FeeVerifiers = FREE_ONLY
     """Checks fee proofs; the default takes kind 0 and ignores the rest."""
     kzg: bool = False
@@ -243,12 +245,27 @@ _SIDECAR: Final = ContextRule(
     "the policy demands a TFHE sidecar that is missing, or forbids the one that is there",
     _sidecar_broken,
 )
+
+
+def _off_clock(header: MsgHeader, context: ValidationContext) -> str:
+    """Say how far a timestamp is from our clock, in which direction, and what is allowed."""
+    ahead_ms = header.timestamp - context.now_ms
+    side = "ahead of" if ahead_ms > 0 else "behind"
+    return (
+        f"the timestamp is {abs(ahead_ms) / 1000:,.1f} s {side} our clock, "
+        f"at most {context.tolerance_ms / 1000:g} s are allowed"
+    )
+
+
 _LIVE_CLOCK: Final = ContextRule(
     Code.TIMESTAMP_INVALID,
     _IGNORE,
     "LP-6411 §2.3, H14",
     "the timestamp is further from our clock than the tolerance",
     lambda header, context: abs(header.timestamp - context.now_ms) > context.tolerance_ms,
+    lambda header, context: Verdict(
+        _IGNORE, Code.TIMESTAMP_INVALID, f"{_off_clock(header, context)} (LP-6411 §2.3, H14)"
+    ),
 )
 _AHEAD: Final = ContextRule(
     Code.SEQUENCE_GAP,
@@ -263,6 +280,11 @@ _FUTURE: Final = ContextRule(
     "H14",
     "history from the future: the timestamp is ahead of our clock by more than the tolerance",
     lambda header, context: header.timestamp > context.now_ms + context.tolerance_ms,
+    lambda header, context: Verdict(
+        _REJECT,
+        Code.TIMESTAMP_INVALID,
+        f"history from the future: {_off_clock(header, context)} (H14)",
+    ),
 )
 _PAST: Final = ContextRule(
     Code.EXPIRED,
@@ -308,12 +330,16 @@ _CONTENTION: Final = ContextRule(
     "other candidates keep the slot",
     _loses_slot,
 )
+_RATE_WORDS: Final = (Code.RATE_LIMITED, "a rate or quota is used up (LP-6422, G20)")
 _RATE: Final = ContextRule(
     Code.RATE_LIMITED,
     _IGNORE,
     "LP-6422, G20",
     "a rate or quota is used up",
     lambda header, context: context.over_limit is not None and context.over_limit(header),
+    lambda header, context: (
+        context.rate_answer(header) if context.rate_answer else Verdict(_IGNORE, *_RATE_WORDS)
+    ),
 )
 _WRITER: Final = ContextRule(
     Code.POLICY_VIOLATION,
@@ -371,7 +397,13 @@ _NOT_NEXT: Final = ContextRule(
 
 def _stricter(rule: ContextRule) -> ContextRule:
     """Return the rule as a validator has it: what a relay ignores, it rejects."""
-    return rule._replace(kind=_REJECT)
+    answer = rule.answer
+    if answer is None:
+        return rule._replace(kind=_REJECT)
+    return rule._replace(
+        kind=_REJECT,
+        answer=lambda header, context: replace(answer(header, context), kind=_REJECT),
+    )
 
 
 _COMMON: Final = (_UNKNOWN_NAMESPACE, _WRONG_TOPIC, _KZG, _SCHEME, _FEE_FORM, _POLICY)

@@ -94,6 +94,8 @@ class Verdict:
     """Why; ``Code.OK`` for an accepted message."""
     reason: str = ""
     """For people: what was wrong, with the section that says so."""
+    retry_after_ms: int = 0
+    """Milliseconds after which the same message may be taken; 0 when time alone changes nothing."""
 
     @property
     def accepted(self) -> bool:
@@ -105,9 +107,9 @@ ACCEPTED: Final = Verdict(VerdictKind.ACCEPT)
 """The one verdict that needs no reason."""
 
 
-def ignore(code: Code, reason: str) -> Verdict:
+def ignore(code: Code, reason: str, retry_after_ms: int = 0) -> Verdict:
     """Return an IGNORE verdict."""
-    return Verdict(VerdictKind.IGNORE, code, reason)
+    return Verdict(VerdictKind.IGNORE, code, reason, retry_after_ms)
 
 
 def reject(code: Code, reason: str) -> Verdict:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +31,9 @@ from luxrelay.cli.arguments import (
     chosen_namespace,
     hex_bytes,
     open_relay,
+    whole_number,
 )
-from luxrelay.cli.output import print_json, table
+from luxrelay.cli.output import print_json, printable, table
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import InputError
 from luxrelay.sync import PublishItem, PublishReceipt, RelaySyncClient
@@ -38,8 +41,17 @@ from luxrelay.sync import PublishItem, PublishReceipt, RelaySyncClient
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of payload handed over at once."""
+_WAIT_MAX_S: Final = 60
+"""Seconds without progress after which a relay whose rate refuses is waited for no more."""
+_PAUSE_MIN_S: Final = 0.1
+"""Shortest pause before a refused message is sent again."""
+_SIGNATURE_AGE_MS: Final = 10_000
+"""A message that waited for longer is signed again: relays take 30 s of clock difference only."""
 _ATTEMPTS: Final = 3
 """Times a message is signed again when another process took its sequence."""
+
+Sent = tuple[MsgHeader, PublishReceipt]
+"""A message that was sent, and what became of it."""
 
 
 def register(commands: SubParsers) -> None:
@@ -65,6 +77,22 @@ def register(commands: SubParsers) -> None:
         metavar="NETWORK",
         help='sign for a network with signing = "bound", by its name',
     )
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "--wait-max-s",
+        type=whole_number(0, 86_400),
+        default=_WAIT_MAX_S,
+        metavar="N",
+        help="a message that a rate refuses is sent again when the relay says; end after N seconds "
+        "in which the relay took none (default %(default)s)",
+    )
+    waiting.add_argument(
+        "--no-wait",
+        dest="wait_max_s",
+        action="store_const",
+        const=0,
+        help="send each message once, whatever a rate refuses",
+    )
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "text", nargs="*", metavar="TEXT", help="messages; without any, lines of standard input"
@@ -82,31 +110,92 @@ def _run(arguments: argparse.Namespace) -> int:
     publisher = LanePublisher(key, parent, policy, arguments.bound or "")
     # The bytes of the command line as they were typed, whether they are UTF-8 or not.
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
-    shown: list[tuple[MsgHeader, PublishReceipt]] = []
+    shown: dict[int, Sent] = {}
+    pace = Pace(arguments.wait_max_s)
+    read = 0
     try:
         with open_relay(arguments) as relay:
             publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
             # Lines typed by hand go out one by one, a pipe's in groups.
             typed = not arguments.text and sys.stdin.isatty()
             for batch in _batches(blobs, 1 if typed else _BATCH):
-                shown.extend(publisher.publish(relay, batch))
+                for place, sent in publisher.publish(relay, batch, pace):
+                    shown[read + place + 1] = sent
+                read += len(batch)
+                if pace.over:
+                    break
     except BaseException:
         if shown:  # what is stored stays stored, so it is told although the rest failed
             _show(shown, arguments)
+            first = next(n for n in itertools.count(1) if n not in shown or not _stored(shown[n]))
+            print(f"luxrelay: the first line that is not known as stored: {first}", file=sys.stderr)
         raise
+    if not read:
+        print("luxrelay: no message was given: standard input is empty", file=sys.stderr)
     _show(shown, arguments)
-    return 0 if all(receipt.stored for _, receipt in shown) else 1
+    return _tell_missing(shown, ended=pace.over)
 
 
-def _show(shown: Iterable[tuple[MsgHeader, PublishReceipt]], arguments: argparse.Namespace) -> None:
+def _stored(sent: Sent) -> bool:
+    return sent[1].stored
+
+
+def _tell_missing(shown: Mapping[int, Sent], *, ended: bool) -> int:
+    """Say what is not stored, why, and from which line to go on; return the exit code."""
+    missing = sorted(line for line, sent in shown.items() if not _stored(sent))
+    if not missing:
+        return 0
+    why = printable(shown[missing[0]][1].reason)
+    rest = "; what follows was not read" if ended else ""
+    print(
+        f"luxrelay: {len(missing)} of {len(shown)} not stored: {why}; "
+        f"send again from line {missing[0]}{rest}",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _show(shown: Mapping[int, Sent], arguments: argparse.Namespace) -> None:
+    ordered = [shown[line] for line in sorted(shown)]
     if arguments.json:
-        print_json([_as_json(header, receipt) for header, receipt in shown])
+        print_json([_as_json(header, receipt) for header, receipt in ordered])
         return
     rows = [
         (h.seq, VerdictKind(r.verdict).name.lower(), r.stored, r.peers_sent, r.reason)
-        for h, r in shown
+        for h, r in ordered
     ]
     print(table(("seq", "verdict", "stored", "peers", "reason"), rows))
+
+
+class Pace:
+    """Waits for the rates of a relay, as long as it takes a message now and then."""
+
+    def __init__(
+        self,
+        wait_max_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Give up after ``wait_max_s`` seconds in which nothing was taken; 0 waits never."""
+        self._wait_max_s = wait_max_s
+        self._clock = clock
+        self._sleep = sleep
+        self._progress_at = clock()
+        self.over = False
+        """Whether it has waited for as long as it may."""
+
+    def wait(self, retry_after_ms: int, *, progress: bool) -> bool:
+        """Sleep until the relay takes more; False when that is later than we wait."""
+        now = self._clock()
+        if progress:
+            self._progress_at = now
+        pause_s = max(_PAUSE_MIN_S, retry_after_ms / 1000)
+        if now + pause_s > self._progress_at + self._wait_max_s:
+            self.over = self._wait_max_s > 0
+            return False
+        self._sleep(pause_s)
+        return True
 
 
 class LanePublisher:
@@ -123,32 +212,58 @@ class LanePublisher:
         self.namespace_id = lane(parent, key.public_field)
         self.next_seq = 1
 
-    def sign(self, blob: bytes, now_ms: int) -> MsgHeader:
-        """Return the signed header of the next message."""
+    def sign(self, blob: bytes, now_ms: int, seq: int = 0) -> MsgHeader:
+        """Return the signed header of the next message, or of sequence ``seq``."""
         header = MsgHeader(
             namespace_id=self.namespace_id,
-            seq=self.next_seq,
+            seq=seq or self.next_seq,
             timestamp=now_ms,
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=self._policy_hash,
         )
-        self.next_seq += 1
+        self.next_seq += not seq
         if self._bound_network:
             return sign_header_bound(self._key, header, self._bound_network)
         return self._key.sign_header(header)
 
     def publish(
-        self, relay: RelaySyncClient, blobs: Iterable[bytes]
-    ) -> Iterator[tuple[MsgHeader, PublishReceipt]]:
-        """Yield each message's header and receipt; a taken sequence is signed again.
+        self, relay: RelaySyncClient, blobs: Iterable[bytes], pace: Pace
+    ) -> Iterator[tuple[int, Sent]]:
+        """Yield the place of each message with its header and receipt, in the order of settling.
 
-        Source: user-07; H17.
+        A taken sequence is signed again; what a rate refuses is sent again when the relay says,
+        as long as ``pace`` allows.
+
+        Source: user-07, user-09; H17.
         """
-        signed = [(self.sign(blob, time.time_ns() // 1_000_000), blob) for blob in blobs]
-        receipts = relay.publish(self._item(header, blob) for header, blob in signed)
-        for (header, blob), receipt in zip(signed, receipts, strict=True):
-            yield self._settle(relay, header, blob, receipt)
+        waiting = dict(enumerate((self.sign(blob, _now_ms()), blob) for blob in blobs))
+        group = len(waiting)
+        while waiting:
+            places = list(waiting)[:group]
+            receipts = relay.publish([self._item(*waiting[place]) for place in places])
+            refused: list[PublishReceipt] = []
+            for place, answer in zip(places, receipts, strict=True):
+                header, receipt = self._settle(relay, *waiting[place], answer)
+                if receipt.stored or not receipt.retry_after_ms:
+                    del waiting[place]
+                    yield place, (header, receipt)
+                else:
+                    refused.append(receipt)
+                    waiting[place] = (self._fresh(header, waiting[place][1]), waiting[place][1])
+            # As many as were taken: a group that is refused costs both sides its signatures.
+            taken = len(places) - len(refused)
+            group = max(1, taken) if refused else 2 * group
+            if refused and not pace.wait(refused[0].retry_after_ms, progress=taken > 0):
+                for place, (header, _) in waiting.items():
+                    yield place, (header, replace(refused[0], digest=header.digest))
+                return
+
+    def _fresh(self, header: MsgHeader, blob: bytes) -> MsgHeader:
+        """Return the header, signed for now when it has waited for long."""
+        if _now_ms() - header.timestamp <= _SIGNATURE_AGE_MS:
+            return header
+        return self.sign(blob, _now_ms(), header.seq)
 
     def _settle(
         self, relay: RelaySyncClient, header: MsgHeader, blob: bytes, receipt: PublishReceipt
@@ -157,12 +272,16 @@ class LanePublisher:
             if receipt.stored or not receipt.expected_seq:
                 break
             self.next_seq = max(self.next_seq, receipt.expected_seq)
-            header = self.sign(blob, time.time_ns() // 1_000_000)
+            header = self.sign(blob, _now_ms())
             (receipt,) = relay.publish([self._item(header, blob)])
         return header, receipt
 
     def _item(self, header: MsgHeader, blob: bytes) -> PublishItem:
         return PublishItem(header=header.encode(), blob=blob, parent_id=self._parent)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _lines() -> Iterator[bytes]:
@@ -203,4 +322,5 @@ def _as_json(header: MsgHeader, receipt: PublishReceipt) -> dict[str, object]:
         "reason": receipt.reason,
         "stored": receipt.stored,
         "peersSent": receipt.peers_sent,
+        "retryAfterMs": receipt.retry_after_ms,
     }

@@ -8,6 +8,7 @@ Source: docs/reference/http.md; P18, P22, P23.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -98,7 +99,18 @@ def refused(answer: Answer) -> ClientRefusedError:
             hint="Check the address and the port: this is another service, or a proxy in front",
         )
     error.status, error.problem = answer.status, problem
+    error.retry_after = _retry_after_s(answer, problem)
     return error
+
+
+def _retry_after_s(answer: Answer, problem: Mapping[str, object]) -> float | None:
+    """Return when to try again, seconds: what the problem says in milliseconds, or the header."""
+    said = problem.get("retryAfterMs")
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+        return said / 1000
+    header = next((v for n, v in answer.headers.items() if n.lower() == "retry-after"), "")
+    digits = header.strip()
+    return float(digits) if re.fullmatch(r"[0-9]{1,9}", digits, re.ASCII) else None
 
 
 def publish(messages: Sequence[Outgoing]) -> Call[list[Receipt]]:

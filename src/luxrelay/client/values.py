@@ -36,8 +36,15 @@ class Outgoing:
 
     def __post_init__(self) -> None:
         """Refuse what no node can take."""
-        if len(self.header) > c.MAX_HEADER_BYTES or len(self.blob) > c.MAX_BLOB_BYTES:
-            raise ClientArgumentError("a header or blob is too large", where="Outgoing")
+        for name, value, most in (
+            ("header", self.header, c.MAX_HEADER_BYTES),
+            ("blob", self.blob, c.MAX_BLOB_BYTES),
+        ):
+            if len(value) > most:
+                raise ClientArgumentError(
+                    f"a {name} of {len(value):,} bytes, {most:,} are the most",
+                    where=f"Outgoing.{name}",
+                )
         if len(self.parent) not in (0, c.NAMESPACE_BYTES):
             raise ClientArgumentError("a parent has 20 bytes or none", where="Outgoing.parent")
 
@@ -68,6 +75,13 @@ class Receipt:
     """SHA3-256 of the header; empty when it is malformed."""
     seen_back: int = 0
     """Peers that have announced it to the node since."""
+    retry_after_ms: int = 0
+    """Milliseconds after which the same message may be taken; 0 when time alone changes nothing."""
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the same message may be taken; None when waiting changes nothing."""
+        return self.retry_after_ms / 1000 if self.retry_after_ms else None
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Receipt:
@@ -81,6 +95,7 @@ class Receipt:
             expected_seq=int(value["expectedSeq"]),
             digest=bytes.fromhex(str(value["digest"] or "0x")[2:]),
             seen_back=int(value["seenBack"]),
+            retry_after_ms=int(value.get("retryAfterMs", 0)),  # an older node does not say
         )
 
 

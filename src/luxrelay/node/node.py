@@ -311,6 +311,7 @@ class Node:
             blob=parts.catch_up.blob,
             calls=parts.server.counters,
             meter=parts.server.meter,
+            message_rates=parts.guards.rates.public,
             clock_ms=wall_ms,
         )
 

@@ -12,12 +12,13 @@ Source: LP-6422; decisions G20, S1, S8, S9.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from luxrelay.bus import MsgHeader, NamespaceId
+from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict
 from luxrelay.bus.limits import (
     IMPACT_ACCEPTED,
     IMPACT_INVALID,
@@ -28,6 +29,7 @@ from luxrelay.bus.limits import (
     RateLimiter,
 )
 from luxrelay.bus.policy import NamespacePolicy
+from luxrelay.bus.verdict import ignore
 
 
 def rate_of(per_second: int) -> Rate:
@@ -50,6 +52,7 @@ class NodeRates:
     def __init__(self, config: LimitConfig, clock: Callable[[], float]) -> None:
         """Start with full buckets; ``clock`` gives monotonic seconds."""
         self._limiter = RateLimiter(config)
+        self._config = config
         self._clock = clock
         self._lock = threading.Lock()
         self._refused: Counter[str] = Counter({layer.value: 0 for layer in Layer})
@@ -90,6 +93,22 @@ class NodeRates:
                 )
             )
 
+    def answer(
+        self, header: MsgHeader, parent: NamespaceId, policy: NamespacePolicy | None
+    ) -> Verdict:
+        """Return what a refused message is told: which rate, how much and when again (user-09)."""
+        with self._lock:
+            short = self._limiter.shortfall(
+                parent,
+                header.sender_pub_key,
+                size_of(header),
+                self._clock(),
+                namespace_rate=policy_rate(policy) if policy else None,
+            )
+        if short is None:  # what was lacking has come meanwhile
+            return ignore(Code.RATE_LIMITED, "a rate was used up (LP-6422, G20)", 1)
+        return ignore(Code.RATE_LIMITED, f"{short.words()} (LP-6422, G20)", short.retry_after_ms)
+
     def record(self, sender: bytes, *, good: bool) -> None:
         """Count what a sender has proven to be its own, for it or against it (S8)."""
         with self._lock:
@@ -102,6 +121,11 @@ class NodeRates:
             reputation = self._limiter.reputation
             self._limiter = RateLimiter(config)
             self._limiter.reputation = reputation
+            self._config = config
+
+    def public(self) -> dict[str, int]:
+        """Return the rates in force by their public names; see `message_rates`."""
+        return message_rates(self._config)
 
     def refused(self) -> dict[str, int]:
         """Return how many messages each layer refused."""
@@ -121,3 +145,23 @@ def size_of(header: MsgHeader) -> int:
 
 LAYERS: Final = tuple(layer.value for layer in Layer)
 """What a message is measured against, as its metric names it."""
+
+
+def message_rates(config: LimitConfig) -> dict[str, int]:
+    """Return the rates and bursts of live messages by their public names; 0 for no limit.
+
+    A policy may give its namespace another rate, and a sender's reputation doubles or halves its
+    own (S8).
+    """
+    layers = {
+        "peer": config.peer,
+        "node": config.everything,
+        "namespace": config.namespace,
+        "sender": config.sender,
+    }
+    shown: dict[str, int] = {}
+    for name, rate in layers.items():
+        burst = rate.sizes(config.burst_factor, 1.0)[0]
+        for part, value in (("MessagesPerS", rate.messages_per_s), ("BurstMessages", burst)):
+            shown[name + part] = 0 if math.isinf(value) else int(value)
+    return shown

@@ -152,6 +152,8 @@ class PublishReceipt:
     """SHA3-256 of the header as published, 32 bytes: what `get_receipts` asks by."""
     seen_back: int = 0
     """Peers that have announced the message to the node since."""
+    retry_after_ms: int = 0
+    """Milliseconds after which the same message may be taken; 0 when time alone changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

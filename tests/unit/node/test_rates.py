@@ -170,3 +170,39 @@ def test_zero_is_no_limit_and_a_policy_says_its_own(clock: Clock) -> None:
     strict = NodeRates(limited(), clock)
     taken = sum(strict.charge(header, PARENT, POLICY) for _ in range(1_000))
     assert taken == POLICY.burst_messages
+
+
+def test_a_refusal_says_whose_rate_how_much_and_when_again(store: RelayStore, clock: Clock) -> None:
+    """The wait it names is the wait it takes, for the sender's, the namespace's and the node's."""
+    for layer, whose in (
+        ("sender", "the sender's"),
+        ("namespace", "the namespace's"),
+        ("everything", "this node's"),
+    ):
+        rates = NodeRates(limited(**{layer: Rate(2, burst_messages=5)}), clock)
+        judge, key = judge_with(store, rates), SigningKey.generate()
+        # The sixth is refused when it is charged, the next group before its signature.
+        charged = judge.judge([message(key, seq) for seq in range(1, 7)], LIVE_RULES)[-1]
+        (peeked,) = judge.judge([message(key, 7)], LIVE_RULES)
+        for verdict in (charged, peeked):
+            assert verdict.reason.startswith(
+                f"{whose} rate is used up: 2 messages/s, burst 5; again in 500 ms"
+            )
+            assert verdict.retry_after_ms == 500
+        clock.now += 0.499
+        (early,) = judge.judge([message(key, 6)], LIVE_RULES)
+        assert (early.code, early.retry_after_ms) == (Code.RATE_LIMITED, 1)
+        clock.now += 0.001
+        assert judge.judge([message(key, 6)], LIVE_RULES)[0].accepted
+        judge.close()
+
+
+def test_a_message_that_never_fits_is_given_no_time(store: RelayStore, clock: Clock) -> None:
+    """A rate of nothing, and a message larger than the bucket of bytes."""
+    for rate, unit in ((Rate(0), "0 messages/s"), (Rate(10, 20), "20 bytes/s, burst 60")):
+        judge = judge_with(store, NodeRates(limited(sender=rate), clock))
+        (verdict,) = judge.judge([message(SigningKey.generate(), 1)], LIVE_RULES)
+        judge.close()
+        assert f"{unit}" in verdict.reason
+        assert "it never fits" in verdict.reason
+        assert verdict.retry_after_ms == 0

@@ -14,6 +14,7 @@ Source: docs/reference/http.md; user-09; RFC 6455 §10.2; RFC 6750.
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -77,8 +78,7 @@ class Rates:
         self._take(Rate(caller.requests_per_s or self._config.requests_per_s), caller, 0, now)
         wait_s = self.begin(caller, Price.CALL)
         if wait_s and self._meter is not None:
-            why = self._meter.refuse(payer_of(caller), wait_s)
-            raise GatewayError(why, code="gateway.rate")
+            raise _too_fast(self._meter.refuse(payer_of(caller), wait_s), wait_s)
 
     def begin(self, caller: Caller, cost_us: float) -> float:
         """Charge work before it is done; return the seconds to wait instead, 0 for none."""
@@ -106,7 +106,7 @@ class Rates:
         count = min(self._config.publish_items_max, 1 + size // MIN_HEADER_BYTES)
         wait_s = self.begin(caller, count * Price.SIGNATURE)
         if wait_s and self._meter is not None:
-            raise GatewayError(self._meter.refuse(payer_of(caller), wait_s), code="gateway.rate")
+            raise _too_fast(self._meter.refuse(payer_of(caller), wait_s), wait_s)
         return float(count * Price.SIGNATURE)
 
     def sent(self, caller: Caller, size: int) -> None:
@@ -130,7 +130,17 @@ class Rates:
             limiter = self._limiters[rate] = RateLimiter(limits)
         if not limiter.admit_peer(caller.key, size, now):
             what = "bytes" if size else "requests"
-            raise GatewayError(f"too many {what} a second", code="gateway.rate")
+            short = limiter.peer_shortfall(caller.key, size, now)
+            allowed = f"{short.per_s:,g} are allowed, burst {short.burst:,g}"
+            wait_ms = short.retry_after_ms
+            again = f"again in {wait_ms:,} ms" if wait_ms else f"{size:,} never fit"
+            raise _too_fast(f"too many {what} a second: {allowed}; {again}", short.wait_s)
+
+
+def _too_fast(why: str, wait_s: float) -> GatewayError:
+    error = GatewayError(why, code="gateway.rate")
+    error.retry_after_ms = 0 if math.isinf(wait_s) else max(1, math.ceil(wait_s * 1000))
+    return error
 
 
 def payer_of(caller: Caller) -> Payer:

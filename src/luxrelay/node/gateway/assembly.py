@@ -51,6 +51,8 @@ class NodeParts:
     blob: Callable[[bytes], bytes | None]
     calls: SyncCounters
     meter: SharedMeter | None = None
+    message_rates: Callable[[], Mapping[str, int]]
+    """What is taken of live messages now, as `/v1/limits` names it."""
     clock_ms: Callable[[], int]
 
 
@@ -94,6 +96,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
             "peerId": node.host.peer_text,
             "signing": config.signing,
         },
+        message_rates=node.message_rates,
     )
     sources = DashboardSources(
         store=node.store,

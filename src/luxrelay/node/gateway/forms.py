@@ -105,6 +105,7 @@ def receipt_json(receipt: PublishReceipt) -> dict[str, Any]:
         "expectedSeq": receipt.expected_seq,
         "digest": hex_text(receipt.digest) if receipt.digest else None,
         "seenBack": receipt.seen_back,
+        "retryAfterMs": receipt.retry_after_ms,
     }
 
 

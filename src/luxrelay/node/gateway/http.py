@@ -46,7 +46,7 @@ from luxrelay.node.gateway.forms import (
     records,
 )
 from luxrelay.node.gateway.holdings import Found, Holdings
-from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, status_of
+from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.older import OlderMessages
 from luxrelay.store import (
@@ -109,6 +109,8 @@ class GatewayParts:
     clock_ms: Callable[[], int]
     info: Mapping[str, Any]
     """Name, version, network and peer id of the node."""
+    message_rates: Callable[[], Mapping[str, int]] = dict
+    """What a node takes of live messages now, as `/v1/limits` names it."""
     calls: SyncCounters | None = None
     """Counts calls over gRPC beside those of the sync port; None counts them apart."""
     meter: SharedMeter | None = None
@@ -155,11 +157,8 @@ class Gateway:
             where=f"messages[{receipts.index(refused)}]",
             code=_REFUSED.get(Code(refused.code), "gateway.refused"),
         )
-        return Response(
-            status=status_of(error) if error.code != "store.io" else 503,
-            content_type=CONTENT_TYPE,
-            body=json.dumps(problem(error, receipts=shown), ensure_ascii=False).encode() + b"\n",
-        )
+        error.retry_after_ms = max(each.retry_after_ms for each in receipts if not each.stored)
+        return failure(error, receipts=shown)
 
     async def receipt(self, request: Request) -> Response:
         """Return what has become of a message that was published here."""
@@ -339,7 +338,8 @@ class Gateway:
         """Return the bounds a client meets (user-02, user-09)."""
         del request
         await trio.lowlevel.checkpoint()
-        return as_json({**self._parts.info, **advertised(self._parts.config)})
+        parts = self._parts
+        return as_json({**parts.info, **advertised(parts.config), **parts.message_rates()})
 
     def _policy(self, each: CarriedNamespace) -> dict[str, Any]:
         now_ms = self._parts.clock_ms()
@@ -427,9 +427,7 @@ def _ranged(headers: Mapping[str, str], blob: bytes, tag: str) -> Response:
         return Response(content_type=BYTES_TYPE, body=blob, headers=kept)
     if first >= len(blob):
         error = GatewayError(f"the blob has {len(blob)} bytes", where="Range", code="gateway.range")
-        response = Response(
-            status=416, content_type=CONTENT_TYPE, body=json.dumps(problem(error)).encode()
-        )
+        response = failure(error)
         response.headers.append(("Content-Range", f"bytes */{len(blob)}"))
         return response
     kept.append(("Content-Range", f"bytes {first}-{last}/{len(blob)}"))

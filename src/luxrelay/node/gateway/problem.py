@@ -5,6 +5,7 @@ Source: decisions J10; user-07.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from luxrelay.errors import (
@@ -15,6 +16,7 @@ from luxrelay.errors import (
     RemoteError,
     StoreError,
 )
+from luxrelay.node.gateway.calls import MethodError, Response
 
 STATUS: Final = {
     "gateway.request": 400,
@@ -32,10 +34,13 @@ STATUS: Final = {
     "gateway.rate": 429,
     "gateway.fault": 500,
     "gateway.busy": 503,
+    "store.io": 503,
     "store.full": 507,
 }
 """HTTP status by code; other codes go by whose fault they are."""
 CONTENT_TYPE: Final = "application/problem+json"
+_AGAIN_MS: Final = 1000
+"""When nothing says how long the node is busy, milliseconds."""
 
 
 def status_of(error: LuxRelayError) -> int:
@@ -50,6 +55,9 @@ def status_of(error: LuxRelayError) -> int:
 
 def problem(error: LuxRelayError, status: int | None = None, **more: Any) -> dict[str, Any]:
     """Return the problem JSON of an error; ``more`` are members of its own."""
+    wait_ms = retry_after_ms(error)
+    if wait_ms is not None:
+        more = {"retryAfterMs": wait_ms, **more}
     return {
         "type": f"urn:luxrelay:error:{error.code}",
         "title": CATALOGUE[error.code].meaning,
@@ -62,8 +70,32 @@ def problem(error: LuxRelayError, status: int | None = None, **more: Any) -> dic
     }
 
 
-def retry_after_s(error: LuxRelayError) -> int | None:
-    """Return after how many seconds trying again makes sense; None when it does not."""
-    if not isinstance(error, GatewayError | StoreError):
+def retry_after_ms(error: LuxRelayError) -> int | None:
+    """Return after how many milliseconds trying again makes sense; None when it does not."""
+    if not isinstance(error, GatewayError | StoreError) or status_of(error) not in {429, 503}:
         return None
-    return 1 if status_of(error) in {429, 503} else None
+    known = error.retry_after_ms if isinstance(error, GatewayError) else 0
+    return known or _AGAIN_MS
+
+
+def retry_after_s(error: LuxRelayError) -> int | None:
+    """Return the same in whole seconds, as `Retry-After` has it."""
+    wait_ms = retry_after_ms(error)
+    return None if wait_ms is None else max(1, -(-wait_ms // 1000))
+
+
+def failure(error: LuxRelayError, **more: Any) -> Response:
+    """Return the answer to an error; ``more`` are members of its problem JSON."""
+    response = Response(
+        status=status_of(error),
+        content_type=CONTENT_TYPE,
+        body=json.dumps(problem(error, **more), ensure_ascii=False).encode() + b"\n",
+    )
+    wait_s = retry_after_s(error)
+    if wait_s is not None:
+        response.headers.append(("Retry-After", str(wait_s)))
+    if isinstance(error, MethodError):
+        response.headers.append(("Allow", ", ".join(error.allowed)))
+    if response.status == 401:
+        response.headers.append(("WWW-Authenticate", "Bearer"))
+    return response

@@ -149,6 +149,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "expectedSeq": _U64,
             "digest": {"anyOf": [{"type": "null"}, bytes_in_hex(32)]},
             "seenBack": _COUNT,
+            "retryAfterMs": _COUNT,
         }
     ),
     "Receipts": _object({"receipts": list_of(ref("Receipt"))}),
@@ -162,6 +163,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "code": _TEXT,
             "where": _TEXT,
             "hint": _TEXT,
+            "retryAfterMs": _COUNT,
             "receipts": list_of(ref("Receipt")),
         },
         "required": ["type", "title", "status", "detail", "code", "where", "hint"],

@@ -21,7 +21,6 @@ Source: LP-6490; ADR 0004; docs/reference/http.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import ssl
@@ -39,9 +38,9 @@ from luxrelay.errors import GatewayError, LuxRelayError, NodeError
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.bodies import Bodies
-from luxrelay.node.gateway.calls import MethodError, Response, Stream
+from luxrelay.node.gateway.calls import Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.problem import CONTENT_TYPE, problem, retry_after_s, status_of
+from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.proxies import Proxies
 from luxrelay.node.gateway.seats import Seat, Seats
 from luxrelay.node.gateway.unread import Unread
@@ -552,23 +551,6 @@ class _Connection:
         except trio.TooSlowError as error:
             self._server.counters.stalled += 1
             raise trio.BrokenResourceError from error
-
-
-def failure(error: LuxRelayError) -> Response:
-    """Return the answer to an error."""
-    response = Response(
-        status=status_of(error),
-        content_type=CONTENT_TYPE,
-        body=json.dumps(problem(error), ensure_ascii=False).encode() + b"\n",
-    )
-    wait_s = retry_after_s(error)
-    if wait_s is not None:
-        response.headers.append(("Retry-After", str(wait_s)))
-    if isinstance(error, MethodError):
-        response.headers.append(("Allow", ", ".join(error.allowed)))
-    if response.status == 401:
-        response.headers.append(("WWW-Authenticate", "Bearer"))
-    return response
 
 
 def _malformed(error: Exception) -> GatewayError:

@@ -343,6 +343,7 @@ class Doors:
             message_id=message_id(header.namespace_id, header.seq),
             expected_seq=expected,
             digest=header.digest,
+            retry_after_ms=verdict.retry_after_ms,
         )
 
 

@@ -199,6 +199,10 @@ class Judge:
                 header, parent, policies.get(header.policy_hash)
             )
 
+        def rate_answer(header: MsgHeader) -> Verdict:
+            assert rates is not None, "only what rates refuse is answered"
+            return rates.answer(header, parent, policies.get(header.policy_hash))
+
         return ValidationContext(
             now_ms=now_ms,
             parent=parent,
@@ -209,6 +213,7 @@ class Judge:
             ttl_ms=self._config.ttl_ms,
             finalized_seq=self._finality.finalized_seq(header.namespace_id),
             over_limit=None if rates is None or candidate.judged else over_limit,
+            rate_answer=None if rates is None or candidate.judged else rate_answer,
             fees=FREE_ONLY if self._fees is None else self._fees.verifiers,
         )
 
@@ -280,7 +285,7 @@ class Judge:
             return verdict
         policy = context.policies.get(header.policy_hash)
         if rates is not None and not rates.charge(header, candidate.parent, policy):
-            return ignore(Code.RATE_LIMITED, "a rate is used up (LP-6422, G20)")
+            return rates.answer(header, candidate.parent, policy)
         if self._fees is not None:
             verdict = self._fees.reserve(header, context.now_ms)
         if rates is not None and verdict.accepted:

@@ -312,6 +312,7 @@ def to_receipt(frame: node_pb.PublishReceipt) -> PublishReceipt:
         expected_seq=frame.expected_seq,
         digest=frame.digest,
         seen_back=frame.seen_back,
+        retry_after_ms=frame.retry_after_ms,
     )
 
 
@@ -329,6 +330,7 @@ def from_receipts(receipts: Iterable[PublishReceipt]) -> node_pb.PublishReceipts
                 expected_seq=each.expected_seq,
                 digest=each.digest,
                 seen_back=each.seen_back,
+                retry_after_ms=min(each.retry_after_ms, 2**32 - 1),
             )
             for each in receipts
         ]

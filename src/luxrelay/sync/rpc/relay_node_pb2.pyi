@@ -102,6 +102,7 @@ class PublishReceipt(_message.Message):
     EXPECTED_SEQ_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SEEN_BACK_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     verdict: _builtins.int
     """0 accept, 1 ignore, 2 reject"""
     code: _builtins.int
@@ -118,6 +119,8 @@ class PublishReceipt(_message.Message):
     """SHA3-256 of the header as published, 32 bytes"""
     seen_back: _builtins.int
     """peers that have announced it to this node since"""
+    retry_after_ms: _builtins.int
+    """the same message may be taken after so long; 0 = time alone changes nothing"""
     def __init__(
         self,
         *,
@@ -130,10 +133,11 @@ class PublishReceipt(_message.Message):
         expected_seq: _builtins.int = ...,
         digest: _builtins.bytes = ...,
         seen_back: _builtins.int = ...,
+        retry_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "digest", b"digest", "expected_seq", b"expected_seq", "message_id", b"message_id", "peers_sent", b"peers_sent", "reason", b"reason", "seen_back", b"seen_back", "stored", b"stored", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "digest", b"digest", "expected_seq", b"expected_seq", "message_id", b"message_id", "peers_sent", b"peers_sent", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "seen_back", b"seen_back", "stored", b"stored", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

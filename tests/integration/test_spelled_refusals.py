@@ -1,0 +1,173 @@
+"""Refusals say why, how much is allowed and when again, at every door of a whole node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from luxrelay.bus import SigningKey, topic_namespace
+from luxrelay.cli.main import main
+from luxrelay.client import LaneSigner, Outgoing, PublishStream, RelayClient
+from luxrelay.sync import PublishItem, RelaySyncClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.trial]
+TOPIC = "/chat/1/room"
+RATE, BURST = 2, 6
+WORDS = "the sender's rate is used up: 2 messages/s, burst 6; again in "
+
+
+class Door:
+    """A node whose senders have a small rate, with all its doors."""
+
+    def __init__(self, node: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        node.sections["limits"]["sender_messages_per_s"] = RATE
+        node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+        node.sections["gateway"]["grpc_listen"] = "127.0.0.1:0"
+        self.node = node
+        self.runtime = node.start()
+        self.token_file = node.folder / "token"
+        made = ["node", "token", "new", "--config", str(node.config), "--scope", "publish"]
+        assert main([*made, "--scope", "read", "--out", str(self.token_file), "tester"]) == 0
+        self.token = self.token_file.read_text().strip()
+        capsys.readouterr()
+
+    def client(self) -> RelayClient:
+        """Return a client that may publish."""
+        return RelayClient(self.runtime.gateway, token=self.token, timeout_s=60)
+
+    def publish(self, *words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the command with lines on its standard input."""
+        key = self.node.folder / "alice.pem"
+        if not key.exists():
+            main(["keys", "new", str(key)])
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "luxrelay", "publish", "--relay", self.runtime.sync),
+                *("--topic", TOPIC, "--key", str(key), *words),
+            ],
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+@pytest.fixture
+def door(new_node: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> Door:
+    """A node with a small rate."""
+    return Door(new_node("relay-1"), capsys)
+
+
+def signed(count: int) -> list[Outgoing]:
+    """Return messages of a fresh sender."""
+    signer = LaneSigner(SigningKey.generate(), topic_namespace(TOPIC))
+    now_ms = time.time_ns() // 1_000_000
+    return [signer.sign(b"m%d" % n, now_ms) for n in range(count)]
+
+
+def post(door: Door, messages: list[Outgoing]) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return what plain HTTP answers to a publication."""
+    request = urllib.request.Request(
+        f"http://{door.runtime.gateway}/v1/messages",
+        data=b"".join(each.encode() for each in messages),
+        headers={
+            "Authorization": f"Bearer {door.token}",
+            "Content-Type": "application/vnd.luxrelay.messages",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return answer.status, dict(answer.headers), json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), json.load(error)
+
+
+def items(messages: list[Outgoing]) -> list[PublishItem]:
+    """Return messages as gRPC takes them."""
+    return [PublishItem(header=m.header, blob=m.blob, parent_id=m.parent) for m in messages]
+
+
+def test_a_publication_above_a_rate_is_told_whose_how_much_and_when_again(door: Door) -> None:
+    """The same numbers over HTTP, the WebSocket, the client and gRPC of both ports."""
+    status, headers, problem = post(door, signed(BURST * 4))
+    assert status == 429
+    assert problem["detail"].startswith(WORDS)
+    assert 1 <= problem["retryAfterMs"] <= 1000 / RATE
+    assert headers["Retry-After"] == "1"
+    refused = [each for each in problem["receipts"] if not each["stored"]]
+    assert refused
+    assert all(0 < each["retryAfterMs"] <= 1000 / RATE for each in refused)
+
+    with door.client() as client:
+        last = client.publish(signed(BURST * 4))[-1]
+        assert last.reason.startswith(WORDS)
+        assert last.retry_after is not None
+        assert 0 < last.retry_after <= 1 / RATE
+        with PublishStream(client) as stream:
+            last = stream.publish(signed(BURST * 4))[-1]
+            assert last.reason.startswith(WORDS)
+            assert last.retry_after_ms > 0
+
+    for address, token in ((door.runtime.sync, ""), (door.runtime.grpc, door.token)):
+        with RelaySyncClient(address, token=token) as relay:
+            receipt = relay.publish(items(signed(BURST * 4)))[-1]
+        assert receipt.reason.startswith(WORDS)
+        assert 0 < receipt.retry_after_ms <= 1000 / RATE
+
+
+def test_the_limits_page_shows_the_rates_of_messages(door: Door) -> None:
+    """Whoever reads it first need not be refused."""
+    url = f"http://{door.runtime.gateway}/v1/limits"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {door.token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        limits = json.load(answer)
+    assert limits["senderMessagesPerS"] == RATE
+    assert limits["senderBurstMessages"] == BURST
+    assert limits["peerMessagesPerS"] == limits["namespaceMessagesPerS"] == 0
+
+
+def test_a_pipe_above_the_rate_is_stored_to_its_last_line(door: Door) -> None:
+    """The command waits as the relay says, and keeps the order of the lines."""
+    lines = [f"line {n}" for n in range(1, 16)]
+    done = door.publish("--json", lines="\n".join(lines) + "\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    receipts = json.loads(done.stdout)
+    assert [each["seq"] for each in receipts] == list(range(1, 16))
+    assert all(each["stored"] for each in receipts)
+
+
+def test_what_was_not_stored_is_told_with_the_line_to_go_on_from(door: Door) -> None:
+    """Without waiting the rest is refused: the reason is in the row and on stderr."""
+    done = door.publish("--no-wait", lines="x\n" * 40)
+    assert done.returncode == 1
+    stored = done.stdout.count("accept")
+    assert BURST <= stored < 40
+    assert f"{40 - stored} of 40 not stored: {WORDS}" in done.stderr
+    assert f"send again from line {BURST + 1}" in done.stderr
+    assert WORDS in done.stdout
+
+
+def test_nothing_to_publish_is_said(door: Door) -> None:
+    """An empty standard input is no silent success."""
+    done = door.publish()
+    assert done.returncode == 0
+    assert "standard input is empty" in done.stderr
+
+
+def test_a_refused_time_says_direction_difference_and_tolerance(door: Door) -> None:
+    """A sender sees whether its clock is ahead or behind, and by how much."""
+    signer = LaneSigner(SigningKey.generate(), topic_namespace(TOPIC))
+    now_ms = time.time_ns() // 1_000_000
+    for off_ms, side in ((41_000, "ahead of"), (-3_600_000, "behind")):
+        with door.client() as client:
+            (receipt,) = client.publish([signer.sign(b"late", now_ms + off_ms)])
+        assert f" s {side} our clock, at most 30 s are allowed" in receipt.reason
