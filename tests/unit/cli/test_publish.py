@@ -1,6 +1,6 @@
 """Groups of the publish command."""
 
-from luxrelay.cli.publish import _BATCH_BYTES, _batches
+from luxrelay.cli.publish import _BATCH_BYTES, Pace, _batches
 
 
 def test_groups_are_bounded_in_number_and_bytes() -> None:
@@ -21,3 +21,25 @@ def test_typed_lines_go_out_one_by_one() -> None:
 
     assert next(groups) == [b"first"]
     assert next(lines) == b"second"
+
+
+def test_a_pace_waits_as_it_is_told_until_nothing_is_taken_for_too_long() -> None:
+    """Progress begins the patience anew; without any it ends, and 0 waits never."""
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    pace = Pace(10, clock=lambda: now[0], sleep=sleep)
+    assert all(pace.wait(4_000, progress=True) for _ in range(5))
+    assert slept == [4.0] * 5
+    assert pace.wait(4_000, progress=False)
+    assert not pace.over
+    assert not pace.wait(4_000, progress=False)
+    assert pace.over
+
+    once = Pace(0, clock=lambda: now[0], sleep=sleep)
+    assert not once.wait(1, progress=True)
+    assert not once.over, "what follows is sent, once"
+    assert len(slept) == 6
