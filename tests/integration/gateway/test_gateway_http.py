@@ -51,7 +51,7 @@ def test_publish_json_and_binary_and_read_back(stand: Any) -> None:
     assert answer.json["receipts"][0] | {"digest": ""} == {
         "verdict": "accept", "code": 0, "codeName": "ok", "reason": "", "stored": True,
         "peersSent": 2, "messageId": "0x" + message_id(signer.namespace_id, 1).hex(),
-        "expectedSeq": 0, "digest": "", "seenBack": 0,
+        "expectedSeq": 0, "digest": "", "seenBack": 0, "retryAfterMs": 0,
     }  # fmt: skip
     assert (receipt.stored, receipt.peers_sent) == (True, 2)
     assert [m.blob for m in page.messages] == [b"one", b"two"]
