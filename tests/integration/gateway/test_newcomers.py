@@ -96,7 +96,10 @@ def test_readers_that_take_nothing_give_way(
 ) -> None:
     """Each asks for a long answer from an address of its own and leaves it unread."""
     stand = stand_with(
-        connections_max=8, stall_ms=600_000, page_bytes_max=16 * 1024 * 1024, work_max=1
+        connections_max=8,
+        stall_ms=600_000,
+        page_bytes_max=16 * 1024 * 1024,
+        answers_bytes_max=1024 * 1024 * 1024,  # what is unread has a bound of its own
     )
     signer = LaneSigner(SigningKey.generate(), PARENT)
     stand.publish([signer.sign(os.urandom(2_000_000), now_ms()) for _ in range(4)])
