@@ -195,6 +195,9 @@ class _Door:
         ) -> Generator[Any, None, None]:
             entered = self._enter(context)
             if self.meter is not None:
+                why = self.meter.wait_turn(caller_of(context).payer, Price.CALL, threading.Event())
+                if why:  # to be refused for other reasons costs as much
+                    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
                 requests = _paid(requests, context, self.meter)
             if self.looks is None:
                 yield from self._served(handler, requests, context, entered)
