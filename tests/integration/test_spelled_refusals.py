@@ -9,17 +9,28 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.cli.main import main
-from luxrelay.client import LaneSigner, Outgoing, PublishStream, RelayClient
+from luxrelay.client import (
+    Beyond,
+    LaneSigner,
+    Outgoing,
+    PublishStream,
+    RelayClient,
+    Subscribe,
+    subscribe,
+)
 from luxrelay.sync import PublishItem, RelaySyncClient
+from luxrelay.sync.following import FollowedBeyond, SubscribeWanted
 
 pytestmark = [pytest.mark.slow, pytest.mark.trial]
 TOPIC = "/chat/1/room"
+NAMESPACE = topic_namespace(TOPIC)
 RATE, BURST = 2, 6
 WORDS = "the sender's rate is used up: 2 messages/s, burst 6; again in "
 
@@ -69,7 +80,7 @@ def door(new_node: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> 
 
 def signed(count: int) -> list[Outgoing]:
     """Return messages of a fresh sender."""
-    signer = LaneSigner(SigningKey.generate(), topic_namespace(TOPIC))
+    signer = LaneSigner(SigningKey.generate(), NAMESPACE)
     now_ms = time.time_ns() // 1_000_000
     return [signer.sign(b"m%d" % n, now_ms) for n in range(count)]
 
@@ -165,9 +176,49 @@ def test_nothing_to_publish_is_said(door: Door) -> None:
 
 def test_a_refused_time_says_direction_difference_and_tolerance(door: Door) -> None:
     """A sender sees whether its clock is ahead or behind, and by how much."""
-    signer = LaneSigner(SigningKey.generate(), topic_namespace(TOPIC))
+    signer = LaneSigner(SigningKey.generate(), NAMESPACE)
     now_ms = time.time_ns() // 1_000_000
     for off_ms, side in ((41_000, "ahead of"), (-3_600_000, "behind")):
         with door.client() as client:
             (receipt,) = client.publish([signer.sign(b"late", now_ms + off_ms)])
         assert f" s {side} our clock, at most 30 s are allowed" in receipt.reason
+
+
+def test_a_place_above_what_the_node_holds_is_told(door: Door, tmp_path: Path) -> None:
+    """A node that lost its store says up to where it holds, over each door, and goes on."""
+    assert door.publish("one", "two").returncode == 0
+    with RelaySyncClient(door.runtime.sync) as relay:
+        lanes = {head.namespace_id: head.latest_seq for head in relay.list_heads(NAMESPACE)}
+        (lane,) = (each for each, latest in lanes.items() if latest == 2)
+        events = relay.subscribe(SubscribeWanted(namespaces=[NAMESPACE], positions={lane: 3}))
+        assert next(each for each in events if isinstance(each, FollowedBeyond)) == FollowedBeyond(
+            lane, 2, 3
+        )
+        events.close()
+    place = tmp_path / "place.json"
+    place.write_text(json.dumps({lane.hex(): 3}))
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "luxrelay", "subscribe", "--gateway", door.runtime.gateway),
+            *("--token-file", str(door.token_file), "--topic", TOPIC, "--place", str(place)),
+            *("--count", "1"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stderr is not None
+        assert f"this node holds up to 2 of {lane.hex()[:12]}, you are at 3" in next(
+            iter(following.stderr)
+        )
+        assert "live" in next(iter(following.stderr))
+        assert door.publish("three", "four").returncode == 0
+        shown, _ = following.communicate(timeout=120)
+    assert " 4  four" in shown
+    with door.client() as client:
+        wanted = Subscribe(namespaces=[NAMESPACE], after=99_999)
+        for event in subscribe(client, wanted):
+            if isinstance(event, Beyond) and event.namespace_id == lane:
+                break
+        assert (event.held, event.position) == (4, 99_999)

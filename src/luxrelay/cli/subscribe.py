@@ -23,6 +23,7 @@ from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
 from luxrelay.cli.output import printable
 from luxrelay.client import (
     LATEST,
+    Beyond,
     Checks,
     Dropped,
     Event,
@@ -122,7 +123,7 @@ def _show(event: Event, *, as_json: bool) -> None:
     if isinstance(event, Message):
         print(json.dumps(_as_json(event)) if as_json else _line(event), flush=True)
         return
-    if as_json:
+    if as_json and not isinstance(event, Beyond):
         if isinstance(event, Gap):
             shown = {"gap": "0x" + event.namespace_id.hex(), "first": event.first}
             print(json.dumps({**shown, "last": event.last, "reason": event.reason}), flush=True)
@@ -135,6 +136,12 @@ def _show(event: Event, *, as_json: bool) -> None:
             words = "live: what follows is new"
         case Dropped():
             words = f"the node left out {event.lanes} lanes and {event.late} late messages"
+        case Beyond():
+            lane = event.namespace_id.hex()[:12]
+            words = (
+                f"this node holds up to {event.held} of {lane}, you are at {event.position}: what "
+                f"comes up to {event.position} is not shown; for all of it begin without the place"
+            )
         case Reconnected():
             words = f"connected again after {event.attempts} tries"
     print(f"luxrelay: {words}", file=sys.stderr)

@@ -12,6 +12,7 @@ from luxrelay.client.stream import (
     subscribe_async,
 )
 from luxrelay.client.values import (
+    Beyond,
     Checks,
     Dropped,
     Event,
@@ -29,6 +30,7 @@ __all__ = [
     "LATEST",
     "NO_RETRY",
     "AsyncRelayClient",
+    "Beyond",
     "Checks",
     "Dropped",
     "Event",

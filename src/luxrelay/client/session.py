@@ -28,6 +28,7 @@ from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.client.calls import Answer, refused
 from luxrelay.client.values import (
+    Beyond,
     Checks,
     Dropped,
     Event,
@@ -263,6 +264,9 @@ class StreamSession:
                 return Began(positions)
             case "dropped":
                 return Dropped(int(value["lanes"]), int(value["late"]))
+            case "beyond":
+                namespace_id = _namespace(value["namespaceId"])
+                return Beyond(namespace_id, int(value["held"]), int(value["position"]))
             case "receipts":
                 self._unanswered -= 1
                 return Receipts([Receipt.of(each) for each in value["receipts"]])

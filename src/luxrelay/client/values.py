@@ -149,6 +149,19 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """The position is above everything that the node holds; what comes up to it is not told.
+
+    Another node gave it, or the node has lost its store.
+    """
+
+    namespace_id: NamespaceId
+    held: int
+    """The node's latest sequence; 0 for nothing."""
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reconnected:
     """The connection was lost, and the subscription goes on where it was."""
 
@@ -156,7 +169,7 @@ class Reconnected:
     """Connections tried."""
 
 
-Event = Message | Gap | Live | Dropped | Reconnected
+Event = Message | Gap | Live | Dropped | Beyond | Reconnected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

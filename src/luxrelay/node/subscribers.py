@@ -21,6 +21,7 @@ from typing import Final
 
 from luxrelay.bus import NamespaceId
 from luxrelay.node.gateway.subscription import (
+    Beyond,
     Dropped,
     Gap,
     Live,
@@ -34,6 +35,7 @@ from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync.following import (
     Followed,
+    FollowedBeyond,
     FollowedDropped,
     FollowedGap,
     FollowedLive,
@@ -217,7 +219,9 @@ class StoreFollowing:
         head = self._store.head(read.namespace_id)
         if self._replay is not None:
             return self._replay(query, page, head)
-        return Page(page.messages, page.next_cursor, head.floor)
+        return Page(
+            page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
+        )
 
 
 class _Notes:
@@ -271,3 +275,5 @@ def _event(tell: Tell) -> FollowEvent:
             return FollowedLive(dict(positions))
         case Dropped(lanes, late_ones):
             return FollowedDropped(lanes, late_ones)
+        case Beyond(namespace_id, held, position):
+            return FollowedBeyond(namespace_id, held, position)

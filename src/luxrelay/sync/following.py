@@ -94,7 +94,17 @@ class FollowedDropped:
     late: int
 
 
-FollowEvent = Followed | FollowedGap | FollowedLive | FollowedDropped
+@dataclass(frozen=True, slots=True)
+class FollowedBeyond:
+    """The position is above everything that the node holds: what comes up to it is not told."""
+
+    namespace_id: NamespaceId
+    held: int
+    """The node's latest sequence; 0 for nothing."""
+    position: int
+
+
+FollowEvent = Followed | FollowedGap | FollowedLive | FollowedDropped | FollowedBeyond
 
 
 def _wrong(where: str, hint: str) -> SyncArgumentError:

@@ -267,7 +267,9 @@ class Holdings:
                 page or is below its floor.
 
         """
-        stored = Page(page.messages, page.next_cursor, head.floor)
+        stored = Page(
+            page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
+        )
         # A namespace of which nothing is left is asked for up to where it reached.
         earliest = page.earliest_seq or (head.latest_seq + 1 if head.latest_seq else 0)
         if self._older is None or span_below(query, earliest) is None:

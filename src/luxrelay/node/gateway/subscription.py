@@ -76,7 +76,17 @@ class Dropped:
     late: int
 
 
-Tell = Told | Gap | Live | Dropped
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The position is above everything held of a lane: what comes up to it is not told."""
+
+    namespace_id: NamespaceId
+    held: int
+    """The node's latest sequence; 0 for nothing."""
+    position: int
+
+
+Tell = Told | Gap | Live | Dropped | Beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,8 @@ class Page(NamedTuple):
     """Nothing at or below this sequence is expected any more."""
     unanswered: bool = False
     """Whether an archive may have more of what lies below it, and did not answer."""
+    held: int | None = None
+    """Latest sequence that the node has held, read after the page; None when it is not known."""
 
 
 @dataclass(slots=True)
@@ -114,6 +126,8 @@ class Lane:
     waits_until: float | None = None
     """When the gap above the position is given up."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
+    beyond: bool = False
+    """Its subscriber was told that it stands above everything held."""
 
 
 class Subscription:
@@ -236,7 +250,7 @@ class Subscription:
             now_ms: Unix milliseconds, the clock of ``received_at``.
 
         """
-        messages, next_cursor, floor, _ = page
+        messages, next_cursor, floor, _, held = page
         gone = "unanswered" if page.unanswered else "expired"
         lane = self._lanes[read.namespace_id]
         lane.cursor = b""
@@ -262,6 +276,10 @@ class Subscription:
             lane.waits_until = None
             if floor > lane.position:
                 self._gap(lane, floor, gone)
+            elif held is not None and held < lane.position and not lane.beyond:
+                # Of another node, or of this one before its store was lost.
+                lane.beyond = True
+                self._out.append(Beyond(lane.namespace_id, held, lane.position))
 
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""

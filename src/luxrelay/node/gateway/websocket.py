@@ -48,7 +48,7 @@ from luxrelay.node.gateway.sockets import (
     SocketOverError,
     WebSocket,
 )
-from luxrelay.node.gateway.subscription import Gap, Live, Read, Subscription, Tell, Told
+from luxrelay.node.gateway.subscription import Beyond, Gap, Live, Read, Subscription, Tell, Told
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscribers import LATEST, beginnings
@@ -479,6 +479,15 @@ class _Session:
         if isinstance(tell, Live):
             positions = {hex_text(each): seq for each, seq in tell.positions.items()}
             return _text({"type": "live", "positions": positions})
+        if isinstance(tell, Beyond):
+            return _text(
+                {
+                    "type": "beyond",
+                    "namespaceId": hex_text(tell.namespace_id),
+                    "held": tell.held,
+                    "position": tell.position,
+                }
+            )
         return _text({"type": "dropped", "lanes": tell.lanes, "late": tell.late})
 
     async def _send_json(self, value: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.sync.following import (
     Followed,
+    FollowedBeyond,
     FollowedDropped,
     FollowedGap,
     FollowedLive,
@@ -99,6 +100,9 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
             return pb.SubscribeEvent(live=pb.FollowedPositions(positions=_positions(positions)))
         case FollowedDropped(lanes, late):
             return pb.SubscribeEvent(dropped=pb.FollowedDropped(lanes=lanes, late=late))
+        case FollowedBeyond(namespace_id, held, position):
+            beyond = pb.FollowedBeyond(namespace_id=namespace_id, held=held, position=position)
+            return pb.SubscribeEvent(beyond=beyond)
 
 
 def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
@@ -113,6 +117,9 @@ def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
             return FollowedLive({_id(p.namespace_id): p.seq for p in frame.live.positions})
         case "dropped":
             return FollowedDropped(frame.dropped.lanes, frame.dropped.late)
+        case "beyond":
+            beyond = frame.beyond
+            return FollowedBeyond(_id(beyond.namespace_id), beyond.held, beyond.position)
     return None
 
 

@@ -338,6 +338,7 @@ class SubscribeEvent(_message.Message):
     GAP_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    BEYOND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def message(self) -> Global___FollowedMessage: ...
     @_builtins.property
@@ -348,6 +349,8 @@ class SubscribeEvent(_message.Message):
 
     @_builtins.property
     def dropped(self) -> Global___FollowedDropped: ...
+    @_builtins.property
+    def beyond(self) -> Global___FollowedBeyond: ...
     def __init__(
         self,
         *,
@@ -355,12 +358,13 @@ class SubscribeEvent(_message.Message):
         gap: Global___FollowedGap | None = ...,
         live: Global___FollowedPositions | None = ...,
         dropped: Global___FollowedDropped | None = ...,
+        beyond: Global___FollowedBeyond | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["message", "gap", "live", "dropped"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["message", "gap", "live", "dropped", "beyond"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -468,3 +472,33 @@ class FollowedDropped(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowedDropped: _TypeAlias = FollowedDropped  # noqa: Y015
+
+@_typing.final
+class FollowedBeyond(_message.Message):
+    """what comes up to the position is not told"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    held: _builtins.int
+    """the node's latest sequence, 0 for nothing"""
+    position: _builtins.int
+    """where the subscriber stands, above it"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        held: _builtins.int = ...,
+        position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "namespace_id", b"namespace_id", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedBeyond: _TypeAlias = FollowedBeyond  # noqa: Y015

@@ -11,6 +11,7 @@ from luxrelay.bus import ContentId, MsgHeader, NamespaceId, SigningKey
 from luxrelay.node.gateway.subscription import (
     LATE_MAX,
     RECENT_MAX,
+    Beyond,
     Dropped,
     Gap,
     Live,
@@ -47,6 +48,7 @@ class Shelf:
     page: int = 8
     rows: list[StoredMessage] = field(default_factory=list)
     floor: int = 0
+    held: int | None = None
 
     def put(self, header: MsgHeader, now_ms: int = 0) -> MsgHeader:
         """Hold a message."""
@@ -68,7 +70,7 @@ class Shelf:
                 found = [r for r in found if r.seq > read.after]
             page, more = found[: self.page], found[self.page :]
             cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
-            subscription.page(read, Page(page, cursor, self.floor), now, now_ms)
+            subscription.page(read, Page(page, cursor, self.floor, held=self.held), now, now_ms)
             told += subscription.drain()
         wanted = subscription.next_late()
         subscription.late(wanted, [r for r in self.rows if r.header.content_id in wanted], [])
@@ -312,3 +314,20 @@ def test_late_messages_that_did_not_fit_are_wanted_again() -> None:
     assert followed.next_late() == [wanted[1], wanted[3]]
     assert not followed.late([wanted[1], wanted[3]], [], [])  # nothing was answered: not at once
     assert followed.next_late() == [wanted[1], wanted[3]]
+
+
+def test_a_position_above_everything_held_is_told_once() -> None:
+    """Not when it is the latest itself; the lane goes on when messages pass the position."""
+    shelf = Shelf(held=2)
+    beyond, level = subscription(LANE, after=3), subscription(LANE, after=2)
+    for header in LINE[:2]:
+        shelf.put(header)
+
+    told = shelf.serve(beyond, 0.0, 0)
+    assert told == [Beyond(LANE, 2, 3), Live({LANE: 3})]
+    assert shelf.serve(level, 0.0, 0) == [Live({LANE: 2})]
+    note(beyond, shelf.put(LINE[2]))
+    beyond.look_everywhere()
+    assert shelf.serve(beyond, 0.0, 0) == []
+    note(beyond, shelf.put(LINE[3]))
+    assert seqs(shelf.serve(beyond, 0.0, 0)) == [4]

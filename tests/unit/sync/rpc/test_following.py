@@ -14,6 +14,7 @@ from luxrelay.errors import SyncArgumentError
 from luxrelay.sync import WireMessage
 from luxrelay.sync.following import (
     Followed,
+    FollowedBeyond,
     FollowedDropped,
     FollowedGap,
     FollowedLive,
@@ -54,6 +55,7 @@ def test_events_there_and_back() -> None:
         FollowedGap(ONE, 3, 5, expired=True),
         FollowedLive({ONE: 9}),
         FollowedDropped(1, 2),
+        FollowedBeyond(NamespaceId(b"\x07" * 20), 2, 3),
     ]
     (frame,) = from_events(events)
     assert to_events(pb.SubscribeReply.FromString(frame.SerializeToString())) == events
