@@ -276,7 +276,7 @@ class Subscription:
             lane.waits_until = None
             if floor > lane.position:
                 self._gap(lane, floor, gone)
-            elif held is not None and held < lane.position and not lane.beyond:
+            elif held is not None and held < lane.position and not self._hushed(lane, held):
                 # Of another node, or of this one before its store was lost.
                 lane.beyond = True
                 self._out.append(Beyond(lane.namespace_id, held, lane.position))
@@ -303,6 +303,15 @@ class Subscription:
             self._lost_late = 0
         out, self._out = self._out, []
         return out
+
+    def _hushed(self, lane: Lane, held: int) -> bool:
+        """Whether a lane that stands above everything held is not told.
+
+        It was told before; or nobody writes to the namespace itself, only to its lanes, and its
+        position is the one that was given for all of them.
+        """
+        general = not held and len(self._lanes) > 1 and lane.namespace_id not in self._begin
+        return lane.beyond or general
 
     def _tell(self, lane: Lane, message: StoredMessage, *, whole: bool) -> None:
         known = self._recent.get((message.namespace_id, message.seq), ())

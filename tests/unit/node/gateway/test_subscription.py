@@ -331,3 +331,12 @@ def test_a_position_above_everything_held_is_told_once() -> None:
     assert shelf.serve(beyond, 0.0, 0) == []
     note(beyond, shelf.put(LINE[3]))
     assert seqs(shelf.serve(beyond, 0.0, 0)) == [4]
+
+
+def test_a_namespace_that_only_its_lanes_are_written_to_is_not_told_as_beyond() -> None:
+    """One position for all lanes says nothing of it, unless nothing else is there."""
+    shelf = Shelf(held=0)
+    alone, beside = subscription(LANE, after=1), subscription(LANE, OTHER, after=1)
+
+    assert shelf.serve(alone, 0.0, 0) == [Beyond(LANE, 0, 1), Live({LANE: 1})]
+    assert shelf.serve(beside, 0.0, 0) == [Live({LANE: 1, OTHER: 1})]
