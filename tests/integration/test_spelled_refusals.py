@@ -222,3 +222,12 @@ def test_a_place_above_what_the_node_holds_is_told(door: Door, tmp_path: Path) -
             if isinstance(event, Beyond) and event.namespace_id == lane:
                 break
         assert (event.held, event.position) == (4, 99_999)
+
+
+def test_the_command_publishes_through_a_gateway_with_a_token_file(door: Door) -> None:
+    """Without the token the port refuses and says what it lacks."""
+    relay = ["--relay", door.runtime.grpc]
+    assert door.publish(*relay, "--token-file", str(door.token_file), "hello").returncode == 0
+    refused = door.publish(*relay, "hello")
+    assert refused.returncode != 0
+    assert "token" in refused.stderr

@@ -68,8 +68,10 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
+def open_relay(arguments: argparse.Namespace, token: str = "") -> RelaySyncClient:
     """Return a client of the relay that --relay names, over TLS when a --tls option is given.
+
+    ``token`` is for the gRPC port of a gateway; a sync port asks for none.
 
     Raises:
         SyncArgumentError: the address is none, or a file is not what it should be.
@@ -84,7 +86,10 @@ def open_relay(arguments: argparse.Namespace) -> RelaySyncClient:
     files = (arguments.tls_ca, arguments.tls_certificate, arguments.tls_key)
     tls = ClientTls.from_files(*files) if any(files) else None
     config = SyncClientConfig.waiting(arguments.timeout_s)
-    return RelaySyncClient(arguments.relay, config=config, tls=tls)
+    in_clear = bool(token) and arguments.token_in_clear
+    return RelaySyncClient(
+        arguments.relay, config=config, tls=tls, token=token, token_in_clear=in_clear
+    )
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,11 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
         help=f"file that holds the token (default: the variable {TOKEN_VARIABLE}; never an "
         "argument, which others can read)",
     )
+    add_token_in_clear(parser)
+
+
+def add_token_in_clear(parser: argparse.ArgumentParser) -> None:
+    """Add --token-in-clear."""
     parser.add_argument(
         "--token-in-clear",
         action="store_true",

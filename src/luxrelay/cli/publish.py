@@ -33,6 +33,7 @@ from luxrelay.cli.arguments import (
     open_relay,
     whole_number,
 )
+from luxrelay.cli.gateway import add_token_in_clear, chosen_token
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import InputError
@@ -64,6 +65,14 @@ def register(commands: SubParsers) -> None:
         _run,
     )
     add_relay(parser)
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file that holds a token with the scopes read and publish, when --relay is the gRPC "
+        "port of a gateway (gateway.grpc_listen)",
+    )
+    add_token_in_clear(parser)
     add_namespace(parser)
     parser.add_argument("--key", type=Path, required=True, help="key file of the sender")
     add_passphrase_file(parser)
@@ -113,8 +122,10 @@ def _run(arguments: argparse.Namespace) -> int:
     shown: dict[int, Sent] = {}
     pace = Pace(arguments.wait_max_s)
     read = 0
+    # The variable of the environment is for gateways: a sync port elsewhere asks for no token.
+    token = chosen_token(arguments) if arguments.token_file else ""
     try:
-        with open_relay(arguments) as relay:
+        with open_relay(arguments, token) as relay:
             publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
             # Lines typed by hand go out one by one, a pipe's in groups.
             typed = not arguments.text and sys.stdin.isatty()
