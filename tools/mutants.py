@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "mutants"
 LIMIT_S = 300
 """Longest run of one test, seconds; a mutant that makes it hang has been noticed."""
+EACH_S = 30
+"""Seconds more for each further test of a run."""
 COPIED = ("src", "tests", "tools", "docs", "deploy", "vectors", "examples", "bench", "changelog.d")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "constraints.txt", "Makefile", "LICENSE")
 
@@ -87,18 +89,21 @@ def copy_tree(target: Path) -> None:
         shutil.copy2(ROOT / name, target / name)
 
 
-def run(tree: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+def run(tree: Path, tests: tuple[str, ...], jobs: int = 0) -> tuple[int, str]:
     """Return pytest's exit code and output for ``tests`` in ``tree``; 1 when it took too long."""
+    limit_s = LIMIT_S + EACH_S * (len(tests) - 1)
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--durations=0"]
+    if jobs:
+        options += ["-n", str(jobs), "--dist", "loadgroup"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     try:
         ended = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True,
-            timeout=LIMIT_S, check=False,
+            timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return 1, f"above {LIMIT_S} s"
+        return 1, f"above {limit_s} s"
     return ended.returncode, ended.stdout + ended.stderr
 
 
@@ -132,7 +137,7 @@ def main() -> int:
         print("no such mutant")
         return 1
     tests = tuple(sorted({test for each in found for test in each.tests}))
-    code, output = run(ROOT, tests)
+    code, output = run(ROOT, tests, arguments.jobs)
     if code:
         print(f"the named tests must pass first:\n{output[-3000:]}")
         return 1
@@ -140,7 +145,7 @@ def main() -> int:
         wrong = 0
         for mutant, fault in zip(found, pool.map(trial, found), strict=True):
             wrong += bool(fault)
-            print(f"{'ALIVE ' if fault else 'found '} {mutant.name}: {fault or mutant.defence}")
+            print(f"{'ALIVE ' if fault else 'found '} {mutant.name}: {fault or mutant.defence}", flush=True)
     print(f"{len(found) - wrong} passed, {wrong} failed")
     return 1 if wrong else 0
 
