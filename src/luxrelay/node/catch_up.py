@@ -337,7 +337,8 @@ class CatchUpLoop:
             }
         running = None if progress is None else asdict(progress)
         return {
-            "complete": complete,
+            # Without a peer there is nobody to be level with: neither true nor false.
+            "complete": complete if self._peers else None,
             "running": running,
             "penalties": penalties,
             **self.totals(),

@@ -432,13 +432,21 @@ class Node:
                 log(logging.INFO, "expired", messages=stats.removed_count)
 
     async def _watch_tokens(self) -> None:
-        """Say once a minute that the token file is broken; the tokens stay as they were."""
+        """Say once a minute that the token file is broken, and at once that it no longer is.
+
+        The tokens stay as they were meanwhile.
+        """
+        said: float | None = None
         while True:
             await trio.sleep(RELOAD_S)
-            fault = await trio.to_thread.run_sync(self._tokens.look, trio.current_time())
-            if fault:
+            now = trio.current_time()
+            fault = await trio.to_thread.run_sync(self._tokens.look, now)
+            if fault and (said is None or now - said >= _FAULT_PAUSE_S):
                 log(logging.ERROR, "the changed token file is not believed", error=fault)
-                await trio.sleep(_FAULT_PAUSE_S)
+                said = now
+            elif not fault and said is not None:
+                log(logging.INFO, "the token file is believed again")
+                said = None
 
     def _reload_from_now(self, nursery: trio.Nursery, parts: Parts) -> None:
         """Let SIGHUP read the file again, also one that came before this."""

@@ -113,7 +113,7 @@ def views_of(
         down = sorted(name for name, m in modules.status().items() if m["state"] in DOWN)
         hanging = rounds.hanging()
         ready = readiness.serving and not fault and not down
-        ages = {name: round(age, 1) for name, age in rounds.ages_s().items()}
+        ages = {name: kind["ended_s"] for name, kind in rounds.view().items()}
         shown = {"ready": ready, "fault": fault, "down": down}
         shown |= {"hanging": hanging, "round_ended_s": ages}
         # A token file that became broken leaves the tokens as they were: told, not unready.

@@ -249,7 +249,7 @@ function showAlarm() {
 function showCare(state) {
   const { gc, archive, catchUp, store } = state;
   const rows = [
-    ["Catch-up", catchUp.runs ? (catchUp.complete ? "complete" : "behind") : "no peers to ask", Boolean(catchUp.runs) && !catchUp.complete],
+    ["Catch-up", catchUp.complete == null ? "no peers to ask" : (catchUp.complete ? "complete" : (catchUp.runs ? "behind" : "not yet")), catchUp.complete === false && Boolean(catchUp.runs)],
     ["Missing messages", whole.format(state.namespaces.reduce((sum, each) => sum + each.missing, 0)), state.namespaces.some((each) => each.missing)],
     ["Fetched by catch-up", whole.format(catchUp.stored || 0), false],
     ["Calls that failed", whole.format(catchUp.failures || 0), false],
