@@ -19,7 +19,6 @@ import fcntl
 import os
 import re
 import secrets
-import select
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -156,8 +155,6 @@ def read_bounded(
     bytes_max: int,
     *,
     private: bool = False,
-    streams: bool = False,
-    wait_s: float = LOCK_WAIT_S,
 ) -> bytes:
     """Return the bytes of a regular file; what is checked is what is read.
 
@@ -165,8 +162,6 @@ def read_bounded(
         path: The file.
         bytes_max: Its most bytes.
         private: Refuse a file that others may open, as ssh does with keys.
-        streams: Take pipes and devices as well, which an operator may name on a command line.
-        wait_s: Seconds that the next byte of a pipe is waited for.
 
     Raises:
         OSError: It cannot be read, is no regular file, too large, or open to others.
@@ -179,32 +174,17 @@ def read_bounded(
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
         if not stat.S_ISREG(found.st_mode):
-            if not streams:
-                raise OSError(errno.EINVAL, "it is no regular file", str(path))
-            data = _streamed(handle, path, bytes_max, wait_s)
-        elif private and found.st_mode & _OTHERS:
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if private and found.st_mode & _OTHERS:
             shown = f"others may open it (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 it"
             raise PermissionError(errno.EPERM, shown, str(path))
-        else:
-            with os.fdopen(handle, "rb", closefd=False) as file:
-                data = file.read(bytes_max + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(bytes_max + 1)
     finally:
         os.close(handle)
     if len(data) > bytes_max:
         raise OSError(errno.EFBIG, f"it is larger than {bytes_max} bytes", str(path))
     return data
-
-
-def _streamed(handle: int, path: Path, bytes_max: int, wait_s: float) -> bytes:
-    data = bytearray()
-    while len(data) <= bytes_max:
-        if not select.select([handle], [], [], wait_s)[0]:
-            raise TimeoutError(errno.ETIMEDOUT, "nobody writes to it", str(path))
-        part = os.read(handle, min(bytes_max + 1 - len(data), 65_536))
-        if not part:
-            break
-        data += part
-    return bytes(data)
 
 
 @contextmanager

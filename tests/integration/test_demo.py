@@ -229,6 +229,46 @@ def test_demo_that_is_killed_leaves_no_relay(
 
 
 @pytest.mark.trial
+def test_a_relay_that_dies_ends_the_demo_at_once_with_its_log(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """The first one dies while the second still loads; both were waited for, for two minutes."""
+    out = tmp_path / "out"
+    relays = ("--relays", "2", "--corrupt", "0", "--out", str(out))
+    demo = subprocess.Popen(
+        demo_of_the_core("--messages", "30", *relays),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        first = out / "relays" / "relay-1"
+        os.kill(eventually(lambda: read_runtime(first / "data")).pid, signal.SIGKILL)
+        _, said = demo.communicate(timeout=100)  # before there was a line it took 120 s and more
+    finally:
+        demo.kill()
+        demo.wait()
+    assert demo.returncode == 1
+    assert said.startswith("starting")
+    assert "relay-1 ended with -9" in said.splitlines()[-1]
+    assert f"see {first / 'relay.log'}" in said.splitlines()[-1]
+    assert not any(_relays_of(out))
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize(("lines", "held"), [(0, "0 messages"), (1, "1 message")])
+def test_a_file_with_too_few_lines_says_how_many_are_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: int, held: str
+) -> None:
+    """It said to ask for fewer, which could not be done."""
+    file = tmp_path / "chat.jsonl"
+    line = json.dumps({"channel": "a", "sender": "b", "sent_ms": 1, "text": "x"})
+    file.write_text(f"{line}\n" * lines)
+    assert main(["demo", "--input", str(file), "--out", str(tmp_path / "out")]) == 1
+    assert f"the file has {held}, at least 3 are needed" in capsys.readouterr().err
+
+
+@pytest.mark.trial
 def test_a_relay_of_the_demo_ends_with_its_input(
     tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:

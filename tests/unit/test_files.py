@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -124,27 +123,6 @@ def test_a_pipe_a_device_and_a_folder_are_no_files(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(OSError, match=r"regular file|folder"):
             read_bounded(path, 10)
-    with pytest.raises(OSError, match="nobody writes to it"):
-        read_bounded(tmp_path / "pipe", 10, streams=True, wait_s=0.01)
-    with pytest.raises(OSError, match="larger than 10 bytes"):
-        read_bounded(Path("/dev/zero"), 10, streams=True)
-
-
-def test_a_pipe_that_somebody_writes_to_may_be_read(tmp_path: Path) -> None:
-    """An operator may name one on a command line."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    keep = os.open(path, os.O_RDWR)
-    writer = threading.Thread(target=path.write_bytes, args=(b"said",))
-    writer.start()
-    writer.join()
-    os.set_blocking(keep, False)
-    reader = threading.Timer(0.05, os.close, (keep,))  # the end of the text
-    reader.start()
-    try:
-        assert read_bounded(path, 10, streams=True) == b"said"
-    finally:
-        reader.join()
 
 
 def test_reads_are_bounded_and_may_ask_for_privacy(tmp_path: Path) -> None:

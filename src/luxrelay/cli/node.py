@@ -13,6 +13,7 @@ from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json, printable
 from luxrelay.errors import ConfigError, NodeError, UsageError
 from luxrelay.node.config import NodeConfig, load_config, problems_of
+from luxrelay.node.document import unknown_variables
 from luxrelay.node.folder import IDENTITY_FILE, DataFolder
 from luxrelay.node.policies import load_registry
 from luxrelay.node.settings import PROFILES
@@ -66,17 +67,21 @@ def _run(arguments: argparse.Namespace) -> int:
     def read() -> NodeConfig:
         return load_config(arguments.config, os.environ)
 
-    return run_node(read(), read, early=arguments.early)
+    config = read()
+    return run_node(config, read, early=arguments.early, doubts=unknown_variables(os.environ))
 
 
 def _check(arguments: argparse.Namespace) -> int:
     problems = problems_of(arguments.config, os.environ)
+    doubts = unknown_variables(os.environ)
     if arguments.json:
         if not problems:
             load_registry(load_config(arguments.config, os.environ))
         shown = [{"where": p.where, "what": p.what, "hint": p.hint} for p in problems]
-        print_json({"problems": shown})
+        print_json({"problems": shown, "doubts": doubts})
         return 1 if problems else 0
+    for doubt in doubts:
+        print(f"luxrelay: {printable(doubt)}", file=sys.stderr)
     if problems:
         for problem in problems:
             print(f"luxrelay: {printable(str(problem))}", file=sys.stderr)

@@ -156,7 +156,7 @@ def problems_of(path: Path, environ: Mapping[str, str] | None = None) -> list[Co
         _tuned(config, document)
     except ConfigError as error:
         return [error]
-    return document.problems or _of_addresses(config, str(path))
+    return document.problems or [*_of_addresses(config, str(path)), *_of_certificates(config)]
 
 
 def _of_addresses(config: NodeConfig, where: str) -> list[ConfigError]:
@@ -176,6 +176,13 @@ def _of_addresses(config: NodeConfig, where: str) -> list[ConfigError]:
             except AddressError as error:
                 found.append(ConfigError(str(error), where=where, hint=error.hint))
     return found
+
+
+def _of_certificates(config: NodeConfig) -> list[ConfigError]:
+    """Return what the listeners say of the TLS files that they would begin with."""
+    from luxrelay.node.certificates import certificate_problems  # noqa: PLC0415 - loads gRPC
+
+    return certificate_problems(config)
 
 
 def parse_config(
@@ -219,12 +226,13 @@ def _tuned(config: NodeConfig, lines: Document) -> None:
 
 def _text_of(path: Path) -> str:
     try:
-        return read_bounded(path, FILE_BYTES_MAX, streams=True).decode("utf-8-sig")
+        return read_bounded(path, FILE_BYTES_MAX).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"cannot read the configuration: {error.strerror}",
             where=str(path),
-            hint="give the path of an existing TOML file",
+            hint="give the path of an existing TOML file; a pipe or a device will not do: the file "
+            "is read again at SIGHUP, and paths in it begin at its folder",
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError("the file is not UTF-8", where=str(path)) from error

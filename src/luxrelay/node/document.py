@@ -7,6 +7,9 @@ fit, so that one reading finds every mistake; `settle` raises the first of them.
     LUXRELAY_STORE_TTL_MS=60000        [store] ttl_ms
     LUXRELAY_GOSSIP_PEERS=a,b          a list, its entries between commas
 
+A variable that names no key of a section, or is nearly a key's, is a mistake; another one that
+looks like ours is told in a line; those of our tools and of an orchestrator are left alone.
+
 Source: decisions J10; LP-6490.
 """
 
@@ -26,6 +29,19 @@ ENVIRONMENT_PREFIX: Final = "LUXRELAY_"
 """What names of variables begin with; then section and key in capitals."""
 PROBLEMS_MAX: Final = 100
 """Most mistakes that one reading reports."""
+
+
+_NEAR: Final = 0.9
+"""How alike a variable's name and a key's are when the one is the other, mistyped."""
+_TOOLS: Final = re.compile(
+    r"LUXRELAY_(?:TOKEN|KEY_PASSPHRASE|JARS|FILE_BYTES|KILLS|KILL_ROUNDS|RESTARTS|SCREENSHOTS"
+    r"|TEST_CLOCK|(?:ADVERSARY|API|ARCHIVE|BENCH|CHANNEL|CHAOS|DAMAGE|HOSTILE|INTEROP|NET|SIM|SOAK)_[A-Z0-9_]+)"
+)
+"""Variables of commands, tests and measurements; none is a key's."""
+_ORCHESTRATOR: Final = re.compile(
+    r"LUXRELAY_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT\w*|PORT(?:_\d+_(?:TCP|UDP)\w*)?)"
+)
+"""What Kubernetes gives every container for a service that is called luxrelay."""
 
 
 class Document:
@@ -55,6 +71,8 @@ class Document:
             raise ConfigError("not TOML of ours: nested too deeply", where=source) from error
         except ValueError as error:  # Python reads no number of over 4,300 digits, no 30 February
             raise ConfigError(f"not TOML of ours: {error}"[:200], where=source) from error
+        self.unknown: list[str] = []
+        """What is said of variables that look like ours and name nothing."""
         self._refuse_unknown()
         self._overrides = self._from_environment(environ or {})
         self._profile = self._chosen_profile()
@@ -183,19 +201,37 @@ class Document:
         prefixes = tuple(f"{ENVIRONMENT_PREFIX}{key.section.upper()}_" for key in keys.values())
         values = {}
         for name, text in environ.items():
+            near = get_close_matches(name, keys, n=1, cutoff=_NEAR)
             if name in keys:
                 key = keys[name]
                 values[key.section, key.name] = _typed(text, key.default)
-            elif name.startswith(prefixes):
+            elif _not_ours(name):
+                continue
+            elif name.startswith(prefixes) or near:
                 problem = f"no key is called {name}"
                 hint = "variables are LUXRELAY_ with section and key, such as LUXRELAY_STORE_TTL_MS"
+                hint = f"did you mean {near[0]}?" if near else hint
                 self.report(ConfigError(problem, where="the environment", hint=hint))
+            else:
+                self.unknown.append(f"no key and no tool of ours is called {name}; it says nothing")
         return values
 
 
 def variable(section: str, name: str) -> str:
     """Return the variable of the environment that overrides a key."""
     return f"{ENVIRONMENT_PREFIX}{section.upper()}_{name.upper()}"
+
+
+def _not_ours(name: str) -> bool:
+    """Return whether a variable is none that could have been meant for a key."""
+    if not name.startswith(ENVIRONMENT_PREFIX) or _ORCHESTRATOR.fullmatch(name):
+        return True
+    return _TOOLS.fullmatch(name) is not None
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return what is to be said of variables that look like ours and name nothing."""
+    return Document("", "", environ).unknown
 
 
 def _typed(text: str, default: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import SigningKey
-from luxrelay.errors import NodeError
+from luxrelay.errors import CATALOGUE, KeyFileError, NodeError
 from luxrelay.files import make_folder, make_private, read_bounded, write_whole
 from luxrelay.node.keyfile import read_or_create
 from luxrelay.store.folder import holds_no_store
@@ -22,6 +22,11 @@ from luxrelay.text import parse_json
 IDENTITY_FILE: Final = "identity.pem"
 STORE_FOLDER: Final = "store"
 RUNTIME_FILE: Final = "runtime.json"
+TOKENS_FILE: Final = "tokens.json"
+_NEW_IDENTITY: Final = (
+    f"go on with store and tokens under a new peer id: luxrelay keys new FOLDER/{IDENTITY_FILE}"
+)
+"""What to do when the key is lost for good; docs/how-to/operate.md has it at length."""
 _RUNTIME_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -70,11 +75,7 @@ class DataFolder:
             # A first start that was killed leaves the unfinished identity behind, and nothing else.
             names -= {name for name in names if name.startswith(f".{IDENTITY_FILE}.")}
             if names and IDENTITY_FILE not in names:
-                raise NodeError(
-                    f"the data folder holds {min(names)!r} and no identity of a node",
-                    where=str(path),
-                    code="store.foreign",
-                )
+                raise _without_identity(path, names)
             make_folder(path)
             # A folder in the store's place that is none of ours is refused later, and unchanged.
             apart = [self.store] if holds_no_store(self.store) else []
@@ -93,7 +94,14 @@ class DataFolder:
 
     def identity(self) -> SigningKey:
         """Return the node's identity key, made on the first start."""
-        return read_or_create(self.path / IDENTITY_FILE)
+        try:
+            return read_or_create(self.path / IDENTITY_FILE)
+        except KeyFileError as error:
+            # What keeps the right file from being read has its own remedy; this is none of a key's.
+            if error.hint != CATALOGUE[error.code].remedy:
+                raise
+            hint = f"put back a copy of it (mode 0600), or {_NEW_IDENTITY}"
+            raise KeyFileError(error.what, where=error.where, hint=hint, code=error.code) from error
 
     def announce(self, runtime: Runtime) -> None:
         """Write where the node listens, whole or not at all.
@@ -118,6 +126,22 @@ class DataFolder:
         if runtime is not None and runtime.pid == os.getpid():
             with suppress(OSError):  # its process id tells a stale file anyway
                 (self.path / RUNTIME_FILE).unlink(missing_ok=True)
+
+
+def _without_identity(path: Path, names: set[str]) -> NodeError:
+    """Return why a folder is refused: a node's that has lost its key, or somebody else's."""
+    if names & {STORE_FOLDER, TOKENS_FILE}:
+        return NodeError(
+            f"the data folder of a node has lost its key, {IDENTITY_FILE}",
+            where=str(path),
+            hint=f"put back a copy of it (mode 0600), or {_NEW_IDENTITY}",
+            code="store.foreign",
+        )
+    return NodeError(
+        f"the data folder holds {min(names)!r} and no identity of a node",
+        where=str(path),
+        code="store.foreign",
+    )
 
 
 def read_runtime(data_dir: Path) -> Runtime | None:

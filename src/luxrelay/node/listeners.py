@@ -1,4 +1,4 @@
-"""Which of a node's listeners would want the same port.
+"""Which of a node's listeners would want the same port, and which one could not open its own.
 
 Two listeners of one node that share a port keep it from starting, and the system's word for that,
 "address already in use", would send its operator to look for another process.
@@ -10,12 +10,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from luxrelay.errors import LuxRelayError
 
 _MULTIADDRESS: Final = re.compile(r"/ip[46]/([^/]+)/tcp/(\d+)(?:/.*)?")
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  read, never bound
 Listener = tuple[str, str, str]
 """Section, key, and an address: ``host:port`` or a multiaddress of TCP."""
+
+
+@contextmanager
+def named(section: str, key: str) -> Iterator[None]:
+    """Say which key of the file asks for a port that cannot be opened, beside its address."""
+    try:
+        yield
+    except LuxRelayError as error:
+        if not error.code.endswith(".port"):
+            raise
+        where = f"{error.where}, [{section}] {key}"
+        raise type(error)(error.what, where=where, hint=error.hint, code=error.code) from error
 
 
 def sharing_a_port(listeners: Iterable[Listener]) -> Iterator[tuple[Listener, Listener]]:

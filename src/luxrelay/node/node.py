@@ -46,6 +46,7 @@ from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 from luxrelay.node.grace import Grace, hurry
+from luxrelay.node.listeners import named
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig
 from luxrelay.node.observe import Observer, Views
@@ -88,6 +89,7 @@ def run_node(
     reread: Callable[[], NodeConfig] | None = None,
     *,
     early: EarlySignals | None = None,
+    doubts: Sequence[str] = (),
 ) -> int:
     """Run a relay until SIGTERM or SIGINT; return 0 after an orderly end.
 
@@ -95,6 +97,7 @@ def run_node(
         config: What to run.
         reread: Reads the configuration again, for SIGHUP.
         early: What signals came before this.
+        doubts: What is said of the configuration without keeping the node from starting.
 
     Raises:
         LuxRelayError: it cannot start or go on; everything that was started has been stopped.
@@ -102,6 +105,8 @@ def run_node(
     """
     os.umask(PRIVATE_UMASK)  # RocksDB makes its files as the process says
     start_logging(config.name, config.log_level, levels=config.log_levels)
+    for doubt in doubts:
+        log(logging.WARNING, "the environment may not say what was meant", what=doubt)
     node = Node(config, reread=reread, early=early)
     try:
         trio.run(node.run)
@@ -234,7 +239,8 @@ class Node:
         async def gossip(ready: ReadyReport[None]) -> None:
             parts.streams.listen()
             async with trio.open_nursery() as nursery:
-                self._gossip = tuple(await nursery.start(parts.host.run))
+                with named("gossip", "listen"):
+                    self._gossip = tuple(await nursery.start(parts.host.run))
                 await nursery.start(parts.driver.run)
                 if parts.blobs.exchange is not None:
                     await nursery.start(parts.blobs.exchange.run)
@@ -316,7 +322,8 @@ class Node:
         )
 
     async def _sync(self, parts: Parts, ready: ReadyReport[None]) -> None:
-        port = parts.server.start()
+        with named("sync", "listen"):
+            port = parts.server.start()
         try:
             host = self._config.sync_listen.rpartition(":")[0]
             self._places["sync"] = f"{host}:{port}"
@@ -329,7 +336,8 @@ class Node:
     async def _pages(self, views: Views, ready: ReadyReport[None]) -> None:
         listen = self._config.http_listen
         hosts = (*self._config.http_hosts, listen.rpartition(":")[0])
-        observer = Observer(listen, views, hosts)
+        with named("http", "listen"):
+            observer = Observer(listen, views, hosts)
         try:
             self._places["http"] = observer.address
             ready.started(None)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from luxrelay.bus import NamespaceId
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.catch_up import StoreSink
+from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import STORE_FOLDER, DataFolder
 from luxrelay.node.guards import make_guards
-from luxrelay.node.parts import client_tls_of, judge_of, store_config_of, wall_ms
+from luxrelay.node.parts import judge_of, store_config_of, wall_ms
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.wanted import WantedBlobs

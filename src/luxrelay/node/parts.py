@@ -21,7 +21,8 @@ from luxrelay.net.bans import BanList, steady_ms
 from luxrelay.net.reconcile import ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
-from luxrelay.node.config import NodeConfig, SyncLimits
+from luxrelay.node.certificates import client_tls_of, server_tls_of
+from luxrelay.node.config import NodeConfig
 from luxrelay.node.gossip_blame import GossipBlame
 from luxrelay.node.guards import Guards, make_guards
 from luxrelay.node.logs import log
@@ -36,7 +37,6 @@ from luxrelay.node.tracing import Traces
 from luxrelay.node.tuning import read_places
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
-from luxrelay.sync import ClientTls, ServerTls
 from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc.service import RelaySyncServer
 
@@ -162,7 +162,7 @@ def _server(
         handoff=store if config.allow_handoff else None,
         subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
         meter=meter_of(config),
-        tls=_server_tls(config.sync_limits),
+        tls=server_tls_of(config.sync_limits),
     )
 
 
@@ -288,19 +288,6 @@ def _bans(config: NodeConfig, net_config: NetConfig) -> BanList:
     if bans.set_aside is not None:
         log(logging.WARNING, "bans unreadable, begun anew", kept_as=str(bans.set_aside))
     return bans
-
-
-def _server_tls(limits: SyncLimits) -> ServerTls | None:
-    if limits.tls_certificate is None or limits.tls_key is None:
-        return None
-    return ServerTls.from_files(limits.tls_certificate, limits.tls_key, limits.tls_client_ca)
-
-
-def client_tls_of(limits: SyncLimits) -> ClientTls | None:
-    """Return whom to believe and what to show when sync peers are dialled; None in the clear."""
-    if limits.tls_peer_ca is None:
-        return None
-    return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
 
 
 class _Spread:

@@ -79,7 +79,7 @@ def test_check_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["node", "init", "--topic", "/chat/1/room", "--out", str(path)]) == 0
     capsys.readouterr()
     assert main(["node", "check", "--config", str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"problems": []}
+    assert json.loads(capsys.readouterr().out) == {"problems": [], "doubts": []}
     path.write_text("[node]\nnmae = 1\n[store]\nttl_ms = 0\n")
 
     assert main(["node", "check", "--config", str(path), "--json"]) == 1

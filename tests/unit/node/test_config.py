@@ -1,5 +1,6 @@
 """The configuration: every key, and a line for every mistake."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,13 @@ import pytest
 from luxrelay.bus import SignatureScheme, SigningKey, topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import ConfigError
-from luxrelay.node.config import NAMESPACES_MAX, NodeConfig, load_config, parse_config
+from luxrelay.node.config import (
+    FILE_BYTES_MAX,
+    NAMESPACES_MAX,
+    NodeConfig,
+    load_config,
+    parse_config,
+)
 from luxrelay.node.settings import KEYS, SYNC_PEERS_MAX
 from luxrelay.sync import CatchUpConfig
 
@@ -195,10 +202,15 @@ def test_sync_peers_are_as_many_as_a_catch_up_asks() -> None:
     assert CatchUpConfig().peers_max == SYNC_PEERS_MAX
 
 
-def test_load_stops_reading_at_the_bound() -> None:
-    """A device that never ends is refused, not read."""
-    with pytest.raises(ConfigError, match="larger"):
+def test_load_stops_reading_at_the_bound(tmp_path: Path) -> None:
+    """A device that never ends is refused, not read; so is a file above the bound."""
+    with pytest.raises(ConfigError, match="no regular file"):
         load_config(Path("/dev/zero"))
+    large = tmp_path / "relay.toml"
+    large.touch()
+    os.truncate(large, FILE_BYTES_MAX + 1)
+    with pytest.raises(ConfigError, match="larger"):
+        load_config(large)
 
 
 def test_load_reads_a_file(tmp_path: Path) -> None:

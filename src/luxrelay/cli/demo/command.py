@@ -26,6 +26,8 @@ from luxrelay.node.config import NAMESPACES_MAX
 from luxrelay.sim import ChatMessage, generate_chat, read_chat
 
 MESSAGES: Final = 2000
+MESSAGES_MIN: Final = 3
+"""One before the outage, one in it, and one after it."""
 MARKER: Final = ".luxrelay-demo"
 """Says that a folder is ours to empty."""
 _OURS: Final = ("relays", "archive", "report.json", "report.html", "spark.log")
@@ -42,12 +44,17 @@ def register(commands: SubParsers) -> None:
     )
     parser.add_argument(
         "--messages",
-        type=whole_number(3, 1_000_000),
+        type=whole_number(MESSAGES_MIN, 1_000_000),
         metavar="N",
-        help=f"messages to publish (default {MESSAGES}, or what the file holds if fewer)",
+        help="messages to publish, 3 to 1,000,000 "
+        f"(default {MESSAGES}, or what the file holds if fewer)",
     )
     parser.add_argument(
-        "--relays", type=whole_number(1, 16), default=3, metavar="N", help="relays (default 3)"
+        "--relays",
+        type=whole_number(1, 16),
+        default=3,
+        metavar="N",
+        help="relays, 1 to 16 (default 3)",
     )
     parser.add_argument(
         "--input",
@@ -60,14 +67,14 @@ def register(commands: SubParsers) -> None:
         type=whole_number(0, 10_000),
         default=30,
         metavar="N",
-        help="broken messages from a rogue peer (default %(default)s)",
+        help="broken messages from a rogue peer, 0 to 10,000 (default %(default)s)",
     )
     parser.add_argument(
         "--rate",
         type=whole_number(0, 100_000),
         default=1000,
         metavar="N",
-        help="messages a second, 0 for as fast as receipts come (default %(default)s)",
+        help="messages a second to 100,000, 0 for as fast as receipts come (default %(default)s)",
     )
     parser.add_argument(
         "--seed",
@@ -89,13 +96,18 @@ def register(commands: SubParsers) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
+    progress = Progress(quiet=False)
+    progress.step(
+        "starting: making the messages"
+        if arguments.input is None
+        else f"starting: reading {arguments.input}"
+    )
     messages = _messages(arguments)
     hint = missing_extra()
     if not hint:
         require_java()  # told now, not when the relays have done their part
     out: Path = arguments.out.resolve()
     marker = _prepare(out)
-    progress = Progress(quiet=False)
     plan = Plan(
         messages=messages,
         relays=arguments.relays,
@@ -176,11 +188,14 @@ def _messages(arguments: argparse.Namespace) -> list[ChatMessage]:
     if arguments.input is None:
         return list(generate_chat(count, random.Random(arguments.seed)))  # noqa: S311  a workload
     messages = list(islice(read_chat(arguments.input), count))
-    if len(messages) < (arguments.messages or 3):
+    if len(messages) < (arguments.messages or MESSAGES_MIN):
+        few = len(messages) < MESSAGES_MIN
+        least = f"at least {MESSAGES_MIN} are needed"
+        wanted = least if few else f"{arguments.messages:,} are asked for"
         raise InputError(
-            f"the file holds {len(messages):,} messages",
+            f"the file has {_several(len(messages))}, {wanted}",
             where=str(arguments.input),
-            hint="ask for fewer with --messages (at least 3)",
+            hint="give one with more lines" if few else "ask for fewer with --messages",
         )
     channels = {message.channel for message in messages}
     if len(channels) > NAMESPACES_MAX:
@@ -189,6 +204,10 @@ def _messages(arguments: argparse.Namespace) -> list[ChatMessage]:
             where=str(arguments.input),
         )
     return messages
+
+
+def _several(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 def _prepare(out: Path) -> TextIO:
@@ -263,10 +282,13 @@ def _print(outcome: Outcome, arguments: argparse.Namespace, out: Path) -> None:
         f"{outcome.namespaces:,} lanes"
     )
     print("\n".join(_corrupt(outcome.corrupt)))
-    print(
-        f"latency   p50 {latency['p50']:,} ms, p95 {latency['p95']:,} ms, "
-        f"p99 {latency['p99']:,} ms (signature to commit)"
-    )
+    if len(outcome.relays) > 1:
+        print(
+            f"latency   p50 {latency['p50']:,} ms, p95 {latency['p95']:,} ms, "
+            f"p99 {latency['p99']:,} ms (signature to commit)"
+        )
+    else:
+        print("latency   – (gossip had no second relay to reach)")
     print(f"archive   {_archive(outcome)}")
     print(f"seconds   {spent}")
     print(f"report    {printable(str(out / 'report.html'))}")

@@ -54,6 +54,7 @@ def _destination(outcome: Outcome) -> str:
 def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
     ok = not outcome.faults()
     latency, corrupt = outcome.latency_ms, outcome.corrupt
+    several = len(outcome.relays) > 1
     return (
         Tile(label="Result", value="ok" if ok else "not ok", tone="good" if ok else "bad"),
         Tile(
@@ -63,8 +64,8 @@ def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
         ),
         Tile(
             label="Latency, median",
-            value=f"{latency['p50']:,} ms",
-            note=f"99 % within {latency['p99']:,} ms",
+            value=f"{latency['p50']:,} ms" if several else "–",
+            note=f"99 % within {latency['p99']:,} ms" if several else "one relay: no gossip",
         ),
         Tile(
             label="Broken messages stored",

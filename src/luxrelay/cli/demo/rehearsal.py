@@ -106,6 +106,17 @@ class Rehearsal:
                 up in time.
 
         """
+        try:
+            return self._run()
+        except LuxRelayError:
+            self._require_alive()  # one that has ended is the reason of whatever failed
+            raise
+
+    def _require_alive(self) -> None:
+        for relay in self.relays:
+            relay.require_alive()
+
+    def _run(self) -> Course:
         self._start()
         with ExitStack() as stack:
             sampler = Sampler(self.relays)
@@ -125,7 +136,9 @@ class Rehearsal:
         return self._read_back(publisher, signer, sampler, rogue, publish_s)
 
     def _start(self) -> None:
-        self._progress.step(f"starting {len(self.relays)} relays as processes of their own")
+        count = len(self.relays)
+        several = "1 relay as a process" if count == 1 else f"{count} relays as processes"
+        self._progress.step(f"starting {several} of {'its' if count == 1 else 'their'} own")
         for relay in self.relays:
             relay.start(self.relays)
             relay.wait_ready()
@@ -135,6 +148,7 @@ class Rehearsal:
         """Wait until every relay is connected to every other, so that latencies mean gossip."""
         patience, connected = Patience(IDLE_S), [0]
         while not patience.lost(connected):
+            self._require_alive()
             states = [relay.status() for relay in self.relays]
             connected = [0 if s is None else len(s["peers"]) for s in states]
             if all(count >= len(self.relays) - 1 for count in connected):
@@ -173,6 +187,7 @@ class Rehearsal:
         self._progress.step("waiting until every relay holds every message")
         patience, held = Patience(IDLE_S), [0]
         while not patience.lost(held):
+            self._require_alive()
             states = [relay.status() for relay in self.relays]
             held = [0 if s is None else int(s["store"]["messages"]) for s in states]
             if all(count >= total for count in held):

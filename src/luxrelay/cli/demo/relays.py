@@ -42,6 +42,8 @@ class RelayProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._log_path = folder / "relay.log"
         self._runtime: Runtime | None = None
+        self._stopping = False
+        """Asked to end, and not started again since."""
 
     @property
     def runtime(self) -> Runtime:
@@ -71,6 +73,7 @@ class RelayProcess:
 
         """
         config = self._folder / "relay.toml"
+        self._stopping = False
         peers = [other.runtime for other in others if other.running]
         # What the demonstration says holds, whatever a relay of this machine is told.
         environ = {k: v for k, v in os.environ.items() if not k.startswith("LUXRELAY_")}
@@ -101,15 +104,11 @@ class RelayProcess:
         process = self._require_process()
         patience = Patience(START_IDLE_S)
         while not patience.lost((self._log_path.stat().st_size, _cpu_ticks(process.pid))):
+            self.require_alive()
             runtime = read_runtime(self._folder / "data")
             if runtime is not None and runtime.pid == process.pid:
                 self._runtime = runtime
                 return
-            if process.poll() is not None:
-                raise DemoError(
-                    f"{self.name} ended with code {process.returncode}: {self._last_words()}",
-                    where=str(self._log_path),
-                )
             time.sleep(_POLL_S)
         raise DemoError(
             f"{self.name} did nothing for {START_IDLE_S:.0f} s and is not ready: "
@@ -117,9 +116,24 @@ class RelayProcess:
             where=str(self._log_path),
         )
 
+    def require_alive(self) -> None:
+        """Return when the process runs, or is not meant to.
+
+        Raises:
+            DemoError: it has ended although nobody asked it to; carries its last words.
+
+        """
+        process = self._process
+        if process is not None and not self._stopping and process.poll() is not None:
+            raise DemoError(
+                f"{self.name} ended with {process.returncode}: {self._last_words()}",
+                where=f"see {self._log_path}",
+            )
+
     def ask_to_stop(self) -> None:
         """Ask the process to end, without waiting."""
         process, self._runtime = self._process, None
+        self._stopping = True
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
 

@@ -15,6 +15,7 @@ from luxrelay.errors import AddressError
 from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
 from luxrelay.net.addresses import peer_id_from_text, peer_text
+from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
@@ -24,7 +25,6 @@ from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.older import OlderMessages
-from luxrelay.node.parts import client_tls_of
 from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.doors import Doors

@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
@@ -25,6 +24,7 @@ import trio
 from luxrelay.bus import MessageId, NamespaceId
 from luxrelay.errors import GatewayError
 from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.certificates import gateway_tls_of
 from luxrelay.node.gateway.admin import Admin
 from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.calls import Caller, Request, Response, Scope
@@ -33,6 +33,7 @@ from luxrelay.node.gateway.http import Gateway, GatewayParts
 from luxrelay.node.gateway.server import client_key
 from luxrelay.node.gateway.subscription import Page
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
+from luxrelay.node.listeners import named
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.subscribers import FollowingConfig, StoreFollowing
 from luxrelay.store import (
@@ -43,7 +44,7 @@ from luxrelay.store import (
     StoredMessage,
     TimeQuery,
 )
-from luxrelay.sync import PublishItem, PublishReceipt, ServerTls, SyncServerConfig
+from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
 from luxrelay.sync.rpc.backing import StorePage
 from luxrelay.sync.rpc.gateway_server import AdminRpcServer, GatewayRpcServer
 from luxrelay.sync.rpc.service import RelaySyncServer
@@ -313,15 +314,16 @@ class GatewayRpc:
         served: list[tuple[RelaySyncServer, str]] = []
         addresses = []
         try:
-            for listen, make in (
-                (config.grpc_listen, self._public),
-                (config.grpc_admin_listen, self._private),
+            for key, listen, make in (
+                ("grpc_listen", config.grpc_listen, self._public),
+                ("grpc_admin_listen", config.grpc_admin_listen, self._private),
             ):
                 if not listen:
                     addresses.append("")
                     continue
                 server = make(listen)
-                port = server.start()
+                with named("gateway", key):
+                    port = server.start()
                 served.append((server, listen))
                 addresses.append(f"{listen.rpartition(':')[0]}:{port}")
             task_status.started((addresses[0], addresses[1]))
@@ -362,7 +364,7 @@ class GatewayRpc:
             beyond=beyond,
             desk=Desk(self._gateway, None, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, anonymous, parts),
-            tls=self._tls(),
+            tls=gateway_tls_of(self._parts.config),
             counters=self._counters,
         )
 
@@ -381,15 +383,9 @@ class GatewayRpc:
             clock_ms=parts.clock_ms,
             desk=Desk(self._gateway, self._admin, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, frozenset(), parts),
-            tls=self._tls(),
+            tls=gateway_tls_of(self._parts.config),
             counters=self._counters,
         )
-
-    def _tls(self) -> ServerTls | None:
-        config = self._parts.config
-        if not config.tls_certificate:
-            return None
-        return ServerTls.from_files(Path(config.tls_certificate), Path(config.tls_key))
 
 
 def _listening(listen: str, parts: GatewayParts, **threads: Any) -> SyncServerConfig:

@@ -26,6 +26,7 @@ from luxrelay.node.gateway.rpc import GatewayRpc
 from luxrelay.node.gateway.server import HttpServer, ServerCounters
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
+from luxrelay.node.listeners import named
 from luxrelay.node.older import OlderMessages
 from luxrelay.node.stages.deliver import Feed
 
@@ -163,10 +164,12 @@ class GatewayService:
         async with trio.open_nursery() as nursery:
             if self._parts.older is not None:
                 nursery.start_soon(_close_at_last, self._parts.older)
-            public = await nursery.start(self.public.run)
+            with named("gateway", "listen"):
+                public = await nursery.start(self.public.run)
             admin = ""
             if self._config.admin_listen:
-                admin = await nursery.start(self.admin.run)
+                with named("gateway", "admin_listen"):
+                    admin = await nursery.start(self.admin.run)
             rpc = await nursery.start(self._rpc.run)
             nursery.start_soon(self.public.faults.keep, "dashboard", self._dashboard.sample)
             task_status.started(Addresses(public, admin, *rpc))

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 from luxrelay.errors import GatewayError, TokenFileError
 from luxrelay.files import LOCK_WAIT_S, locked, make_folder, read_bounded, write_whole
+from luxrelay.node.folder import TOKENS_FILE
 from luxrelay.node.gateway.calls import Caller, Scope
 from luxrelay.text import clean, parse_json
 
-TOKENS_FILE: Final = "tokens.json"
 RELOAD_S: Final = 1.0
 """Seconds between two looks at the file."""
 _TOKEN: Final = re.compile(r"lrt_([0-9a-f]{8})_[A-Za-z0-9_-]{43}", re.ASCII)
