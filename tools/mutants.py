@@ -145,7 +145,10 @@ def main() -> int:
         wrong = 0
         for mutant, fault in zip(found, pool.map(trial, found), strict=True):
             wrong += bool(fault)
-            print(f"{'ALIVE ' if fault else 'found '} {mutant.name}: {fault or mutant.defence}", flush=True)
+            print(
+                f"{'ALIVE ' if fault else 'found '} {mutant.name}: {fault or mutant.defence}",
+                flush=True,
+            )
     print(f"{len(found) - wrong} passed, {wrong} failed")
     return 1 if wrong else 0
 
