@@ -29,6 +29,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socket import SHUT_RDWR, socket
+from types import MappingProxyType
 from typing import Any, Final
 
 from luxrelay.gate import Gate
@@ -255,8 +256,12 @@ class _Handler(BaseHTTPRequestHandler):
             answer = (HTTPStatus.INTERNAL_SERVER_ERROR, "application/json", text)
         self._reply(*answer)
 
-    def _reply(self, status: int, kind: str, body: bytes) -> None:
+    def _reply(
+        self, status: int, kind: str, body: bytes, more: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
@@ -267,6 +272,17 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(view), CHUNK_BYTES):
             self.wfile.write(view[start : start + CHUNK_BYTES])
             self.server.takes(self.connection)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no GET, or no request, in the form of all other answers."""
+        del explain
+        shown = {"error": clean(message or HTTPStatus(code).phrase, _TEXT_MAX)}
+        more = {}
+        if code == HTTPStatus.NOT_IMPLEMENTED:  # it knows the path, and no method but one
+            code, more = HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET"}
+            shown["hint"] = "these pages are read with GET"
+        body = b"" if self.command == "HEAD" else json.dumps(shown).encode() + b"\n"
+        self._reply(code, "application/json", body, more)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
         """Requests of monitors are not worth a line each."""

@@ -42,6 +42,8 @@ def test_publish_query_head_and_restart(
     capsys.readouterr()
 
     arguments = ["--relay", sync, "--topic", TOPIC]
+    assert main(["head", *arguments]) == 0
+    assert "nothing here" in capsys.readouterr().err
     assert main(["publish", *arguments, "--key", key, "--json", "one", "two"]) == 0
     receipts = json.loads(capsys.readouterr().out)
     assert [(r["seq"], r["stored"]) for r in receipts] == [(1, True), (2, True)]
@@ -58,6 +60,8 @@ def test_publish_query_head_and_restart(
     assert main(["head", *arguments, "--json"]) == 0
     (head,) = json.loads(capsys.readouterr().out)
     assert (head["contiguousHead"], head["latestSeq"], head["messages"]) == (3, 3, 3)
+    assert main(["head", *arguments]) == 0
+    assert "nothing here" not in capsys.readouterr().err
 
 
 def test_receipts_are_told_although_the_rest_fails(

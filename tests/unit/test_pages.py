@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -86,6 +87,25 @@ def test_the_address_that_has_most_makes_room(serve: Maker, eventually: Callable
         eventually(lambda: server.cut == 9)
         honest.sendall(ASK)
         assert rest(honest).endswith(b"ok")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "HEAD", "BREW"])
+def test_another_method_is_answered_like_all_else(serve: Maker, method: str) -> None:
+    """As JSON with what the page takes, and without a body for HEAD; a broken request as JSON."""
+    server = serve(short)
+    found = []
+    for line in (f"{method} /status HTTP/1.1", "GET /a b HTTP/1.1"):
+        with connect(server) as stream:
+            stream.sendall(line.encode() + b"\r\nHost: 127.0.0.1\r\n\r\n")
+            found.append(rest(stream).partition(b"\r\n\r\n"))
+    (head, _, body), (broken, _, why) = found
+
+    assert head.startswith(b"HTTP/1.0 405 ")
+    assert b"Allow: GET\r\n" in head
+    assert b"application/json" in head
+    assert (not body) if method == "HEAD" else "GET" in json.loads(body)["hint"]
+    assert broken.startswith(b"HTTP/1.0 400 ")
+    assert "Bad request" in json.loads(why)["error"]
 
 
 def test_clients_that_take_no_answer_make_room(

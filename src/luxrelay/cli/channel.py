@@ -254,7 +254,7 @@ class _Files:
                 file.seek(part.part * PART_BYTES)
                 file.write(part.data)
         except OSError as error:
-            raise InputError(f"cannot write: {error.strerror}", where=str(path)) from error
+            raise _unwritten(error, path) from error
 
     def _scratch(self, part: _Part) -> Path:
         assert self._folder is not None
@@ -273,7 +273,7 @@ class _Files:
         try:
             move_whole(self._scratch(part), target)
         except OSError as error:
-            raise InputError(f"cannot write: {error.strerror}", where=str(target)) from error
+            raise _unwritten(error, target) from error
         return f" -> {target}"
 
 
@@ -339,6 +339,14 @@ def _parts_of(path: Path, parts: int) -> Iterator[_Part]:
                 yield _Part(path.name, identity, number, parts, file.read(PART_BYTES))
     except OSError as error:
         raise InputError(f"cannot read the file: {error.strerror}", where=str(path)) from error
+
+
+def _unwritten(error: OSError, path: Path) -> InputError:
+    return InputError(
+        f"cannot write: {error.strerror}",
+        where=str(path),
+        hint="check free space and the permissions of the folder",
+    )
 
 
 def bar(done: int, total: int, size: int, width: int = 30) -> str:

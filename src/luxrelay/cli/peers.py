@@ -47,7 +47,11 @@ def _peers(arguments: argparse.Namespace) -> int:
     if arguments.peer is not None:
         rows = [row for row in rows if row["peerId"] == arguments.peer]
         if not rows:
-            raise InputError("the node is not connected with this peer", where=arguments.peer)
+            raise InputError(
+                "the node is not connected with this peer",
+                where=arguments.peer[:100],
+                hint="`luxrelay peers` without PEER lists those that it is connected with",
+            )
     if arguments.json:
         print_json(rows)
         return 0

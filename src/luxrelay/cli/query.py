@@ -115,6 +115,10 @@ def _head(arguments: argparse.Namespace) -> int:
     ]
     names = ("namespace", "kind", "earliest", "contiguous", "latest", "messages", "bytes")
     print(table(names, rows))
+    if not rows:
+        print(
+            "luxrelay: nothing here: the relay holds no message of it or its lanes", file=sys.stderr
+        )
     return 0
 
 

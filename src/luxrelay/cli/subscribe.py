@@ -166,7 +166,12 @@ def _as_json(message: Message) -> dict[str, Any]:
 
 
 def _sequence(text: str) -> int | str:
-    return LATEST if text == LATEST else whole_number(0, _U64)(text)
+    if text == LATEST:
+        return LATEST
+    try:
+        return whole_number(0, _U64)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f'{error}, and not "{LATEST}"') from None
 
 
 def _read_place(path: Path | None) -> Place:

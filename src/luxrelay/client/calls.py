@@ -86,8 +86,8 @@ def refused(answer: Answer) -> ClientRefusedError:
         problem = said if isinstance(said, dict) else {}
     except (ValueError, RecursionError):
         problem = {}
-    if problem:
-        code = str(problem.get("code", f"status {answer.status}"))
+    if isinstance(problem.get("code"), str):
+        code = problem["code"]
         error = ClientRefusedError(
             f"{code}: {problem.get('detail', 'no reason given')}"[:300],
             where=str(problem.get("where", ""))[:200],
@@ -96,7 +96,8 @@ def refused(answer: Answer) -> ClientRefusedError:
     else:
         error = ClientRefusedError(
             f"status {answer.status} without a reason, which every gateway gives",
-            hint="Check the address and the port: this is another service, or a proxy in front",
+            hint="Check the address and the port: this is another service, or a proxy in front; "
+            "a relay's gateway is on gateway.listen",
         )
     error.status, error.problem = answer.status, problem
     error.retry_after = _retry_after_s(answer, problem)

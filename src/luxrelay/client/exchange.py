@@ -87,6 +87,12 @@ class Endpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
+    @property
+    def place(self) -> str:
+        """Host and port for the text of errors, the port also where none was given."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
     def headers(self, more: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the headers of a request."""
         found = [("Host", self.authority), ("User-Agent", "luxrelay"), *more.items()]
@@ -145,13 +151,13 @@ class Exchanges:
                 body += event.data
                 if len(body) > ANSWER_BYTES_MAX:
                     raise ClientRemoteError(
-                        f"an answer above {ANSWER_BYTES_MAX} bytes", where=self._endpoint.authority
+                        f"an answer above {ANSWER_BYTES_MAX} bytes", where=self._endpoint.place
                     )
             elif isinstance(event, h11.EndOfMessage):
                 return Answer(status, headers, bytes(body))
             elif isinstance(event, h11.ConnectionClosed):
                 raise ClientUnreachableError(
-                    "the connection ended before the answer", where=self._endpoint.authority
+                    "the connection ended before the answer", where=self._endpoint.place
                 )
 
     def _event(self) -> Steps[h11.Event]:
@@ -161,10 +167,10 @@ class Exchanges:
             except h11.RemoteProtocolError as error:
                 if not self.begun and self._http.trailing_data[1]:
                     raise ClientUnreachableError(
-                        "the connection ended before the answer", where=self._endpoint.authority
+                        "the connection ended before the answer", where=self._endpoint.place
                     ) from error
                 raise ClientRemoteError(
-                    f"the answer is not HTTP: {error}"[:200], where=self._endpoint.authority
+                    f"the answer is not HTTP: {error}"[:200], where=self._endpoint.place
                 ) from error
             if event is not h11.NEED_DATA:
                 return event  # type: ignore[return-value]  # PAUSED does not occur for a client
@@ -201,7 +207,7 @@ class Exchanges:
         if not isinstance(event, h11.InformationalResponse) or (
             dict(event.headers).get(b"sec-websocket-accept") != expected
         ):
-            raise ClientRemoteError("it is no WebSocket", where=self._endpoint.authority)
+            raise ClientRemoteError("it is no WebSocket", where=self._endpoint.place)
         return self._http.trailing_data[0]
 
     def _rest(self, response: h11.Response) -> Steps[Answer]:

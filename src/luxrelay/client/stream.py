@@ -186,7 +186,7 @@ class _Open:
         try:
             steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
             self.session = StreamSession(
-                self._line.run(steps), client.checks, client.endpoint.authority
+                self._line.run(steps), client.checks, client.endpoint.place
             )
         except BaseException:
             self._line.close()
@@ -254,7 +254,7 @@ async def _open_async(client: AsyncRelayClient) -> _OpenAsync:
     line = await client.connect()
     try:
         steps = Exchanges(client.endpoint).upgrade(STREAM_PATH, os.urandom(KEY_BYTES))
-        where = client.endpoint.authority
+        where = client.endpoint.place
         return _OpenAsync(line, StreamSession(await line.run(steps), client.checks, where))
     except BaseException:
         await line.aclose()

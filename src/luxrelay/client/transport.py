@@ -44,7 +44,7 @@ class Line:
             ClientUnreachableError: there is nobody, or TLS does not come about.
 
         """
-        where = endpoint.authority
+        where = endpoint.place
         patience = Patience(timeout_s, where)
         stream: socket.socket | None = None
         try:
@@ -158,7 +158,7 @@ class AsyncLine:
             ClientUnreachableError: there is nobody, or TLS does not come about.
 
         """
-        where = endpoint.authority
+        where = endpoint.place
         patience = Patience(timeout_s, where)
         stream: ByteStream | None = None
         try:

@@ -265,6 +265,12 @@ class Database:
             self._tables |= {name: Table(root, self._path, name) for name in missing}
             self._tables = {name: self._tables[name] for name in names}
         except Exception as error:
+            if _FILE_GONE in str(error) and self._path.is_dir():
+                raise StoreError(
+                    f"a file of the database is gone: RocksDB reports: {str(error).strip()}",
+                    where=str(self._path),
+                    code="store.corrupt",
+                ) from error
             raise _ours(error, self._path) from error
         return root
 
@@ -447,6 +453,8 @@ def _family_options(cache: Cache, write_buffer_bytes: int) -> Options:
     return options
 
 
+_FILE_GONE: Final = "No such file or directory"
+"""RocksDB's words, at its opening, for a file that it names and does not find."""
 _BY_TEXT: Final = (
     ("lock hold by", "store.locked"),
     ("While lock file", "store.locked"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from luxrelay.bus import topic_namespace
 from luxrelay.cli.main import main
+from luxrelay.client import RelayClient
+from luxrelay.errors import ClientRefusedError
 
 pytestmark = pytest.mark.slow
 
@@ -49,4 +53,26 @@ def test_the_command_shows_each_term_of_a_score(
     assert "topic penalty" in shown
     assert "time in mesh" in shown
     assert main([*command, "12D3nobody"]) == 1
-    assert "not connected" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "not connected" in told
+    assert "`luxrelay peers` without PEER" in told
+    revoke = ["node", "token", "revoke", "--config", str(one.config), "deadbeef"]
+    assert main(revoke) == 1
+    assert "`luxrelay node token list`" in capsys.readouterr().err
+    pages = str(runtime.http)
+    assert main(["subscribe", "--gateway", pages, "--topic", "/chat/1/room"]) == 1
+    told = capsys.readouterr().err
+    assert "this is another service" in told
+    assert "node's own code" not in told
+    with (
+        pytest.raises(ClientRefusedError, match="this is another service"),
+        RelayClient(pages) as c,
+    ):
+        c.head(topic_namespace("/chat/1/room"))
+    host, _, port = pages.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as stream:
+        stream.sendall(b"POST /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        head, _, body = stream.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b" 405 " in head.splitlines()[0]
+    assert b"Allow: GET" in head
+    assert "GET" in json.loads(body)["hint"]

@@ -429,6 +429,29 @@ def test_admin_makes_lists_and_revokes_tokens(stand: Stand, eventually: Callable
     assert (stand.folder / "tokens.json").stat().st_mode & 0o777 == 0o600
     gone = stand.fetch("/admin/v1/connections/12D3Koo", method="DELETE", **admin)
     assert gone.status == 404
+    assert "GET /admin/v1/tokens" in again.json["hint"]
+    assert "/v1/peers" in gone.json["hint"]
+
+
+def test_a_path_of_the_other_port_is_told_where_it_is(stand: Stand) -> None:
+    """Admin calls at the public port, and the other way round: the hint names the key."""
+    admin = {"Authorization": f"Bearer {stand.token('admin')}"}
+    found = [
+        stand.fetch("/admin/v1/tokens", **admin),
+        stand.fetch("/admin/v1/nothing", method="OPTIONS"),
+        stand.fetch("/v1/status", admin=True, **admin),
+        stand.fetch("/v1/nothing", **admin),
+    ]
+
+    assert {each.status for each in found} == {404}
+    hints = [each.json["hint"] for each in found]
+    for hint, key in zip(
+        hints,
+        ("gateway.admin_listen", "gateway.admin_listen", "gateway.listen", "openapi.json"),
+        strict=True,
+    ):
+        assert key in hint
+    assert not any("expired" in hint for hint in hints)
 
 
 def test_admin_bans_and_lifts(stand: Stand) -> None:
@@ -436,12 +459,14 @@ def test_admin_bans_and_lifts(stand: Stand) -> None:
     peer = "12D3KooWGGZge4cnNezVKmNfyTU6QKrdSJiTtRqEZwAo5xGfYwa9"
     admin = {"Authorization": f"Bearer {stand.token('admin')}", "admin": True}
 
+    def post(path: str, body: object) -> Any:
+        text = json.dumps(body).encode()
+        return stand.fetch(path, method="POST", body=text, Content_Type=JSON, **admin)
+
     def ban(**changes: object) -> int:
         body = {"peerId": peer, "seconds": 60, "reason": "spam", **changes}
-        text = json.dumps(body).encode()
-        return stand.fetch(
-            "/admin/v1/bans", method="POST", body=text, Content_Type=JSON, **admin
-        ).status
+        status: int = post("/admin/v1/bans", body).status
+        return status
 
     assert ban() == 204
     (listed,) = stand.fetch("/admin/v1/bans", **admin).json["bans"]
@@ -450,6 +475,14 @@ def test_admin_bans_and_lifts(stand: Stand) -> None:
     assert [ban(peerId="0OIl"), ban(seconds=0), ban(reason=""), ban(extra=1)] == [400] * 4
     assert stand.fetch(f"/admin/v1/bans/{peer}", method="DELETE", **admin).status == 204
     assert stand.fetch(f"/admin/v1/bans/{peer}", method="DELETE", **admin).status == 404
+    wrong = post("/admin/v1/bans", {"peer": peer, "seconds": 60, "reason": "spam"}).json
+    lacks = post("/admin/v1/bans", {"peerId": peer, "seconds": 60}).json
+    other = post("/admin/v1/tokens", {"name": "t", "scope": ["read"]}).json
+    assert (wrong["detail"], wrong["hint"]) == (
+        "there is no member 'peer'", "the members are peerId, seconds, reason"
+    )  # fmt: skip
+    assert lacks["detail"] == "the member 'reason' is missing"
+    assert other["detail"] == "there is no member 'scope'"
 
 
 def test_pages_of_other_origins_are_kept_out(stand_with: Maker) -> None:
@@ -503,7 +536,11 @@ def test_wrong_methods_and_paths(standing: Stand) -> None:
     """Another method is 405 with what is allowed, another path 404."""
     wrong = standing.fetch("/v1/messages", method="PUT", body=b"")
 
-    assert (wrong.status, wrong.headers["Allow"]) == (405, "GET, HEAD, POST")
+    asked = standing.fetch("/v1/messages", method="OPTIONS")
+
+    assert (wrong.status, wrong.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, POST")
+    assert (asked.status, asked.headers["Allow"]) == (204, wrong.headers["Allow"])
+    assert wrong.json["hint"] == "use GET or HEAD or POST"
     assert standing.fetch("/v1/nothing").status == 404
     assert standing.fetch("/v1/stream").status == 400
 

@@ -159,6 +159,17 @@ def test_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -
     assert "\x1b" not in error
 
 
+def test_a_wrong_place_to_begin_names_the_word_that_is_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Beside numbers, `subscribe --after` takes one word."""
+    with pytest.raises(SystemExit) as ended:
+        main(["subscribe", "--topic", "/chat/1/room", "--after", "abc"])
+
+    assert ended.value.code == 2
+    assert 'and not "latest"' in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["sim", "list"], ["doctor", "--json"]])
 def test_a_full_disk_under_the_output_is_one_line(words: list[str]) -> None:

@@ -40,3 +40,20 @@ def test_no_token_in_the_clear_beyond_this_machine(
 def test_a_token_for_this_machine_or_over_tls(address: str) -> None:
     """Loopback has no way on which it could be read, and TLS hides it."""
     assert Endpoint.of(address, TOKEN).token == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("address", "place", "host"),
+    [
+        ("127.0.0.1", "127.0.0.1:80", "127.0.0.1"),
+        ("https://relay.example", "relay.example:443", "relay.example"),
+        ("[::1]:9643", "[::1]:9643", "[::1]:9643"),
+    ],
+)
+def test_errors_name_the_port_also_where_none_was_given(
+    address: str, place: str, host: str
+) -> None:
+    """The port that is tried is shown to people; `Host` leaves out the usual one."""
+    endpoint = Endpoint.of(address)
+
+    assert (endpoint.place, endpoint.authority) == (place, host)

@@ -128,6 +128,23 @@ def test_a_wrong_blob_is_dropped_and_its_header_kept(
         assert [message.blob for message in page.messages] == [b"hello", b"hello", None, None]
 
 
+@pytest.mark.parametrize("gone", ["MANIFEST-*", "*.sst", "CURRENT"])
+def test_a_file_that_is_gone_is_damage(
+    store: RelayStore, tmp_path: Path, now: int, gone: str
+) -> None:
+    """The error names the command that carries the rest, not the disk."""
+    store.close()
+    files = list((tmp_path / "store" / "db").glob(gone))
+    assert files
+    for each in files:
+        each.unlink()
+
+    with pytest.raises(StoreError, match="luxrelay store repair") as caught:
+        RelayStore.open(tmp_path / "store", CONFIG, now_ms=now)
+
+    assert caught.value.code == "store.corrupt"
+
+
 def test_a_missing_manifest_is_rebuilt(store: RelayStore, tmp_path: Path, now: int) -> None:
     """A database that cannot be opened at all is put together from its table files."""
     before = contents(store, now)

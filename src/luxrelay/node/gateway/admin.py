@@ -8,7 +8,7 @@ Source: docs/reference/http.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -32,6 +32,7 @@ from luxrelay.node.gateway.routes import ok, problem_answers, read
 from luxrelay.node.gateway.schemas import ref
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.work import Work
+from luxrelay.text import clean
 
 _RATE_MAX: Final = 2**40
 _DAYS_MAX: Final = 3650
@@ -103,7 +104,12 @@ class Admin:
         """Drop a peer's connection; it may connect again."""
         peer: str = request.values["peer_id"]
         if not await self._parts.peers.disconnect(peer):
-            raise GatewayError("no such peer is connected", where=peer[:80], code="gateway.absent")
+            raise GatewayError(
+                "no such peer is connected",
+                where=peer[:80],
+                hint="GET /v1/peers of the gateway shows who is",
+                code="gateway.absent",
+            )
         return Response(status=204)
 
     async def bans(self, request: Request) -> Response:
@@ -115,8 +121,7 @@ class Admin:
     async def new_ban(self, request: Request) -> Response:
         """Keep a peer out; its connection is dropped."""
         value = parsed_json(request.body)
-        if not isinstance(value, dict) or set(value) != {"peerId", "seconds", "reason"}:
-            raise GatewayError("expected an object with peerId, seconds and reason", where="body")
+        _check_members(value, ("peerId", "seconds", "reason"))
         seconds, reason = value["seconds"], value["reason"]
         if type(seconds) is not int or not 1 <= seconds <= BAN_S_MAX:
             raise GatewayError(f"expected a whole number from 1 to {BAN_S_MAX}", where="seconds")
@@ -133,7 +138,12 @@ class Admin:
         await trio.lowlevel.checkpoint()
         peer: str = request.values["peer_id"]
         if not self._parts.peers.lift(peer):
-            raise GatewayError("no such peer is banned", where=peer[:80], code="gateway.absent")
+            raise GatewayError(
+                "no such peer is banned",
+                where=peer[:80],
+                hint="GET /admin/v1/bans shows who is",
+                code="gateway.absent",
+            )
         return Response(status=204)
 
 
@@ -198,10 +208,30 @@ def admin_routes(admin: Admin) -> list[Route]:
     ]
 
 
+def _check_members(value: Any, needed: Sequence[str], more: Sequence[str] = ()) -> None:
+    """Refuse a body that is no object, has a member that is none, or lacks one.
+
+    Raises:
+        GatewayError: the first member that does not fit, by its name.
+
+    """
+    if not isinstance(value, dict):
+        raise GatewayError(f"expected an object with {' and '.join(needed)}", where="body")
+    known = (*needed, *more)
+    for name in value:
+        if name not in known:
+            raise GatewayError(
+                f"there is no member {clean(name, 40)!r}",
+                where="body",
+                hint=f"the members are {', '.join(known)}",
+            )
+    for name in needed:
+        if name not in value:
+            raise GatewayError(f"the member {name!r} is missing", where="body")
+
+
 def _new_token(value: Any) -> dict[str, Any]:
-    known = {"name", "scopes", "days", "requestsPerS", "publishBytesPerS"}
-    if not isinstance(value, dict) or not {"name", "scopes"} <= set(value) <= known:
-        raise GatewayError("expected an object with name and scopes", where="body")
+    _check_members(value, ("name", "scopes"), ("days", "requestsPerS", "publishBytesPerS"))
     if not isinstance(value["name"], str):
         raise GatewayError("expected text", where="name")
     scopes = value["scopes"]

@@ -210,6 +210,8 @@ class RoutedApp:
         self._rates = rates
         self._config = config
         self._anonymous = anonymous
+        self._admin = any(route.scope is Scope.ADMIN for route in routes)
+        """Whether this is the listener of admin calls."""
         hosts = (*config.hosts, listen.rpartition(":")[0])
         self._gate = Gate(hosts, config.cors_origins, tls=bool(config.tls_certificate))
         self._clock_ms = clock_ms
@@ -309,15 +311,29 @@ class RoutedApp:
                 return route, match.groupdict()
             methods.append(route.method)
         if methods:
-            allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
+            allowed = _allowed(methods)
             error = MethodError(
                 f"the path does not take {head.method[:20]!r}",
                 where=head.path[:80],
-                hint="use " + " or ".join(allowed),
+                hint="use " + " or ".join(each for each in allowed if each != "OPTIONS"),
             )
             error.allowed = tuple(allowed)
             raise error
-        raise GatewayError("there is no such path", where=head.path[:80], code="gateway.absent")
+        raise self._no_path(head)
+
+    def _no_path(self, head: Head) -> GatewayError:
+        """Return the refusal of a path; one of the node's other listener is told where it is."""
+        hint = "/openapi.json lists every path"
+        if head.path.startswith("/admin/") and not self._admin:
+            hint = "admin calls are on another port: gateway.admin_listen"
+        elif self._admin and not head.path.startswith("/admin/"):
+            hint = "only /admin/v1/... is on this port; the other calls are on gateway.listen"
+        return GatewayError(
+            "there is no such path on this port",
+            where=head.path[:80],
+            hint=hint,
+            code="gateway.absent",
+        )
 
     def _caller(self, head: Head) -> Caller:
         text = _bearer(head)
@@ -342,9 +358,9 @@ class RoutedApp:
         origin = head.headers.get("origin", "")
         methods = sorted({r.method for p, r in self._routes if p.fullmatch(head.path)})
         if not methods:
-            raise GatewayError("there is no such path", where=head.path[:80], code="gateway.absent")
+            raise self._no_path(head)
         self.charge(head.address)
-        response = Response(status=204, headers=[("Allow", ", ".join([*methods, "OPTIONS"]))])
+        response = Response(status=204, headers=[("Allow", ", ".join(_allowed(methods)))])
         if self._gate.allows(origin):
             response.headers += [
                 ("Access-Control-Allow-Methods", ", ".join(methods)),
@@ -378,6 +394,11 @@ class _Preflight(Admission):
 
     async def take_over(self, stream: Stream, received: bytes) -> None:
         raise AssertionError((stream, received))
+
+
+def _allowed(methods: Sequence[str]) -> list[str]:
+    """Return what `Allow` has for a path with these routes: the same in every answer."""
+    return sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])})
 
 
 def _content_type(head: Head) -> str:

@@ -319,7 +319,10 @@ class Gateway:
             if each.namespace_id == wanted:
                 return as_json(self._policy(each))
         raise GatewayError(
-            "this node does not carry the namespace", where=hex_text(wanted), code="gateway.absent"
+            "this node does not carry the namespace",
+            where=hex_text(wanted),
+            hint="GET /v1/policies lists those that it carries",
+            code="gateway.absent",
         )
 
     async def topic(self, request: Request) -> Response:

@@ -203,7 +203,10 @@ class TokenFile:
             token = tokens.pop(identity, None)
             if token is None:
                 raise GatewayError(
-                    "there is no such token", where=identity[:20], code="gateway.absent"
+                    "there is no such token",
+                    where=identity[:20],
+                    hint="`luxrelay node token list` and GET /admin/v1/tokens show the ids",
+                    code="gateway.absent",
                 )
             self._write(tokens)
         return token
