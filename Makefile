@@ -187,6 +187,7 @@ $(STAMPS)/packages: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "LuxRelay needs Python 3.11, 3.12 or 3.13; name it: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "The packages are downloaded now; they take about 1.7 GB in $(VENV). The first time this takes minutes."
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[archive,connect,dev]'; \
 	else \
