@@ -45,6 +45,7 @@ from luxrelay.gossip import (
 )
 from luxrelay.net.addresses import parse_peer_address
 from luxrelay.net.book import Source
+from luxrelay.net.charging import account, without_account
 from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
 from luxrelay.net.connector import Connector
 from luxrelay.net.exchange import PEERS, PeerExchange
@@ -233,6 +234,7 @@ class GossipDriver:
             now = self._clock()
             try:
                 sent.extend(self._router.publish(topic, data, now) for topic, data in batch)
+                self._host.charges.accepted += len(batch)
             finally:
                 self._act()
             await self._wait_for_room()
@@ -303,6 +305,7 @@ class GossipDriver:
 
     def _do_deliver(self, action: Deliver) -> None:
         self.counters.delivered += 1
+        self._host.charges.accepted += 1
         if self._deliver is not None:
             self._deliver(action)
 
@@ -353,10 +356,11 @@ class GossipDriver:
                     self._router.validated(item.token, kind, now)
                 self._act()
                 await self._wait_for_room()
+            taken = Counter(item.peer for item, kind in judged if kind is VerdictKind.ACCEPT)
             for peer, count in Counter(item.peer for item, _ in judged).items():
                 link = self._links.get(peer)
                 if link is not None:
-                    link.judged(count)
+                    link.judged(count, taken[peer])
 
     async def _wait_for_room(self) -> None:
         while True:
@@ -390,6 +394,7 @@ class GossipDriver:
         return link
 
     async def _serve_link(self, link: Link) -> None:
+        self._host.charges.charge(link.peer)
         try:
             known = self._host.connections(link.peer)
             with self._host.faults.contained("link"):
@@ -460,6 +465,7 @@ class GossipDriver:
                 self._introduce(link, stream.protocol)
                 self._act()
                 nursery.start_soon(until_over, stream, nursery.cancel_scope)
+                without_account()  # it writes what others said
                 end = await writer.run()
                 nursery.cancel_scope.cancel()
         finally:
@@ -529,7 +535,8 @@ class GossipDriver:
 
     async def _read(self, link: Link, stream: RelayStream) -> None:
         reader = FrameReader(stream, self._config, stream.park)
-        counters = link.counters
+        counters, charged = link.counters, account()
+        link.account = charged or link.account
         while await link.wait_ready():
             frames = await reader.receive()
             if not frames:
@@ -541,6 +548,8 @@ class GossipDriver:
                     counters.bytes_in += len(frame)
                     self._router.received(link.peer, frame, now)
                 self._act()
+                if charged is not None:
+                    charged.read(len(part), self._host.charges.accepted)
                 await link.wait_room(self._share())
 
     def _share(self) -> int:

@@ -50,6 +50,7 @@ from luxrelay.net.addresses import (
     peer_text,
 )
 from luxrelay.net.bans import Ban, BanList, steady_ms
+from luxrelay.net.charging import Charges, Meter
 from luxrelay.net.config import NetConfig
 from luxrelay.net.dialler import Dialler
 from luxrelay.net.guarded import Faults
@@ -218,6 +219,8 @@ class HostStats:
     """Connections that could not be accepted."""
     unread: int = 0
     """Bytes of all peers that nobody has read yet."""
+    held: int = 0
+    """How often a connection was not read from because its address had cost too much."""
 
 
 class RelayHost:
@@ -229,6 +232,7 @@ class RelayHost:
         bans: Who is not let in; an empty list in memory when None.
         clock_ms: The wall clock: numbers of our records, and until when a ban is in force.
         steady_ms: A clock that nobody sets, for bans; milliseconds.
+        meter: What inbound connections of strangers are charged to; nothing when None.
 
     Raises:
         ConfigError: The seed has another length.
@@ -244,6 +248,7 @@ class RelayHost:
         bans: BanList | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         steady_ms: Callable[[], int] = steady_ms,
+        meter: Meter | None = None,
     ) -> None:
         if len(seed) != _SEED_BYTES:
             raise ConfigError(
@@ -286,10 +291,7 @@ class RelayHost:
             config.negotiation_lines_max,
         )
         self._swarm = RelaySwarm(own_id, peerstore, upgrader, self._transport, config)
-        self._transport.make_room = self._swarm.inbound.doorway.turn_out_one
-        self._swarm.on_change = self._note_change
-        self._swarm.faults = self.faults
-        self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
+        self._listen_to_swarm(meter)
         self._host = _BoundedHost(self._swarm, disable_identify_address_discovery=True)
         self._swarm.set_stream_handler(self._swarm.guard_handler(self._host.serve_stream))
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
@@ -297,6 +299,14 @@ class RelayHost:
         self._changed = trio.Event()
         self._dialler = self._make_dialler()
         self.addresses: tuple[str, ...] = ()
+
+    def _listen_to_swarm(self, meter: Meter | None) -> None:
+        self._transport.make_room = self._swarm.inbound.doorway.turn_out_one
+        self.charges = self._swarm.inbound.charges = Charges(meter)
+        """What inbound connections cost."""
+        self._swarm.on_change = self._note_change
+        self._swarm.faults = self.faults
+        self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
 
     def _make_dialler(self) -> Dialler:
         return Dialler(
@@ -330,6 +340,8 @@ class RelayHost:
             with inner:
                 await TrioManager.run_service(self._swarm)
 
+        if self.charges.meter is not None:
+            trio.lowlevel.add_instrument(self.charges)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
             try:
@@ -346,6 +358,8 @@ class RelayHost:
                 with shielded():
                     await self._registry.cut_all()
                 inner.cancel()
+                if self.charges.meter is not None:
+                    trio.lowlevel.remove_instrument(self.charges)
         if refused is not None:
             raise refused
 
@@ -537,6 +551,7 @@ class RelayHost:
             swarm=self._swarm.counters,
             mux=self.mux_counters,
             accept_errors=traffic.accept_errors,
+            held=self.charges.held,
             unread=self.unread.held,
         )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
@@ -28,6 +29,7 @@ from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.connection.raw_connection import RawConnection
 
 from luxrelay.gossip import locate
+from luxrelay.net.charging import Charges
 from luxrelay.net.config import NetConfig
 from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.doorway import Doorway, Stranger, share_of
@@ -100,6 +102,8 @@ class Inbound:
     ) -> None:
         self.counters = counters
         self.doorway = Doorway(config)
+        self.charges = Charges()
+        """What connections cost, and who waits for it."""
         self._config = config
         self._upgrader = upgrader
         self._limits = limits
@@ -118,9 +122,16 @@ class Inbound:
         if len(self._seats) >= self._config.inbound_max and not self._quiet():
             self.counters.inbound_refused += 1
             return
+        with self.charges.of(host) as account:
+            if account is not None:
+                socket.before_read = partial(self.charges.turn, account, lambda: socket.closed)
+            await self._serve(socket, host)
+
+    async def _serve(self, socket: RelayTcpStream, host: str) -> None:
         muxed = await self._handshake(socket, host)
         if muxed is None:
             return
+        self.charges.prove(muxed.peer_id.to_bytes())
         seat = await self._place(muxed, host, socket)
         if seat is None:
             await self._end(muxed, socket)

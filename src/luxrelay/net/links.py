@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from luxrelay.gossip import GossipStats, PeerId
+from luxrelay.net.account import Account
 from luxrelay.net.bans import Ban
 from luxrelay.net.exchange import ExchangeCounters
 from luxrelay.net.finder import FinderCounters
@@ -120,6 +121,8 @@ class Link:
     """Its gossip streams to us."""
     pending: int = 0
     """Its messages waiting for a verdict."""
+    account: Account | None = None
+    """What its inbound connection cost; None when it is not charged."""
     closed: bool = False
     """The peer is gone or speaks no gossip; nobody waits any more."""
     readers: set[trio.CancelScope] = field(default_factory=set)
@@ -176,8 +179,10 @@ class Link:
         while self.pending > pending_max and not self.closed:
             await self._moved.wait()
 
-    def judged(self, count: int) -> None:
-        """So many of its messages have their verdict."""
+    def judged(self, count: int, accepted: int = 0) -> None:
+        """So many of its messages have their verdict; so many of these were accepted."""
+        if self.account is not None:
+            self.account.judged(accepted, count - accepted)
         self.pending = max(0, self.pending - count)  # a peer that came back starts at zero
         self.notify()
 

@@ -80,6 +80,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._remote = _remote_of(stream)
         self.on_first: Callable[[], None] | None = None
         """Called once, when the first bytes have come."""
+        self.before_read: Callable[[], Awaitable[None]] | None = None
+        """Waits until more may be taken from the socket."""
         registry.open.add(self)
 
     async def read(self, n: int | None = None) -> bytes:
@@ -96,6 +98,8 @@ class RelayTcpStream(ReadWriteCloser):
             return chunk
 
     async def _receive(self) -> bytes:
+        if self.before_read is not None:
+            await self.before_read()
         try:
             chunk = bytes(await self._stream.receive_some(_READ_BYTES))
         except trio.BrokenResourceError as error:
@@ -142,6 +146,11 @@ class RelayTcpStream(ReadWriteCloser):
         """The socket is closed at once, even inside a cancelled scope."""
         self._registry.open.discard(self)
         await trio.aclose_forcefully(self._stream)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket was closed on our side."""
+        return self not in self._registry.open
 
     def get_remote_address(self) -> tuple[str, int] | None:
         """Host and port of the other end (IPv6 too, which the library's stream leaves out)."""

@@ -51,6 +51,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     YamuxStream,
 )
 
+from luxrelay.net.charging import account
 from luxrelay.net.config import NetConfig
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import shielded
@@ -263,6 +264,9 @@ class GuardedYamux(Yamux):
             with trio.move_on_after(self._config.keepalive_interval_s):
                 await self.event_shutting_down.wait()
                 return
+            charged = account()
+            if charged is not None and charged.held:
+                self._misses = 0  # its answers wait in the socket, because we do not read them
             if self._misses >= self._config.keepalive_misses_max:
                 self._counters.keepalive_timeouts += 1
                 await self.secured_conn.close()

@@ -325,6 +325,11 @@ def _streams(net: NetStats) -> Iterable[Metric]:
             net.host.swarm.silent_displaced,
         ),
         (
+            "luxrelay_net_held",
+            "Times a connection was not read from because its address had cost too much.",
+            net.host.held,
+        ),
+        (
             "luxrelay_net_silent_closed",
             "Inbound peers closed because they said nothing in time.",
             net.host.swarm.silent_closed,

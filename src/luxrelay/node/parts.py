@@ -38,6 +38,7 @@ from luxrelay.node.tuning import read_places
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
 from luxrelay.store.capacity import DeclaredRate
 from luxrelay.sync.report import PeerReport
+from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.service import RelaySyncServer
 
 BANS_FILE: Final = "bans.json"
@@ -89,7 +90,8 @@ def assemble(
     guards = make_guards(config, store)
     judge = judge_of(config, store, policies, guards)
     net_config = net_config_of(config)
-    host = RelayHost(identity.seed, net_config, bans=_bans(config, net_config), clock_ms=wall_ms)
+    meter = meter_of(config)
+    host = _host(config, identity, net_config, meter)
     spread = _Spread()
     blobs = blob_side_of(config, identity, host, store, rng=rng, clock_ms=wall_ms)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
@@ -118,7 +120,7 @@ def assemble(
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
     blame = GossipBlame(driver.app_score, steady_ms)
-    server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms))
+    server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms), meter)
     return Parts(
         store=store,
         guards=guards,
@@ -144,6 +146,14 @@ def assemble(
     )
 
 
+def _host(
+    config: NodeConfig, identity: SigningKey, bounds: NetConfig, meter: SharedMeter
+) -> RelayHost:
+    return RelayHost(
+        identity.seed, bounds, bans=_bans(config, bounds), clock_ms=wall_ms, meter=meter
+    )
+
+
 def _answers_peers(config: NodeConfig) -> bool:
     """Return whether gossip peers may read the store: not beside a check of client certificates."""
     limits = config.sync_limits
@@ -151,7 +161,11 @@ def _answers_peers(config: NodeConfig) -> bool:
 
 
 def _server(
-    config: NodeConfig, store: RelayStore, doors: Doors, followed: StoreFollowing
+    config: NodeConfig,
+    store: RelayStore,
+    doors: Doors,
+    followed: StoreFollowing,
+    meter: SharedMeter,
 ) -> RelaySyncServer:
     return RelaySyncServer(
         store,
@@ -161,7 +175,7 @@ def _server(
         followed=followed,
         handoff=store if config.allow_handoff else None,
         subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
-        meter=meter_of(config),
+        meter=meter,
         tls=server_tls_of(config.sync_limits),
     )
 

@@ -425,8 +425,9 @@ KEYS: Final = (
         50,
         "ms/s",
         whole(0, 100_000),
-        "CPU time that one address without a token may cost a second, at all doors together "
-        "(IPv6: a /64); a /16 four and all of them ten times as much. 0 for no limit.",
+        "CPU time that one address without a token may cost a second, at all doors together, "
+        "gossip included (IPv6: a /64); a /16 four and all of them ten times as much. 0 for no "
+        "limit.",
     ),
     Key(
         "sync",

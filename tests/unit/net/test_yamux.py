@@ -15,10 +15,13 @@ from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamError
 
+from luxrelay.net.charging import Charges
 from luxrelay.net.config import NetConfig
 from luxrelay.net.guarded import Faults
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import CREDIT_BYTES, GuardedStream, GuardedYamux, MuxCounters
+from luxrelay.sync.cost import CostConfig
+from luxrelay.sync.rpc.metering import SharedMeter
 
 CONFIG = NetConfig(
     connection_streams_max=3, keepalive_interval_s=10.0, keepalive_misses_max=2, write_timeout_s=5.0
@@ -296,6 +299,20 @@ async def test_drop_peer_that_answers_no_ping() -> None:
 
         assert trio.current_time() - began == pytest.approx(30.0)
         assert b.counters.keepalive_timeouts == 1
+
+
+async def test_keep_peer_whose_answers_are_not_read() -> None:
+    """While its address pays what it owes, its answers wait in the socket."""
+    meter = SharedMeter(CostConfig(), trio.current_time)
+    with Charges(meter).of("192.0.2.1") as account:
+        assert account is not None
+        async with bench() as b:
+            account.held = True
+            for number in range(1, 4):
+                assert await b.heard() == (PING, SYN, 0, number)
+            account.held = False
+            assert await b.heard() == (PING, SYN, 0, 4)
+            assert await b.closed()
 
 
 async def test_keep_peer_that_answers_pings() -> None:

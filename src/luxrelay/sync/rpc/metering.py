@@ -121,6 +121,10 @@ class SharedMeter:
             spent_us = max(0.0, time.thread_time() - began) * 1e6
             self.settle(payer, spent_us - taken_us)
 
+    def limits(self, payer: Payer) -> bool:
+        """Whether the payer is a stranger, and strangers have a limit."""
+        return bool(self.config.stranger_us_per_s) and not self._who(payer).known
+
     def _who(self, payer: Payer) -> Payer:
         return Payer(payer.name, known=True) if payer.name in self._known else payer
 
