@@ -42,6 +42,8 @@ LATENCY_MAX: Final = 3.0
 PROBE_S: Final = 0.05
 REST_S: Final = 3.0
 """How long the probe looks at a node at rest, seconds."""
+PROBER: Final = "127.77.0.9"
+"""Where the probe comes from: another address than the attack, of another /16."""
 TOLD_EVERY_S: Final = 0.1
 """How often an honest publisher adds a message behind the gap."""
 SENDERS: Final = 4
@@ -96,7 +98,7 @@ def cpu_s(pid: int) -> float:
 def probe(place: Runtime) -> float:
     """Return how long the node takes to say that it is well, milliseconds."""
     began = time.monotonic()
-    line = http.client.HTTPConnection(place.http, timeout=60)
+    line = http.client.HTTPConnection(place.http, timeout=60, source_address=(PROBER, 0))
     with suppress(OSError, http.client.HTTPException):
         line.request("GET", "/healthz")
         line.getresponse().read()

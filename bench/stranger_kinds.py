@@ -160,6 +160,16 @@ def http_paths(place: Runtime, until: float, paths: Sequence[str]) -> None:
         line.close()
 
 
+def operator_page(place: Runtime, until: float, path: str) -> None:
+    """Ask the operator's port for a page, each time over a connection of its own."""
+    while time.monotonic() < until:
+        line = http.client.HTTPConnection(place.http, timeout=10)
+        with suppress(OSError, http.client.HTTPException):
+            line.request("GET", path)
+            line.getresponse().read()
+        line.close()
+
+
 def frames(place: Runtime, until: float, frame: bytes) -> None:
     """Send a flood of WebSocket frames."""
     while time.monotonic() < until:
@@ -350,12 +360,21 @@ def kinds(place: Runtime) -> dict[str, Kind]:
         "subscriptions": lambda until: subscriptions(place, until),
         "gap waits": lambda until: gap_waits(place, until),
         "bad signatures": lambda until: bad_signatures(place, until),
+        **{
+            f"pages port {path}": partial(_late_page, place, path)
+            for path in ("/metrics", "/status", "/healthz", "/nothing")
+        },
+        "sockets, pages port": lambda until: sockets(until, place.http),
         "sockets, HTTP": lambda until: sockets(until, place.gateway),
         "sockets, gRPC": lambda until: sockets(until, place.sync),
         "connections, gRPC": lambda until: connections(place, until),
         "gossip handshakes": lambda until: handshakes(place, until),
         "gossip frames": lambda until: gossip_frames(place, until),
     }
+
+
+def _late_page(place: Runtime, path: str, until: float) -> None:
+    operator_page(place, until, path)
 
 
 def _late(

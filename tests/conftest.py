@@ -96,6 +96,8 @@ class NodeProcess:
         """Write the configuration as it stands in ``sections`` and ``topics``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = []
+        if self.source is None:  # tests look at the pages all the time, from one address
+            self.sections["http"].setdefault("stranger_ms_per_s", 2_000)
         for section, values in self.sections.items():
             lines.append(f"[{section}]")
             lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]

@@ -9,8 +9,14 @@ when none reads, the oldest that takes. One whose answer is being made stays.
 *Timers*: ``timeout_s`` for the whole request, by however many bytes it comes, and again for each
 64 KiB of the answer.
 *Browsers*: the gate is asked as soon as the headers are there, for every method and path.
-*Faults*: a page that fails is a 500; want of descriptors at accept frees a place and pauses; both
-are told to ``fault``.
+*Faults*: a page that fails is a 500; want of descriptors at accept frees a place and pauses; what a
+handler did not expect ends its connection. All are told to ``fault``.
+*Cost*: with a `Toll`, a connection is charged when it comes, whatever it asks, and what its thread
+spends afterwards. One whose address is in debt, or holds half of the places with answers that are
+being made, is *held*: no thread, nothing read, until the debt is paid or `HOLD_S` is over (429).
+`HELD_OF_ONE_MAX` of an address are held; a further one is refused at once. Those held take no place
+from others.
+*Shared*: `Shared` makes one page at a time; who comes meanwhile gets the next one, together.
 
 Source: LP-6440, LP-6490, LP-6491.
 """
@@ -18,6 +24,8 @@ Source: LP-6440, LP-6490, LP-6491.
 from __future__ import annotations
 
 import json
+import math
+import sys
 import threading
 import time
 from collections import Counter
@@ -30,7 +38,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socket import SHUT_RDWR, socket
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from luxrelay.gate import Gate
 from luxrelay.text import clean
@@ -41,7 +49,29 @@ CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent at once."""
 ACCEPT_PAUSE_S: Final = 0.1
 """Seconds until the next connection is taken after one could not be."""
+HOLD_S: Final = 2.0
+"""Seconds until a connection whose address is in debt is refused."""
+HELD_MAX: Final = 128
+"""Connections held at once."""
+HELD_OF_ONE_MAX: Final = 32
+"""Of one address."""
+CROWDED_S: Final = 0.1
+"""Seconds until an address that has half of the places is looked at again."""
+_POLL_S: Final = 0.1
 _TEXT_MAX: Final = 200
+
+
+class Toll(Protocol):
+    """What requests of one address may cost; called by any thread."""
+
+    def take(self, host: str) -> float:
+        """Charge a connection and return 0, or return the seconds to wait and charge nothing."""
+
+    def settle(self, host: str, spent_us: float) -> None:
+        """Charge the CPU time that its answer has cost, microseconds."""
+
+    def refuse(self, host: str, wait_s: float) -> str:
+        """Return why a connection is refused, with numbers and when to ask again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +88,62 @@ class PageRules:
     """Seconds for a whole request, and for each 64 KiB of the answer."""
     fault: Callable[[str, BaseException], object]
     """Told what failed although nobody expected it: what, and how."""
+    toll: Toll | None = None
+    """What one address may cost; None charges nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageStats:
+    """What a `PageServer` did; `held` is of now, the others only grow."""
+
+    asked: int = 0
+    """Connections that were given a place."""
+    cut: int = 0
+    """Clients that were cut off: too slow, or others wanted the place."""
+    waited: int = 0
+    """Connections that were held until their address had paid."""
+    refused: int = 0
+    """Connections refused because their address had cost too much."""
+    held: int = 0
+    """Connections held now."""
+
+
+class Shared:
+    """One page, made by one thread at a time.
+
+    Whoever asks while it is made gets the next one, which is made once for all of them: it is never
+    older than the question.
+    """
+
+    def __init__(self, make: Callable[[], Answer]) -> None:
+        """Call ``make`` for each page."""
+        self._make = make
+        self._turn = threading.Condition()
+        self._running = False
+        self._begun = self._made = 0
+        self._last: Answer | None = None
+
+    def __call__(self) -> Answer:
+        """Return the page; raises what making it raises, to the thread that made it."""
+        with self._turn:
+            wanted = self._begun + 1
+            while self._running and self._made < wanted:
+                self._turn.wait()
+            if self._last is not None and self._made >= wanted:
+                return self._last
+            self._running = True
+            self._begun += 1
+            number = self._begun
+        answer = None
+        try:
+            answer = self._make()
+        finally:
+            with self._turn:
+                self._running = False
+                if answer is not None:
+                    self._last, self._made = answer, number
+                self._turn.notify_all()
+        return answer
 
 
 class PageServer:
@@ -87,7 +173,7 @@ class PageServer:
         self.port: int = self._server.server_address[1]
         """Where it listens."""
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.2,), name=name, daemon=True
+            target=self._server.serve_forever, args=(_POLL_S,), name=name, daemon=True
         )
         self._thread.start()
 
@@ -95,6 +181,17 @@ class PageServer:
     def cut(self) -> int:
         """Clients that were cut off: too slow, or others wanted the place."""
         return self._server.cut
+
+    def stats(self) -> PageStats:
+        """Return the counters as they stand."""
+        server = self._server
+        return PageStats(
+            asked=server.asked_in_all,
+            cut=server.cut,
+            waited=server.waited,
+            refused=server.refused,
+            held=len(server.held),
+        )
 
     def stop(self) -> None:
         """Stop answering and free the port."""
@@ -121,21 +218,34 @@ class _Place:
     phase: _Phase = _Phase.READS
 
 
+@dataclass(slots=True)
+class _Held:
+    """A connection whose address is in debt."""
+
+    client: socket
+    came_from: Any
+    key: bytes
+    look_at: float
+    until: float
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    request_queue_size = 256
 
     def __init__(
         self, address: tuple[str, int], answer: Callable[[str], Answer], rules: PageRules
     ) -> None:
+        self.held: list[_Held] = []
+        """The accepting thread's; there before the port is asked for, which may be refused."""
         super().__init__(address, _Handler)
         self.answer = answer
         self.rules = rules
         self._lock = threading.Lock()
         self._places: dict[int, _Place] = {}
         """Open connections by the id of their socket, the oldest first."""
-        self.cut = 0
+        self.cut = self.asked_in_all = self.waited = self.refused = 0
 
     def get_request(self) -> tuple[socket, Any]:
         """Return the next connection; without descriptors one makes room, and we wait a little."""
@@ -149,35 +259,109 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Let a connection in when its address may cost that, hold it, or refuse it."""
+        key = _key(client_address[0])
+        wait_s = self._wait_s(client_address[0], key)
+        if not wait_s:
+            self._admit(request, client_address, key)
+            return
+        same = sum(each.key == key for each in self.held)
+        if same >= HELD_OF_ONE_MAX or len(self.held) >= HELD_MAX:
+            self._refuse(request, client_address[0], wait_s)
+            return
+        now = time.monotonic()
+        self.waited += 1
+        self.held.append(
+            _Held(request, client_address, key, now + min(wait_s, HOLD_S), now + HOLD_S)
+        )
+
+    def _wait_s(self, host: str, key: bytes) -> float:
+        """Charge a connection and return 0, or return in how many seconds to look again."""
+        if self.rules.toll is None:
+            return 0.0
+        with self._lock:
+            busy = sum(
+                place.address == key and place.phase is _Phase.ANSWERED
+                for place in self._places.values()
+            )
+        if busy >= max(1, self.rules.clients_max // 2):
+            return CROWDED_S
+        return self.rules.toll.take(host)
+
+    def _admit(self, request: Any, client_address: Any, key: bytes) -> None:
         """Give a connection a place and a thread, or close it."""
         with self._lock:
             room = len(self._places) < self.rules.clients_max or self._make_room()
             if room:
                 until = time.monotonic() + self.rules.timeout_s
-                self._places[id(request)] = _Place(request, _key(client_address[0]), until)
+                self._places[id(request)] = _Place(request, key, until)
         if not room:
             self.shutdown_request(request)
             return
+        self.asked_in_all += 1
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be had
             self._leave(request)
             raise
 
+    def _refuse(self, request: Any, host: str, wait_s: float) -> None:
+        """Say why and when again, without reading what was asked, and close."""
+        self.refused += 1
+        why = self.rules.toll.refuse(host, wait_s) if self.rules.toll else ""
+        body = json.dumps({"error": clean(why, _TEXT_MAX)}).encode() + b"\n"
+        head = (
+            "HTTP/1.0 429 Too Many Requests\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nRetry-After: {max(1, math.ceil(wait_s))}\r\n"
+            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+        )
+        with suppress(OSError):
+            request.setblocking(False)
+            with suppress(BlockingIOError):  # unread bytes would reset the connection
+                request.recv(CHUNK_BYTES)
+            request.send(head.encode() + body)
+        self.shutdown_request(request)
+
+    def _look_at_held(self, now: float) -> None:
+        """Let in whose address has paid, and refuse who has waited long enough."""
+        for each in [held for held in self.held if held.look_at <= now]:
+            wait_s = self._wait_s(each.came_from[0], each.key)
+            if wait_s and now < each.until:
+                each.look_at = min(now + wait_s, each.until)
+                continue
+            self.held.remove(each)
+            try:
+                if wait_s:
+                    self._refuse(each.client, each.came_from[0], wait_s)
+                else:
+                    self._admit(each.client, each.came_from, each.key)
+            except Exception as error:  # noqa: BLE001  one connection's fault ends no listener
+                self.rules.fault("connection", error)
+                self.shutdown_request(each.client)
+
+    def server_close(self) -> None:
+        """Free the port, and let go who is held."""
+        super().server_close()
+        while self.held:
+            self.shutdown_request(self.held.pop().client)
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in its thread."""
+        """Serve a connection in its thread, and charge what that cost."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._leave(request)
+            if self.rules.toll is not None:
+                self.rules.toll.settle(client_address[0], time.thread_time() * 1e6)
 
     def service_actions(self) -> None:
         """Cut off who has had its time; called several times a second."""
+        now = time.monotonic()
         with self._lock:
-            now = time.monotonic()
             for number, place in list(self._places.items()):
                 if place.until <= now:
                     self._cut(number)
+        self._look_at_held(now)
 
     def asked(self, request: socket) -> None:
         """Note that a whole request is there: the place is safe while the answer is made."""
@@ -213,7 +397,11 @@ class _Server(ThreadingHTTPServer):
             self._places.pop(number).client.shutdown(SHUT_RDWR)
 
     def handle_error(self, request: socket | Any, client_address: Any) -> None:
-        """Drop a client that broke off; its fault is not worth a traceback."""
+        """Drop a client that broke off, which is not worth a line; tell what is no such thing."""
+        del request, client_address
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.rules.fault("connection", error)
 
 
 class _Handler(BaseHTTPRequestHandler):

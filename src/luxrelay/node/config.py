@@ -125,6 +125,10 @@ class NodeConfig:
     sync_limits: SyncLimits
     http_listen: str
     http_hosts: tuple[str, ...]
+    http_clients_max: int
+    http_timeout_ms: int
+    http_stranger_ms_per_s: int
+    http_stranger_burst_ms: int
     limits: LimitConfig
     prepaid_issuers: tuple[bytes, ...]
     free_tier: bool

@@ -30,6 +30,7 @@ from luxrelay.gossip.stats import Histogram
 from luxrelay.net import NetStats
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
+from luxrelay.node.observe import ObserverStats
 from luxrelay.node.stages.doors import Doors
 from luxrelay.node.topic_metrics import TopicSources, topic_metrics
 from luxrelay.node.totals import BLOBS, CATCH_UP, STREAMS
@@ -74,6 +75,7 @@ class Sources:
     faults: Callable[[], dict[str, int]]
     gateway: Callable[[], GatewayStats]
     topics: TopicSources = field(default_factory=TopicSources)
+    pages: Callable[[], ObserverStats] = ObserverStats
     tasks: Callable[[], int] = lambda: 0
     """Tasks of the event loop."""
 
@@ -115,6 +117,7 @@ class NodeCollector(Collector):
         yield from _store(self._sources.store(), self._sources.clock_ms())
         yield from _sync(self._sources)
         yield from gateway_metrics(self._sources.gateway())
+        yield from _pages(self._sources.pages())
         yield from topic_metrics(self._sources.topics)
 
     def describe(self) -> Iterable[Metric]:
@@ -655,6 +658,32 @@ def _cost(sync: SyncServerStats) -> Iterable[Metric]:
         sync.cost_strangers_s,
     )
     yield _gauge("luxrelay_cost_payers", "Callers whose cost is remembered now.", sync.cost_payers)
+
+
+def _pages(stats: ObserverStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        ("asked", "that were given a place", stats.pages.asked),
+        ("cut", "cut off: too slow, or others wanted the place", stats.pages.cut),
+        ("waited", "held until their address had paid", stats.pages.waited),
+        ("refused", "refused because their address had cost too much", stats.pages.refused),
+    ):
+        yield _counter(
+            f"luxrelay_pages_{name}", f"Connections to the operator's pages {help_text}.", value
+        )
+    yield _gauge("luxrelay_pages_held", "Connections to the pages held now.", stats.pages.held)
+    yield _counter(
+        "luxrelay_pages_charged_seconds",
+        "CPU time charged at the operator's pages, to addresses that are not in sync.known_hosts.",
+        stats.charged_s,
+    )
+    faults = CounterMetricFamily(
+        "luxrelay_pages_faults",
+        "Failures at the operator's pages that nobody expected, by kind; the log has each kind.",
+        labels=("kind",),
+    )
+    for name, count in sorted(stats.faults.items()):
+        faults.add_metric((name,), count)
+    yield faults
 
 
 def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:

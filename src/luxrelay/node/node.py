@@ -49,7 +49,7 @@ from luxrelay.node.grace import Grace, hurry
 from luxrelay.node.listeners import named
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig
-from luxrelay.node.observe import Observer, Views
+from luxrelay.node.observe import Observer, ObserverStats, Views
 from luxrelay.node.parts import (
     Parts,
     assemble,
@@ -61,6 +61,7 @@ from luxrelay.node.parts import (
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.reload import RELOADABLE, changes_between
 from luxrelay.node.rounds import KINDS, Rounds, abandoned_on_cancel
+from luxrelay.node.serving import pages_of
 from luxrelay.node.tracing import open_traces
 from luxrelay.node.views import Readiness, views_of
 from luxrelay.signals import HEARD, EarlySignals
@@ -148,6 +149,7 @@ class Node:
         self._places: dict[str, str] = {}
         self._gossip: tuple[str, ...] = ()
         self._gateway: GatewayService | None = None
+        self._observer: Observer | None = None
         self._faults = Faults(logger=logging.getLogger("luxrelay.node"))
         runs = {
             "catch-up": config.sync_peers and config.namespaces,
@@ -285,10 +287,14 @@ class Node:
             modules,
             self._readiness,
             gateway=self._gateway_stats,
+            pages=self._pages_stats,
             rounds=self._rounds,
             tokens=lambda: self._tokens.fault,
         )
         return modules
+
+    def _pages_stats(self) -> ObserverStats:
+        return ObserverStats() if self._observer is None else self._observer.stats()
 
     def _gateway_stats(self) -> GatewayStats:
         return GatewayStats.none() if self._gateway is None else self._gateway.stats()
@@ -334,10 +340,8 @@ class Node:
                 await trio.to_thread.run_sync(parts.server.stop, 1.0)
 
     async def _pages(self, views: Views, ready: ReadyReport[None]) -> None:
-        listen = self._config.http_listen
-        hosts = (*self._config.http_hosts, listen.rpartition(":")[0])
         with named("http", "listen"):
-            observer = Observer(listen, views, hosts)
+            observer = self._observer = Observer(pages_of(self._config), views)
         try:
             self._places["http"] = observer.address
             ready.started(None)

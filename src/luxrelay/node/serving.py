@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from luxrelay.node.config import NodeConfig
+from luxrelay.node.observe import ObserverConfig
 from luxrelay.sync import FairnessConfig, SyncServerConfig
 from luxrelay.sync.cost import CostConfig
 from luxrelay.sync.rpc.metering import SharedMeter
@@ -58,4 +59,18 @@ def meter_of(config: NodeConfig) -> SharedMeter:
             known_us_per_s=1_000.0 * limits.known_ms_per_s,
         ),
         known_hosts=known_hosts(config),
+    )
+
+
+def pages_of(config: NodeConfig) -> ObserverConfig:
+    """Return what the port of the operator's pages allows; its meter is its own."""
+    return ObserverConfig(
+        listen=config.http_listen,
+        hosts=(*config.http_hosts, config.http_listen.rpartition(":")[0]),
+        clients_max=config.http_clients_max,
+        timeout_ms=config.http_timeout_ms,
+        stranger_ms_per_s=config.http_stranger_ms_per_s,
+        stranger_burst_ms=config.http_stranger_burst_ms,
+        known_ms_per_s=config.sync_limits.known_ms_per_s,
+        known_hosts=sorted(known_hosts(config)),
     )

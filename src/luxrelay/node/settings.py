@@ -480,6 +480,41 @@ KEYS: Final = (
         "Names under which these pages may be asked, besides localhost, bare addresses and the "
         "host of listen; other names are DNS rebinding. What scrapes by name needs it.",
     ),
+    Key(
+        "http",
+        "clients_max",
+        16,
+        "connections",
+        whole(2, 1_024),
+        "Connections to these pages at once; for a further one the oldest without a whole request "
+        "makes room, of the address that has most.",
+    ),
+    Key(
+        "http",
+        "timeout_ms",
+        5_000,
+        "ms",
+        whole(100, 600_000),
+        "For a whole request to these pages, and for reading each 64 KiB of the answer.",
+    ),
+    Key(
+        "http",
+        "stranger_ms_per_s",
+        40,
+        "ms/s",
+        whole(0, 100_000),
+        "CPU time that one address may cost a second at these pages (IPv6: a /64); a /16 four and "
+        "all of them ten times as much. Who owes waits up to 2 s, then 429. The addresses in "
+        "sync.known_hosts have sync.known_ms_per_s. 0 for no limit.",
+    ),
+    Key(
+        "http",
+        "stranger_burst_ms",
+        300,
+        "ms",
+        whole(1, 3_600_000),
+        "CPU time that such an address may cost at once after it was quiet.",
+    ),
     *GUARD_KEYS,
     *GATEWAY_KEYS,
     Key(

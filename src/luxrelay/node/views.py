@@ -19,7 +19,7 @@ from luxrelay.node.config import NodeConfig
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
-from luxrelay.node.observe import Views
+from luxrelay.node.observe import ObserverStats, Views
 from luxrelay.node.parts import Parts, wall_ms
 from luxrelay.node.rounds import Rounds
 from luxrelay.node.stages.candidate import PeerVerdicts
@@ -59,6 +59,7 @@ def views_of(
     readiness: Readiness,
     *,
     gateway: Callable[[], GatewayStats],
+    pages: Callable[[], ObserverStats],
     rounds: Rounds,
     tokens: Callable[[], str],
 ) -> Views:
@@ -82,6 +83,7 @@ def views_of(
             round_ages=rounds.ages_s,
             faults=rounds.faults.counts,
             gateway=gateway,
+            pages=pages,
             tasks=_from_loop(lambda: trio.lowlevel.current_statistics().tasks_living),
             topics=TopicSources(
                 blocks=parts.blobs.topics.blocks.totals,

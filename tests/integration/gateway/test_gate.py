@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from luxrelay.archive.loopback import LoopbackServer
-from luxrelay.node.observe import Observer, Views
+from luxrelay.node.observe import Observer, ObserverConfig, Views
 
 from .conftest import Stand
 
@@ -82,7 +82,7 @@ def listeners(stand_with: Maker) -> Iterator[dict[str, Listener]]:
     """Every listener that speaks HTTP, as the node and the archive start them."""
     stand = stand_with(anonymous="anybody", cors_origins=(LISTED.decode(),))
     views = Views(metrics=lambda: b"x 1\n", healthy=lambda: (True, {}), status=lambda: {"a": 1})
-    observer = Observer("127.0.0.1:0", views)
+    observer = Observer(ObserverConfig(listen="127.0.0.1:0"), views)
     with LoopbackServer(
         lambda _: (200, "text/plain", b"secret"),
         0,

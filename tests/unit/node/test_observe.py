@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from luxrelay.errors import NodeError
-from luxrelay.node.observe import CLIENTS_MAX, Observer, Views
+from luxrelay.node.observe import Observer, ObserverConfig, Views
+
+CONFIG = ObserverConfig(listen="127.0.0.1:0", stranger_burst_ms=60_000)
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def observer() -> Iterator[Observer]:
         healthy=lambda: (False, {"ready": False, "fault": "disk full"}),
         status=lambda: {"name": "relay-1"},
     )
-    observer = Observer("127.0.0.1:0", views)
+    observer = Observer(CONFIG, views)
     yield observer
     observer.stop()
 
@@ -61,7 +63,9 @@ def test_garbage_leaves_it_alive(observer: Observer) -> None:
 def test_clients_are_bounded(observer: Observer) -> None:
     """With every place taken by a silent client the oldest makes room, and one more is answered."""
     host, _, port = observer.address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=30) for _ in range(CLIENTS_MAX)]
+    silent = [
+        socket.create_connection((host, int(port)), timeout=30) for _ in range(CONFIG.clients_max)
+    ]
     try:
         with socket.create_connection((host, int(port)), timeout=30) as extra:
             extra.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -93,7 +97,7 @@ def test_occupied_port_is_one_clear_line(observer: Observer) -> None:
     """A port that is taken is named, with what to do."""
     views = Views(metrics=bytes, healthy=lambda: (True, {}), status=dict)
     with pytest.raises(NodeError) as caught:
-        Observer(observer.address, views)
+        Observer(ObserverConfig(listen=observer.address), views)
 
     assert observer.address in str(caught.value)
     assert caught.value.code == "node.port"
