@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from luxrelay.gate import Gate
-from luxrelay.pages import Answer, PageRules, PageServer
+from luxrelay.pages import HELD_OF_ONE_MAX, Answer, PageRules, PageServer, Shared, Toll
 
 pytestmark = pytest.mark.trial
 ASK = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -40,13 +40,20 @@ def serve(failures: Failures) -> Iterator[Maker]:
     """A maker of servers with few places."""
     servers: list[PageServer] = []
 
-    def make(answer: Callable[[str], Answer], *, clients: int = 4, seconds: float = 600.0) -> Any:
+    def make(
+        answer: Callable[[str], Answer],
+        *,
+        clients: int = 4,
+        seconds: float = 600.0,
+        toll: Toll | None = None,
+    ) -> Any:
         rules = PageRules(
             gate=Gate(),
             hints={"Host": "h", "Origin": "o"},
             clients_max=clients,
             timeout_s=seconds,
             fault=failures,
+            toll=toll,
         )
         server = PageServer(("127.0.0.1", 0), answer, rules, name="pages of a test")
         servers.append(server)
@@ -220,3 +227,152 @@ def test_a_request_that_drips_has_an_end(serve: Maker) -> None:
         else:
             pytest.fail("it was never cut off")
     assert server.cut == 1
+
+
+class Purse:
+    """What addresses may cost in these tests: those in ``owing`` nothing."""
+
+    def __init__(self) -> None:
+        self.owing: set[str] = set()
+        self.taken: list[str] = []
+        self.settled: list[str] = []
+
+    def take(self, host: str) -> float:
+        """Charge, or let an hour be waited for."""
+        if host in self.owing:
+            return 3_600.0
+        self.taken.append(host)
+        return 0.0
+
+    def settle(self, host: str, spent_us: float) -> None:
+        """Keep who paid."""
+        if spent_us > 0:
+            self.settled.append(host)
+
+    def refuse(self, host: str, wait_s: float) -> str:
+        """Say why."""
+        return f"{host} owes; ask again in {wait_s:.0f} s"
+
+
+def test_who_owes_is_held_and_told_when_to_ask_again(
+    serve: Maker, eventually: Callable[..., Any]
+) -> None:
+    """More of its connections than there are places take no place from another address."""
+    purse = Purse()
+    purse.owing.add("127.0.0.7")
+    server = serve(short, toll=purse)
+    with contextlib.ExitStack() as stack:
+        owing = [stack.enter_context(connect(server, "127.0.0.7")) for _ in range(8)]
+        for each in owing:
+            each.sendall(ASK)
+        eventually(lambda: server.stats().held == 8)
+        with connect(server, "127.0.0.9") as honest:
+            honest.sendall(ASK)
+            assert rest(honest).endswith(b"ok")
+        for each in owing:
+            answer = rest(each)
+            assert answer.startswith(b"HTTP/1.0 429 ")
+            assert b"\r\nRetry-After: 3600\r\n" in answer
+            assert b"127.0.0.7 owes; ask again in 3600 s" in answer
+    stats = server.stats()
+    assert (stats.asked, stats.waited, stats.refused, stats.held) == (1, 8, 8, 0)
+    eventually(lambda: purse.settled == ["127.0.0.9"], 20.0)
+
+
+def test_who_has_paid_is_answered_after_all(serve: Maker, eventually: Callable[..., Any]) -> None:
+    """One that waited looks no different from one that did not."""
+    purse = Purse()
+    purse.owing.add("127.0.0.7")
+    server = serve(short, toll=purse)
+    with connect(server, "127.0.0.7") as client:
+        client.sendall(ASK)
+        eventually(lambda: server.stats().held == 1)
+        purse.owing.clear()
+        assert rest(client).endswith(b"ok")
+
+
+def test_an_address_holds_no_more_than_its_share(
+    serve: Maker, eventually: Callable[..., Any]
+) -> None:
+    """Beyond `HELD_OF_ONE_MAX` it is refused at once."""
+    purse = Purse()
+    purse.owing.add("127.0.0.7")
+    server = serve(short, toll=purse)
+    with contextlib.ExitStack() as stack:
+        for _ in range(HELD_OF_ONE_MAX + 1):
+            stack.enter_context(connect(server, "127.0.0.7"))
+        eventually(lambda: server.stats().refused >= 1)
+        assert server.stats().waited == HELD_OF_ONE_MAX
+
+
+def test_an_address_has_half_of_the_places_with_answers_that_are_made(
+    serve: Maker, eventually: Callable[..., Any]
+) -> None:
+    """So that another one is answered beside slow pages."""
+    goes_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(target: str) -> Answer:
+        if target == "/x":
+            begun.release()
+            assert goes_on.wait(60)
+        return short(target)
+
+    server = serve(slow, toll=Purse())
+    with contextlib.ExitStack() as stack:
+        for number in range(2):
+            client = stack.enter_context(connect(server, "127.0.0.7"))
+            client.sendall(ASK)
+            assert begun.acquire(timeout=60), number
+        stack.enter_context(connect(server, "127.0.0.7")).sendall(ASK)
+        eventually(lambda: server.stats().waited == 1, 20.0)
+        with connect(server, "127.0.0.9") as honest:
+            honest.sendall(ASK.replace(b"/x", b"/y"))
+            assert rest(honest).endswith(b"ok")
+        goes_on.set()
+
+
+def test_who_asks_while_a_page_is_made_shares_the_next_one(
+    eventually: Callable[..., Any],
+) -> None:
+    """It is made once for all of them, and is not older than their questions."""
+    goes_on, begun = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def make() -> Answer:
+        made.append(len(made) + 1)
+        number = made[-1]
+        begun.set()
+        assert goes_on.wait(60)
+        return 200, "text/plain", str(number).encode()
+
+    page = Shared(make)
+    got: list[bytes] = []
+    first = threading.Thread(target=lambda: got.append(page()[2]))
+    first.start()
+    assert begun.wait(60)
+    others = [threading.Thread(target=lambda: got.append(page()[2])) for _ in range(6)]
+    for each in others:
+        each.start()
+    eventually(lambda: len(page._turn._waiters) == 6)  # type: ignore[attr-defined]
+    goes_on.set()
+    for each in [first, *others]:
+        each.join(60)
+    assert sorted(got) == [b"1"] + [b"2"] * 6
+    assert made == [1, 2]
+
+
+def test_a_page_that_fails_is_made_again_for_the_next() -> None:
+    """Nobody gets the failure of another one, nor an old page."""
+    answers: list[Answer | None] = [short(""), None, (200, "text/plain", b"new")]
+
+    def make() -> Answer:
+        answer = answers.pop(0)
+        if answer is None:
+            raise RuntimeError("a fault of ours")
+        return answer
+
+    page = Shared(make)
+    assert page()[2] == b"ok"
+    with pytest.raises(RuntimeError):
+        page()
+    assert page()[2] == b"new"
