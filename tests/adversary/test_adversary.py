@@ -181,9 +181,11 @@ class Besieged:
             self._fill_pools()
         crew.play(range(count // 10), stand.check)
         before = stand.watch.settled()
-        crew.play(range(count // 10, count // 2), stand.check)
-        half = stand.watch.rss_kib()
-        crew.play(range(count // 2, count), stand.check)
+        memory = [stand.watch.rss_kib()]
+        for tenth in range(1, 10):
+            crew.play(range(count * tenth // 10, count * (tenth + 1) // 10), stand.check)
+            memory.append(stand.watch.rss_kib())
+        half = memory[4]
         number = count
         while crew.counts["frames"] < frames:
             crew.play(range(number, number + 20), stand.check)
@@ -202,6 +204,8 @@ class Besieged:
             f"  before {before}, after {after}\n"
             f"  honest: {stand.honest.published} messages, p50 {waits[len(waits) // 2]:.3f} s, "
             f"longest {waits[-1]:.2f} s\n"
+            f"  memory by tenths, MiB: {[each // 1024 for each in memory]}, "
+            f"at rest {stand.watch.rss_kib() // 1024}\n"
             f"  contained: {stand.contained()}\n  {dict(crew.counts)}"
         )
         limit = GROWTH_MAX_KIB if self.full else 4 * GROWTH_MAX_KIB
