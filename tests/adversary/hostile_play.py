@@ -97,7 +97,8 @@ class ByteSiege:
         if where.startswith(CLIENT):
             self.recent.append(sequence)
             work = partial(self._calls.play, sequence, self._seed)
-            self.counts["answered"] += await trio.to_thread.run_sync(work)
+            heard = await trio.to_thread.run_sync(work)
+            self.counts["answered"] += heard
             self.counts["calls"] += 1
             return
         stream, used = kept.pop(where, (None, 0))

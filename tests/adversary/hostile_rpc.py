@@ -183,17 +183,27 @@ class RpcAttack:
         return Sequence("grpc", where, number, steps_of(rng, frames))
 
 
+def _opening(place: int, path: str) -> bytes:
+    fields = (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()),
+        (b":authority", b"127.0.0.1"), (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+    )  # fmt: skip
+    head = b"".join(literal(name, value) for name, value in fields)
+    return frame(HEADERS, 4, 1 + 2 * place, head)
+
+
 def half_open(rank: int) -> bytes:
     """What a connection says to begin calls of one message each and never send it."""
-    calls = [PREFACE]
     several = methods(streams=False)
-    for place in range(150):
-        path, _ = several[(place + rank) % len(several)]
-        fields = (
-            (b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()),
-            (b":authority", b"127.0.0.1"), (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-        )  # fmt: skip
-        head = b"".join(literal(name, value) for name, value in fields)
-        calls.append(frame(HEADERS, 4, 1 + 2 * place, head))
-    return b"".join(calls)
+    paths = (several[(place + rank) % len(several)][0] for place in range(150))
+    return PREFACE + b"".join(_opening(place, path) for place, path in enumerate(paths))
+
+
+def one_call_each() -> bytes:
+    """What a connection says to call a method of each service with an empty message."""
+    calls = {path.split("/")[1]: path for path, _ in methods(streams=False)}
+    return PREFACE + b"".join(
+        _opening(place, path) + frame(DATA, 1, 1 + 2 * place, bytes(5))
+        for place, path in enumerate(calls.values())
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import trio
 from crew import Crew
 from hostile_bytes import Sequence
 from hostile_play import OPENINGS, ByteSiege, Order
-from hostile_rpc import half_open
+from hostile_rpc import half_open, one_call_each
 from hostile_web import WebAttack
 from siege import FAULT, Honest, Watch, now_ms, valid_messages
 
@@ -38,6 +39,10 @@ SLACK = {"fds": 8, "threads": 8, "tasks": 12}
 """What two looks at a resting node may differ by: pools that grow once, a connection that ends."""
 HALF_OPEN = 8
 """Addresses that begin 150 calls each: twice as many as a listener has threads."""
+CALLERS = 4200
+"""More than the 4,096 callers that a listener remembers (`peers_max`, `rate_keys_max`)."""
+ANSWERS_BYTES = 200
+"""More than the settings of a connection: an answer has come."""
 UNBOUNDED = {"stranger_ms_per_s": 0, "known_ms_per_s": 0}
 """Nobody waits for the meter of cost, so that a node of two cores takes 100,000 sequences."""
 
@@ -179,13 +184,16 @@ class Besieged:
         begun = time.monotonic()
         if self.door == "grpc":
             self._fill_pools()
+            if self.full:
+                self._fill_tables()
         crew.play(range(count // 10), stand.check)
         before = stand.watch.settled()
-        memory = [stand.watch.rss_kib()]
-        for tenth in range(1, 10):
-            crew.play(range(count * tenth // 10, count * (tenth + 1) // 10), stand.check)
-            memory.append(stand.watch.rss_kib())
-        half = memory[4]
+        memory = {1: stand.watch.rss_kib()}
+        parts = tuple(range(1, 11)) if self.full else (1, 5, 10)
+        for since, until in itertools.pairwise(parts):
+            crew.play(range(count * since // 10, count * until // 10), stand.check)
+            memory[until] = stand.watch.rss_kib()
+        half = memory[5]
         number = count
         while crew.counts["frames"] < frames:
             crew.play(range(number, number + 20), stand.check)
@@ -204,7 +212,7 @@ class Besieged:
             f"  before {before}, after {after}\n"
             f"  honest: {stand.honest.published} messages, p50 {waits[len(waits) // 2]:.3f} s, "
             f"longest {waits[-1]:.2f} s\n"
-            f"  memory by tenths, MiB: {[each // 1024 for each in memory]}, "
+            f"  memory by tenths, MiB: {[each // 1024 for each in memory.values()]}, "
             f"at rest {stand.watch.rss_kib() // 1024}\n"
             f"  contained: {stand.contained()}\n  {dict(crew.counts)}"
         )
@@ -228,6 +236,22 @@ class Besieged:
                 threads = now
                 time.sleep(1)
         print(f"  {threads} threads when every pool is full")
+
+    def _fill_tables(self) -> None:
+        """Have the node remember as many callers as it will: what comes later takes no more."""
+        said = one_call_each()
+        for name in ("sync", "grpc"):
+            host, _, port = self.stand.places()[name].rpartition(":")
+            for number in range(CALLERS):
+                with socket.socket() as line, suppress(TimeoutError):
+                    line.settimeout(2)
+                    line.bind((f"127.201.{number // 250}.{1 + number % 250}", 0))
+                    line.connect((host, int(port)))
+                    line.sendall(said)
+                    heard = 0
+                    while heard < ANSWERS_BYTES and (data := line.recv(65_536)):
+                        heard += len(data)
+        print(f"  {CALLERS} callers are remembered")
 
     def _more(self, before: dict[str, int], after: dict[str, int]) -> list[str]:
         return [name for name in before if after[name] > before[name] + SLACK[name]]
