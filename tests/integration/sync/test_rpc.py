@@ -535,7 +535,8 @@ def test_answer_internal_on_a_bug(harbour: Any, caplog: pytest.LogCaptureFixture
     for _ in range(2):
         with pytest.raises(SyncRemoteError, match="INTERNAL"):
             client.get_head(bytes(20))
-    assert "GetNamespaceHead failed" in caplog.text
+    kinds = [getattr(each, "fields", {}).get("kind") for each in caplog.records]
+    assert "GetNamespaceHead KeyError" in kinds
 
 
 def test_count_what_was_served(harbour: Any) -> None:

@@ -189,6 +189,7 @@ class CallBook:
         call = ServedCall(context, caller_of(context), self._meter)
         PAYER.set(call.caller.payer)
         with ExitStack() as leaving:
+            leaving.callback(PAYER.set, None)  # the thread's next work is somebody else's
             try:
                 if stream:
                     self._place(call, context, leaving)

@@ -347,17 +347,19 @@ def test_questions_that_wait_are_bounded_and_hold_up_no_other(make: Callable[...
         async with trio.open_nursery() as nursery:
             for work in (ask, ask, ask, replay, replay, replay):
                 nursery.start_soon(work)
-            await begun.acquire()
-            await begun.acquire()
-            while desk.holdings._aside._limiter.statistics().tasks_waiting < 2:
-                await trio.lowlevel.checkpoint()
-            with pytest.raises(GatewayError, match="busy"):
-                await ask()
-            recent = NamespaceQuery(namespace_id=LANE, from_seq=4)
-            page: QueryPage = await desk.holdings.page(recent, lambda page: page)
-            assert [each.seq for each in page.messages] == [5, 6]
-            assert begun.value == 0  # no third question was put
-            go.set()
+            try:
+                await begun.acquire()
+                await begun.acquire()
+                while desk.holdings._aside._limiter.statistics().tasks_waiting < 2:
+                    await trio.lowlevel.checkpoint()
+                with pytest.raises(GatewayError, match="busy"):
+                    await ask()
+                recent = NamespaceQuery(namespace_id=LANE, from_seq=4)
+                page: QueryPage = await desk.holdings.page(recent, lambda page: page)
+                assert [each.seq for each in page.messages] == [5, 6]
+                assert begun.value == 0  # no third question was put
+            finally:
+                go.set()  # threads that wait for it cannot be cancelled
 
     trio.run(main)
     assert sorted(answers) == [[1, 2, 3, 4]] * 3 + [[1, 2, 3, 4, 5, 6]] * 3
