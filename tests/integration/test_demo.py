@@ -312,7 +312,7 @@ def test_demo_refuses_a_foreign_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["demo", "--out", str(tmp_path)]) == 1
 
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
+    assert captured.err.count("\n") == 2  # it said before that it starts
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -320,7 +320,7 @@ def test_demo_refuses_a_foreign_folder(tmp_path: Path, capsys: pytest.CaptureFix
     ("content", "word"),
     [
         ("nonsense\n", "chat.jsonl:1"),
-        ("", "holds 0 messages"),
+        ("", "has 0 messages"),
         ('{"channel":"a\\u0000","sender":"b","sent_ms":1,"text":"c"}\n', "NUL"),
         ('{"channel":"a","sender":"\\ud800","sent_ms":1,"text":"c"}\n', "lone surrogate"),
     ],
@@ -348,5 +348,5 @@ def test_demo_refuses_a_folder_it_cannot_use(
 
     assert main(["demo", "--out", str(tmp_path / name)]) == 1
 
-    assert capsys.readouterr().err.count("\n") == 1
+    assert capsys.readouterr().err.count("\n") == 2  # the first: it starts
     assert [path.name for path in tmp_path.iterdir()] == ["a file"]

@@ -23,5 +23,5 @@ def test_folder_of_a_running_demo_is_refused_unchanged(
 
     captured = capsys.readouterr()
     assert "another demo is running" in captured.err
-    assert captured.err.count("\n") == 1
+    assert captured.err.count("\n") == 2  # it said before that it starts
     assert (tmp_path / "relays").exists()
