@@ -96,9 +96,10 @@ class NodeProcess:
         """Write the configuration as it stands in ``sections`` and ``topics``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = []
+        sections = dict(self.sections)
         if self.source is None:  # tests look at the pages all the time, from one address
-            self.sections["http"].setdefault("stranger_ms_per_s", 2_000)
-        for section, values in self.sections.items():
+            sections["http"] = {"stranger_ms_per_s": 2_000} | sections["http"]
+        for section, values in sections.items():
             lines.append(f"[{section}]")
             lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]
         for topic in self.topics:
