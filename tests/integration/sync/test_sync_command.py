@@ -180,7 +180,7 @@ def other_port(act: Callable[[socket.socket], None]) -> Iterator[str]:
     [
         (_refuses, "http1"),
         (_greets, "HTTP/2"),
-        (_settles, "time"),  # "in time" by our clock, or "ping timeout" by gRPC's, whichever is first
+        (_settles, "time"),  # ours says "in time", gRPC's "ping timeout"
         (_is_silent, "timed out"),
         (None, "onnection refused"),
     ],
