@@ -64,6 +64,8 @@ class Stand:
         self.eventually = eventually
         other = new_node("neighbour")
         other.sections["gossip"] |= {"exempt_loopback": True}
+        # The one who looks there and the besieged node share an address, and so a budget.
+        other.sections["sync"] |= UNBOUNDED
         neighbour = other.start()
         self.node = node = new_node("besieged")
         node.sections["gossip"] |= {
