@@ -5,7 +5,7 @@ such answers have one budget, those of clients without token a quarter of it. An
 no room ends the oldest one of whoever holds most, which may be its own client: an honest reader
 loses nothing beside one that hoards. One answer always fits.
 
-Source: issue on what comes from outside.
+Source: architecture, rule 4 (`docs/explanation/architecture.md`).
 """
 
 from __future__ import annotations
