@@ -3,7 +3,7 @@
 One budget for a listener's requests and its WebSockets. Callers without a token share a quarter of
 it, so that they take nothing from those who publish.
 
-Source: architecture, rule 4 (`docs/explanation/architecture.md`).
+Source: architecture, rule 4.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ each time of the network and the address that has most of its kind, the oldest f
 whose request is being answered, and a WebSocket, give way to nobody; a newcomer who finds none to
 take its place from is refused.
 
-Source: issue on what comes from outside; decisions G21, G23.
+Source: architecture, rule 4; decisions G21, G23.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ such answers have one budget, those of clients without token a quarter of it. An
 no room ends the oldest one of whoever holds most, which may be its own client: an honest reader
 loses nothing beside one that hoards. One answer always fits.
 
-Source: architecture, rule 4 (`docs/explanation/architecture.md`).
+Source: architecture, rule 4.
 """
 
 from __future__ import annotations
