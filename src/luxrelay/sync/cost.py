@@ -53,6 +53,8 @@ class Price(IntEnum):
 
     CALL = 1_200
     """A gRPC call or an HTTP request without what it reads; on the way in half of it is gRPC's."""
+    REQUEST = 400
+    """A request on a stream that is open, without what is in it."""
     CONNECTION = 1_000
     """A connection that is handed on to gRPC, which greets it."""
     TURN = 200
@@ -89,9 +91,9 @@ def price_of_refused(receipts: Iterable[PublishReceipt]) -> float:
 class CostConfig:
     """How much CPU time callers may cost; a rate of 0 means no limit."""
 
-    stranger_us_per_s: float = 50_000.0
-    """Of one address without a token, microseconds a second: 5 % of one core."""
-    stranger_burst_us: float = 1_000_000.0
+    stranger_us_per_s: float = 40_000.0
+    """Of one address without a token, microseconds a second: 4 % of one core."""
+    stranger_burst_us: float = 500_000.0
     """What such an address may cost at once after it was quiet, microseconds."""
     known_us_per_s: float = 1_000_000.0
     """Of one token or proven certificate, microseconds a second."""

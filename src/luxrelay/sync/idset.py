@@ -9,7 +9,7 @@ Source: Negentropy protocol version 1; decision J5.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, Self
 
@@ -42,7 +42,7 @@ class SortedIds:
 
     """
 
-    __slots__ = ("_blocks", "_ids", "_stamps")
+    __slots__ = ("_blocks", "_ids", "_order", "_stamps")
 
     def __init__(self, timestamps: NDArray[np.uint64], ids: NDArray[np.uint8]) -> None:
         if ids.shape != (len(timestamps), ID_BYTES):
@@ -55,7 +55,8 @@ class SortedIds:
             fresh = np.ones(len(stamps), np.bool_)
             fresh[1:] = (stamps[1:] != stamps[:-1]) | (rows[1:] != rows[:-1]).any(axis=1)
             stamps, rows = stamps[fresh], rows[fresh]
-        self._stamps: NDArray[np.uint64] = stamps.astype(np.uint64, copy=False)
+        self._stamps: NDArray[np.uint64] = np.ascontiguousarray(stamps, np.uint64)
+        self._order = self._stamps.data
         self._ids: NDArray[np.uint8] = np.ascontiguousarray(rows)
         whole = len(stamps) // _BLOCK
         sums = self._limbs()[: whole * _BLOCK].reshape(whole, _BLOCK, _WORDS)
@@ -122,11 +123,12 @@ class SortedIds:
         """
         if stamp > 0xFFFF_FFFF_FFFF_FFFF:
             return end
-        part = self._stamps[begin:end]
-        low = begin + int(np.searchsorted(part, np.uint64(stamp), side="left"))
+        # Not numpy's search: it lets the lock of the interpreter go for a microsecond, and a thread
+        # that does so in a loop gets it back each time before anybody who waits has woken.
+        low = bisect_left(self._order, stamp, begin, end)
         if not prefix:
             return low
-        high = begin + int(np.searchsorted(part, np.uint64(stamp), side="right"))
+        high = bisect_right(self._order, stamp, low, end)
         wanted = prefix.ljust(ID_BYTES, b"\0")
         ids = self._ids
         return low + bisect_left(range(low, high), wanted, key=lambda at: ids[at].tobytes())

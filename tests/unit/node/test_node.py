@@ -1,5 +1,7 @@
 """What the node makes of its configuration."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from luxrelay.net import NetConfig
@@ -79,3 +81,12 @@ def test_every_configured_peer_gets_a_connection() -> None:
     config = net_config(f"peers = {peers}")
 
     assert (config.outbound_max, config.inbound_max) == (30, 20)
+
+
+def test_a_node_s_process_is_prompt() -> None:
+    """What the start made is out of the collector's rounds, and the lock changes hands soon."""
+    code = (
+        "import gc, sys; from luxrelay.node.node import SWITCH_S, be_prompt; be_prompt(); "
+        "assert gc.get_freeze_count() > 100_000; assert sys.getswitchinterval() < 2 * SWITCH_S"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
