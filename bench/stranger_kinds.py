@@ -275,6 +275,21 @@ def handshakes(place: Runtime, until: float) -> None:
         trio.run(come)
 
 
+def empty_publishes(place: Runtime, until: float) -> None:
+    """Publish nothing, request after request on one stream, each as soon as it is answered."""
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    while time.monotonic() < until:
+        waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        waiting.put(node_pb.PublishRequest())
+        with grpc.insecure_channel(place.sync, options=own) as channel, suppress(grpc.RpcError):
+            for _ in RelayNodeStub(channel).Publish(iter(waiting.get, None), timeout=60):
+                if time.monotonic() > until:
+                    waiting.put(None)
+                    return
+                waiting.put(node_pb.PublishRequest())
+        waiting.put(None)
+
+
 def gossip_frames(place: Runtime, until: float) -> None:
     """Flood as a peer: hints, questions, bad signatures and bytes that are no frame."""
     topic = topic_for_namespace(NETWORK, PARENT)
@@ -360,6 +375,7 @@ def kinds(place: Runtime) -> dict[str, Kind]:
         "subscriptions": lambda until: subscriptions(place, until),
         "gap waits": lambda until: gap_waits(place, until),
         "bad signatures": lambda until: bad_signatures(place, until),
+        "empty publishes": lambda until: empty_publishes(place, until),
         **{
             f"pages port {path}": partial(_late_page, place, path)
             for path in ("/metrics", "/status", "/healthz", "/nothing")

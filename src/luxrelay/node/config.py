@@ -80,6 +80,11 @@ class SyncLimits:
     address_connections_per_s: int
     address_connections_burst: int
     accepts_per_s: int
+    publishers_max: int
+    peer_publishers_max: int
+    publisher_silent_ms: int
+    subscribers_max: int
+    peer_subscribers_max: int
     stranger_ms_per_s: int
     stranger_burst_ms: int
     known_ms_per_s: int
@@ -373,6 +378,8 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
         *("peer_streams_max", "reconcile_ranges_max"),
         *("connections_max", "address_connections_per_s", "address_connections_burst"),
+        *("publishers_max", "peer_publishers_max", "publisher_silent_ms"),
+        *("subscribers_max", "peer_subscribers_max"),
         *("accepts_per_s", "stranger_ms_per_s", "stranger_burst_ms", "known_ms_per_s"),
     )
     return SyncLimits(

@@ -631,6 +631,11 @@ def _sync(sources: Sources) -> Iterable[Metric]:
 
 def _connections(sync: SyncServerStats) -> Iterable[Metric]:
     yield _gauge("luxrelay_sync_connections", "Connections to the sync port.", sync.connections)
+    yield _counter(
+        "luxrelay_sync_streams_crowded",
+        "Sync streams that gave their place to a newcomer when all were taken.",
+        sync.streams_crowded,
+    )
     for name, help_text, value in (
         ("refused", "whose address has or opens too many", sync.connections_refused),
         ("crowded", "that gave their place to a newcomer", sync.connections_crowded),

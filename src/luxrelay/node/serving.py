@@ -6,6 +6,7 @@ Source: P33, P34, P37.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.observe import ObserverConfig
@@ -13,11 +14,17 @@ from luxrelay.sync import FairnessConfig, SyncServerConfig
 from luxrelay.sync.cost import CostConfig
 from luxrelay.sync.rpc.metering import SharedMeter
 
+_SHORT: Final = 12
+"""Threads for calls that are short, beside one for each stream."""
+_REFUSED: Final = 4
+"""Calls at once above the threads, so that a refusal can be said."""
+
 
 def serving_of(config: NodeConfig) -> SyncServerConfig:
     """Return the bounds of the sync port; the gateway over gRPC has its window and rates."""
     host, _, port = config.sync_listen.rpartition(":")
     limits = config.sync_limits
+    lasting = SyncServerConfig().streams_max + limits.publishers_max + limits.subscribers_max
     return SyncServerConfig(
         host=host,
         port=int(port),
@@ -28,6 +35,13 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
         address_connections_per_s=limits.address_connections_per_s,
         address_connections_burst=limits.address_connections_burst,
         accepts_per_s=limits.accepts_per_s,
+        workers=lasting + _SHORT,
+        calls_max=lasting + _SHORT + _REFUSED,
+        publishers_max=limits.publishers_max,
+        peer_publishers_max=limits.peer_publishers_max,
+        publisher_silent_s=limits.publisher_silent_ms / 1000,
+        subscribers_max=limits.subscribers_max,
+        peer_subscribers_max=limits.peer_subscribers_max,
         fairness=FairnessConfig(
             out_bytes_per_s=limits.out_bytes_per_s,
             in_bytes_per_s=limits.in_bytes_per_s,
@@ -38,7 +52,7 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
     )
 
 
-_IN_MULTIADDRESS = re.compile(r"^/ip[46]/([^/]+)/")
+_IN_MULTIADDRESS: Final = re.compile(r"^/ip[46]/([^/]+)/")
 
 
 def known_hosts(config: NodeConfig) -> frozenset[str]:

@@ -421,8 +421,53 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "publishers_max",
+        8,
+        "streams",
+        whole(0, 1_024),
+        "Publish streams of RelayNode at once. When all are taken, one that has been silent "
+        "for publisher_silent_ms gives way to one that comes, then one of the network that "
+        "has two more than the newcomer's; a proven certificate or a host that is known "
+        "takes a stranger's place, and the rest is refused with the number and when to ask "
+        "again.",
+    ),
+    Key(
+        "sync",
+        "peer_publishers_max",
+        4,
+        "streams",
+        whole(1, 1_024),
+        "Publish streams of one address.",
+    ),
+    Key(
+        "sync",
+        "publisher_silent_ms",
+        1_000,
+        "ms",
+        whole(10, 86_400_000),
+        "Time without a request after which a Publish stream gives way.",
+    ),
+    Key(
+        "sync",
+        "subscribers_max",
+        32,
+        "streams",
+        whole(0, 4_096),
+        "Subscribe streams of RelayNode at once, each with a thread; when all are taken, "
+        "the network that has two more than the newcomer's gives one.",
+    ),
+    Key(
+        "sync",
+        "peer_subscribers_max",
+        8,
+        "streams",
+        whole(1, 4_096),
+        "Subscribe streams of one address.",
+    ),
+    Key(
+        "sync",
         "stranger_ms_per_s",
-        50,
+        40,
         "ms/s",
         whole(0, 100_000),
         "CPU time that one address without a token may cost a second, at all doors together, "
@@ -432,7 +477,7 @@ KEYS: Final = (
     Key(
         "sync",
         "stranger_burst_ms",
-        1_000,
+        500,
         "ms",
         whole(1, 3_600_000),
         "CPU time that such an address may cost at once after it was quiet.",

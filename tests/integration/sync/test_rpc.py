@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import resource
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -972,6 +974,50 @@ def test_publishers_of_one_peer_are_bounded(harbour: Any) -> None:
 
     assert full.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "2 Publish streams at most" in full.value.details()
+
+
+@pytest.mark.trial
+def test_silent_publish_streams_do_not_shut_the_port(harbour: Any) -> None:
+    """Those that send nothing give way, the oldest first; the one that speaks is answered on."""
+    config = SyncServerConfig(publishers_max=4, publisher_silent_s=0.05)
+    address = harbour.serve(None, config, publisher=Post())
+    done = threading.Event()
+    more: queue.Queue[bool] = queue.Queue()
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    one = node_pb.PublishRequest(items=[node_pb.PublishItem(header=b"h")])
+
+    def silence() -> Iterator[node_pb.PublishRequest]:
+        done.wait(60)
+        yield from ()
+
+    def speech() -> Iterator[node_pb.PublishRequest]:
+        while more.get(timeout=60):
+            yield one
+
+    with ExitStack() as stack:
+        lines = [stack.enter_context(grpc.insecure_channel(address, options=own)) for _ in range(8)]
+        speaker = RelayNodeStub(lines[0]).Publish(speech())
+        more.put(True)
+        next(speaker)
+        held = [RelayNodeStub(each).Publish(silence()) for each in lines[1:4]]
+        harbour.eventually(lambda: harbour.servers[0].stats().active == 4)
+        for line in lines[4:]:
+            more.put(True)
+            next(speaker)
+            harbour.eventually(lambda line=line: _published(line, one))
+        more.put(False)
+        done.set()
+        ended = [call for call in held if call.code() is grpc.StatusCode.CANCELLED]
+
+    assert ended
+    assert harbour.servers[0].stats().streams_crowded >= 1
+
+
+def _published(line: grpc.Channel, request: node_pb.PublishRequest) -> bool:
+    try:
+        return bool(list(RelayNodeStub(line).Publish(iter([request]))))
+    except grpc.RpcError:
+        return False  # nobody has been silent for long enough yet
 
 
 def test_leave_a_publication(harbour: Any) -> None:

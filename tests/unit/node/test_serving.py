@@ -23,6 +23,11 @@ connections_max = 12
 address_connections_per_s = 3
 address_connections_burst = 4
 accepts_per_s = 50
+publishers_max = 20
+peer_publishers_max = 5
+publisher_silent_ms = 250
+subscribers_max = 300
+peer_subscribers_max = 6
 """
 
 
@@ -45,3 +50,13 @@ def test_the_bounds_of_connections_come_from_the_file() -> None:
     assert config.address_connections_per_s == 3
     assert config.address_connections_burst == 4
     assert config.accepts_per_s == 50
+
+
+def test_the_places_of_streams_come_from_the_file() -> None:
+    """Each has a thread, and so have calls that are short, however many places there are."""
+    config = serving_of(parse_config(TEXT, source="relay.toml", base=Path("/etc")))
+    assert (config.publishers_max, config.peer_publishers_max) == (20, 5)
+    assert config.publisher_silent_s == 0.25
+    assert (config.subscribers_max, config.peer_subscribers_max) == (300, 6)
+    assert config.workers > config.streams_max + 320
+    assert config.calls_max > config.workers

@@ -21,7 +21,7 @@ from luxrelay.errors import (
     SyncUnreachableError,
 )
 from luxrelay.sync.cost import Price, price_of_bytes
-from luxrelay.sync.rpc.admission import StreamGate
+from luxrelay.sync.rpc.admission import Holder, StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
 from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 from luxrelay.sync.rpc.mishaps import Mishaps
@@ -253,12 +253,16 @@ class CallBook:
             call.ended.wait(pause_s)
 
     def _place(self, call: ServedCall, context: grpc.ServicerContext, leaving: ExitStack) -> None:
-        ticket = self._gate.enter(context.cancel)
+        payer = call.caller.payer
+        known = payer.known or not (self._meter is None or self._meter.limits(payer))
+        holder = Holder(
+            share=call.caller.share,
+            network=payer.name if payer.known else payer.group,
+            known=known,
+        )
+        ticket, why = self._gate.enter(context.cancel, holder)
         if ticket is None:
-            call.refuse(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "every stream of this relay is taken; try again in a moment",
-            )
+            call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         leaving.callback(self._gate.leave, ticket)
         call.renew = partial(self._gate.renew, ticket)
 

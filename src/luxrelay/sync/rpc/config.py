@@ -130,6 +130,9 @@ class SyncServerConfig:
     publisher_s: float = 120.0
     """Longest a Publish stream may be open without a request, seconds; an idle one would keep
     the others out."""
+    publisher_silent_s: float = 1.0
+    """Seconds without a request after which a Publish stream gives its place to one that comes
+    when all are taken."""
     fairness: FairnessConfig = field(default_factory=FairnessConfig)
     """How clients share turns, bytes and calls (P33, P34)."""
     limit_local: bool = False
@@ -210,6 +213,7 @@ class SyncServerConfig:
         require("peer_subscribers_max", self.peer_subscribers_max, 1, 65_536)
         require("stream_s", self.stream_s, 0.01, 86_400)
         require("publisher_s", self.publisher_s, 0.01, 86_400)
+        require("publisher_silent_s", self.publisher_silent_s, 0.01, 86_400)
         require("keepalive_ms", self.keepalive_ms, 10, 3_600_000)
         require("keepalive_timeout_ms", self.keepalive_timeout_ms, 10, 3_600_000)
         require("deadline_margin_s", self.deadline_margin_s, 0, 60)

@@ -5,11 +5,8 @@ Source: decisions P37, J8; verdict codes of LP-6400.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import grpc
@@ -48,17 +45,12 @@ class NodeServicer(RelayNodeServicer):
         self._calls = calls
         self._followed = followed
         self._following = following or calls
-        self._publishing = _Places(config.peer_publishers_max, "Publish streams")
-        self._subscribed = _Places(config.peer_subscribers_max, "subscriptions")
 
     def Publish(  # noqa: N802 - the name in relay_node.proto
         self, request_iterator: Iterator[pb.PublishRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.PublishReceipts]:
         """Answer each request with its receipts before the next one is taken."""
-        with (
-            self._calls.call("Publish", context, stream=True, weigh=None) as call,
-            self._publishing.held(call),
-        ):
+        with self._calls.call("Publish", context, stream=True, weigh=None) as call:
             if self._publisher is None:
                 call.refuse(
                     grpc.StatusCode.UNIMPLEMENTED,
@@ -68,15 +60,13 @@ class NodeServicer(RelayNodeServicer):
                 call.renew()
                 yield self._publish(self._publisher, request, call)
                 self._calls.pace(call, request.ByteSize())
+                call.renew()  # its silence begins when it has its receipts
 
     def Subscribe(  # noqa: N802 - the name in relay_node.proto
         self, request: pb.SubscribeRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.SubscribeReply]:
         """Tell what is stored, then what comes, until the client leaves."""
-        with (
-            self._following.call("Subscribe", context, stream=True, weigh=None) as call,
-            self._subscribed.held(call),
-        ):
+        with self._following.call("Subscribe", context, stream=True, weigh=None) as call:
             if self._followed is None:
                 call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay tells no subscribers")
             if len(request.namespaces) > self._config.subscription_namespaces_max:
@@ -156,11 +146,14 @@ class NodeServicer(RelayNodeServicer):
                     hint="send 20 bytes, or none when the namespace is no lane",
                 )
         self._calls.counters.published(len(items))
-        taken = len(items) * Price.SIGNATURE + price_of_bytes(request.ByteSize())
+        taken = Price.REQUEST + len(items) * Price.SIGNATURE + price_of_bytes(request.ByteSize())
         call.pay(taken)
         receipts = publisher.publish(items)
         # Good messages are what a relay is for, and have quotas of their own.
-        call.settle(price_of_refused(receipts) - taken)
+        left = price_of_refused(receipts)
+        if not any(each.verdict == 0 for each in receipts):
+            left += Price.REQUEST
+        call.settle(left - taken)
         assert len(receipts) == len(items), "a publisher gives one receipt an item"
         return from_receipts(receipts)
 
@@ -178,37 +171,6 @@ def _charged(
         call.settle(max(0.0, time.thread_time() - began) * 1e6 - Price.TURN)
         if events is None:
             return
-
-
-class _Places:
-    """How many streams of a kind a peer has; threads share it."""
-
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
-        self._name = name
-        self._lock = threading.Lock()
-        self._held: Counter[str] = Counter()
-
-    @contextmanager
-    def held(self, call: ServedCall) -> Iterator[None]:
-        """Hold one of the streams that the call's peer may have, or refuse the call."""
-        peer = call.caller.share
-        with self._lock:
-            full = self._held[peer] >= self._most
-            if not full:
-                self._held[peer] += 1
-        if full:
-            call.refuse(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"a peer has {self._most} {self._name} at most",
-            )
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._held[peer] -= 1
-                if not self._held[peer]:
-                    del self._held[peer]
 
 
 def _watermark(frame: pb.Watermark) -> Watermark:

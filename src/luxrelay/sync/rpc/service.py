@@ -103,12 +103,7 @@ class RelaySyncServer:
         self.config = config or SyncServerConfig()
         self.meter = meter
         self._counters = counters or SyncCounters()
-        self._streams = StreamGate(
-            self.config.streams_max, self.config.stream_s, name="luxrelay-sync-streams"
-        )
-        self._publishers = StreamGate(
-            self.config.publishers_max, self.config.publisher_s, name="luxrelay-sync-publishers"
-        )
+        self._streams, self._publishers, self._subscribers = _gates_of(self.config)
         local = self.config.limit_local
         self._turns = Turnstile(self.config.fairness, name="luxrelay-sync-turns")
         book = partial(CallBook, limit_local=local, meter=meter, let_in=self._let_in)
@@ -116,9 +111,6 @@ class RelaySyncServer:
         publishing = book(self._counters, self._publishers, self._turns)
         self._sync = SyncServicer(
             store, self.config, self._reading, clock_ms, subscribed=subscribed, beyond=beyond
-        )
-        self._subscribers = StreamGate(
-            self.config.subscribers_max, self.config.publisher_s, name="luxrelay-sync-subscribers"
         )
         self._node = NodeServicer(
             publisher,
@@ -229,6 +221,9 @@ class RelaySyncServer:
             connections_refused=doors.refused,
             connections_crowded=doors.crowded,
             connections_silent=doors.silent,
+            streams_crowded=sum(
+                each.crowded for each in (self._streams, self._publishers, self._subscribers)
+            ),
             waiting=self._turns.waiting,
             held_bytes=self._turns.held_bytes,
             stalled=self._turns.stalled,
@@ -314,6 +309,33 @@ def _bounds_of(config: SyncServerConfig) -> tuple[Waiting, Looks]:
     return (
         Waiting(config.request_wait_s, min(config.address_waiting_max, half), half),
         Looks(looks, config.address_looks_max, config.look_s),
+    )
+
+
+def _gates_of(config: SyncServerConfig) -> tuple[StreamGate, StreamGate, StreamGate]:
+    """Return the places of reading, publishing and subscribing streams."""
+    return (
+        StreamGate(
+            config.streams_max,
+            config.stream_s,
+            name="luxrelay-sync-streams",
+            kind="reading streams",
+        ),
+        StreamGate(
+            config.publishers_max,
+            config.publisher_s,
+            name="luxrelay-sync-publishers",
+            kind="Publish streams",
+            share_max=config.peer_publishers_max,
+            silent_s=config.publisher_silent_s,
+        ),
+        StreamGate(
+            config.subscribers_max,
+            config.publisher_s,
+            name="luxrelay-sync-subscribers",
+            kind="subscriptions",
+            share_max=config.peer_subscribers_max,
+        ),
     )
 
 

@@ -72,6 +72,8 @@ class SyncServerStats:
     """Connections that gave their place to a newcomer."""
     connections_silent: int = 0
     """Connections closed because they said nothing in time."""
+    streams_crowded: int = 0
+    """Streams that gave their place to a newcomer when all were taken."""
 
     mishaps: Mapping[str, int] = field(default_factory=dict)
     """Calls that ended by an exception nobody expected, by call and class of the exception."""

@@ -156,7 +156,7 @@ class Looks:
         with self._lock:
             ticket = None
             if self._held[address] < self._address_max:
-                ticket = self._gate.enter(cancel)
+                ticket, _ = self._gate.enter(cancel)
             if ticket is not None:
                 self._held[address] += 1
         try:
