@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +41,10 @@ SHARE_MAX: Final = 0.10
 LATENCY_MAX: Final = 3.0
 """The probe's 99th percentile beside that at rest."""
 PROBE_S: Final = 0.05
-REST_S: Final = 3.0
+REST_S: Final = 10.0
 """How long the probe looks at a node at rest, seconds."""
+LOADING_S: Final = 60.0
+"""How long the sender may take to load its libraries, seconds."""
 PROBER: Final = "127.77.0.9"
 """Where the probe comes from: another address than the attack, of another /16."""
 TOLD_EVERY_S: Final = 0.1
@@ -106,8 +109,9 @@ def probe(place: Runtime) -> float:
     return (time.monotonic() - began) * 1_000
 
 
-def attack(place: Runtime, kind: str, seconds: float) -> None:
-    """Do what strangers do, in a process of its own."""
+def attack(place: Runtime, kind: str, seconds: float, ready: Event) -> None:
+    """Do what strangers do, in a process of its own, once it has loaded what it needs."""
+    ready.set()
     until = time.monotonic() + seconds
     work = kinds(place)[kind]
     threads = [threading.Thread(target=work, args=(until,), daemon=True) for _ in range(SENDERS)]
@@ -124,17 +128,20 @@ def measure(place: Runtime, kind: str, seconds: float) -> Row:
     while time.monotonic() < until:
         rest.append(probe(place))
         time.sleep(PROBE_S / 2)
-    sender = multiprocessing.get_context("spawn").Process(
-        target=attack, args=(place, kind, seconds)
-    )
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    sender = context.Process(target=attack, args=(place, kind, seconds, ready))
     sender.start()
     assert sender.pid is not None
-    began, before, theirs, under = time.monotonic(), cpu_s(place.pid), 0.0, []
+    ready.wait(LOADING_S)
+    loaded = theirs = cpu_s(sender.pid)
+    began, before, under = time.monotonic(), cpu_s(place.pid), []
     while sender.is_alive():
         under.append(probe(place))
         with suppress(OSError):
             theirs = cpu_s(sender.pid)
         time.sleep(PROBE_S)
+    theirs -= loaded
     took, ours = time.monotonic() - began, cpu_s(place.pid) - before
     return Row(kind=kind, node=ours / took, sender=theirs / took, rest=rest, under=under)
 
