@@ -73,13 +73,22 @@ class Price(IntEnum):
     """A kibibyte of JSON that is read, of the densest."""
     SIGNATURE = 150
     """A published message, until it is known to be good: its signature is verified."""
-    MEGABYTE = 6_000
+    REFUSED = 400
+    """A gRPC call that is refused, or was cancelled while its caller owed."""
+    SENT = 60
+    """A kibibyte that a stranger sends to gRPC, of its smallest frames, before there is a call."""
+    MEGABYTE = 9_000
     """A mebibyte sent or received, beside what is in it."""
 
 
 def price_of_bytes(size: int) -> float:
     """Return what ``size`` bytes cost on their way, microseconds."""
     return size * Price.MEGABYTE / (1 << 20)
+
+
+def price_of_sent(size: int) -> float:
+    """Return what ``size`` bytes cost that a stranger sends to gRPC, microseconds."""
+    return size * Price.SENT / 1024
 
 
 def price_of_refused(receipts: Iterable[PublishReceipt]) -> float:

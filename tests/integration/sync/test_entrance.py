@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,57 @@ def test_an_address_far_above_its_rate_is_refused(
             line = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
             line.sendall(PREFACE)
         eventually(lambda: server.stats().connections_refused >= 10)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(b"\0\0\0\xfa\0\0\0\0\1", id="unknown"),
+        pytest.param(b"\0\0\5\2\0\0\0\0\1" + bytes(5), id="priority"),
+        pytest.param(b"\0\0\4\x08\0\0\0\0\0\0\0\0\1", id="window"),
+    ],
+)
+def test_frames_that_nobody_asked_for_are_read_at_the_pace_of_their_sender_s_budget(
+    port_of: Callable[..., tuple[RelaySyncServer, int]], frame: bytes
+) -> None:
+    """A stranger that owes is not read from, so that TCP stops it; gRPC never sees the rest."""
+    meter = SharedMeter(CostConfig(stranger_us_per_s=1_000, stranger_burst_us=20_000))
+    _, port = port_of(meter=meter)
+    flood = frame * 10_000
+    sent, most = 0, 32 * 1024 * 1024
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        line.sendall(PREFACE)
+        line.setblocking(False)
+        with suppress(ConnectionError):  # gRPC may have had enough first
+            while sent < most and select.select([], [line], [], 2.0)[1]:
+                sent += line.send(flood[sent % len(frame) :])
+    assert sent < most
+    assert meter.stats().strangers_us > 20_000
+
+
+@pytest.mark.trial
+def test_calls_that_are_cancelled_or_refused_are_charged(
+    port_of: Callable[..., tuple[RelaySyncServer, int]], eventually: Callable[..., Any]
+) -> None:
+    """A caller that owes pays for being told so, and for what it has given up."""
+    config = CostConfig(stranger_us_per_s=1_000, stranger_burst_us=5_000, wait_max_s=0.01)
+    meter = SharedMeter(config)
+    _, port = port_of(meter=meter)
+    for _ in range(20):
+        with suppress(grpc.RpcError):
+            ask(port)
+    refused = meter.stats()
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=own) as channel:
+        for _ in range(200):
+            request = pb.NamespaceHeadRequest(namespace_id=bytes(20))
+            RelaySyncStub(channel).GetNamespaceHead.future(request).cancel()
+
+    assert refused.refused
+    assert refused.strangers_us > 20 * 400
+    eventually(lambda: meter.stats().strangers_us > refused.strangers_us)
 
 
 def test_a_connection_is_charged_to_the_address_that_it_comes_from(

@@ -17,6 +17,12 @@ first.
 *Pace*: so many connections are accepted a second, all together, further ones wait in the system's
 queue: a flood of connections costs what this many cost.
 
+*What comes in is paid for*: gRPC reads frames before anybody of ours sees a call, and tiny ones
+cost it most; so a stranger's bytes are charged to its address as they are read, in pieces of
+`STRANGER_BYTES`, and while the address owes, its connections are not read from: TCP tells the
+sender. The first `FREE_BYTES` of a connection are read all the same, so that a token can be shown,
+and whoever has shown one is not held.
+
 *Bounds*: two times `CHUNK_BYTES` a connection, which are read only when the other side takes them;
 the places of `Arrivals`; ``backlog``.
 
@@ -49,6 +55,12 @@ from luxrelay.sync.arrivals import Arrival, Arrivals, ArrivalsConfig, Rank
 _LOG: Final = logging.getLogger("luxrelay.sync")
 CHUNK_BYTES: Final = 256 * 1024
 """Bytes read at once from one side, and the most that wait for the other."""
+STRANGER_BYTES: Final = 16 * 1024
+"""Bytes read at once from a client that has shown no token."""
+FREE_BYTES: Final = 1024
+"""Bytes of a connection that are read although its address owes."""
+_HELD_S: Final = 1.0
+"""How long a connection is not read from before its account is looked at again."""
 _CHUNKS: Final = 4
 """How often one side is read before the others have their turn."""
 BACKLOG: Final = 256
@@ -105,6 +117,8 @@ class _Half:
     """What the sink has not taken yet."""
     over: bool = False
     """The source has said its last."""
+    held: bool = False
+    """The source's address owes; nothing is read from it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +131,8 @@ class _Line:
     inner: socket.socket | None = None
     halves: list[_Half] = field(default_factory=list)
     closed: bool = False
+    read_bytes: int = 0
+    """What its client has sent, as far as it was read."""
 
 
 class Entrance:
@@ -127,6 +143,8 @@ class Entrance:
         silence_s: How long a connection may say nothing, seconds.
         accepts_per_s: Connections accepted a second, all together.
         came: Told the address of each connection that is handed on, in the thread of the entrance.
+        paid: Told the address and the bytes of each piece that a client without a token has sent;
+            returns in how many seconds more of its bytes may be read.
 
     """
 
@@ -137,11 +155,13 @@ class Entrance:
         silence_s: float = 10.0,
         accepts_per_s: float = 500.0,
         came: Callable[[str], None] = lambda _: None,
+        paid: Callable[[str, int], float] = lambda _host, _size: 0.0,
     ) -> None:
         self._arrivals = Arrivals(config)
         self._silence_s = silence_s
         self._accept_s = 1.0 / accepts_per_s
         self._came = came
+        self._paid = paid
         self._listeners: list[socket.socket] = []
         self._listening = False
         self._accept_at = 0.0
@@ -149,6 +169,7 @@ class Entrance:
         self._lines: set[_Line] = set()
         self._silent: OrderedDict[_Line, float] = OrderedDict()
         self._due: list[tuple[float, int, _Line]] = []
+        """Connections that are to be handed on, or read from again, and when."""
         self._count = 0
         self._lock = threading.Lock()
         self._ranks: dict[str, Arrival] = {}
@@ -394,9 +415,13 @@ class Entrance:
     def _hand_on_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
             _, _, line = heapq.heappop(self._due)
-            if not line.closed:
+            if line.closed:
+                continue
+            if line.inner is None:
                 self._selector.register(line.client, selectors.EVENT_READ, line)
                 self._hand_on(line)
+            else:
+                self._read_again(line, now)
 
     def _end_silent(self, now: float) -> None:
         while self._silent and next(iter(self._silent.values())) <= now:
@@ -433,16 +458,40 @@ class Entrance:
             if half.sink is at and events & selectors.EVENT_WRITE and half.left is not None:
                 self._flush(half)
             if half.source is at and events & selectors.EVENT_READ and half.left is None:
-                self._pump(half)
+                self._pump(line, half)
         if all(half.over and half.left is None for half in line.halves):
             self._end(line)
         else:
             self._watch(line)
 
-    def _pump(self, half: _Half) -> None:
-        buffer = memoryview(self._buffer)
+    def _read_again(self, line: _Line, now: float) -> None:
+        """Read from a client that was held, if its address has paid."""
+        half = line.halves[0]
+        half.held = False
+        self._charge(line, half, 0, now)
+        self._watch(line)
+
+    def _charge(self, line: _Line, half: _Half, size: int, now: float) -> None:
+        """Charge a stranger's bytes; hold the connection while its address owes."""
+        assert line.arrival is not None
+        if line.arrival.shown is Rank.KNOWN:
+            return
+        line.read_bytes += size
+        wait_s = self._paid(line.arrival.host, size)
+        if wait_s > 0 and line.read_bytes > FREE_BYTES:
+            half.held = True
+            self._count += 1
+            heapq.heappush(self._due, (now + min(wait_s, _HELD_S), self._count, line))
+
+    def _pump(self, line: _Line, half: _Half) -> None:
+        assert line.arrival is not None
+        stranger = half is line.halves[0] and line.arrival.shown is not Rank.KNOWN
+        most = STRANGER_BYTES if stranger else CHUNK_BYTES
+        if stranger and line.read_bytes < FREE_BYTES:
+            most = FREE_BYTES
+        buffer = memoryview(self._buffer)[:most]
         for _ in range(_CHUNKS):
-            if half.over:
+            if half.over or half.held:
                 return
             try:
                 size = half.source.recv_into(buffer)
@@ -452,6 +501,8 @@ class Entrance:
                 half.over = True
                 half.sink.shutdown(socket.SHUT_WR)
                 return
+            if stranger:
+                self._charge(line, half, size, time.monotonic())
             try:
                 sent = half.sink.send(buffer[:size])
             except BlockingIOError:
@@ -474,7 +525,7 @@ class Entrance:
         forth, back = line.halves
         for reading, writing in ((forth, back), (back, forth)):
             events = 0
-            if not reading.over and reading.left is None:
+            if not reading.over and not reading.held and reading.left is None:
                 events |= selectors.EVENT_READ
             if writing.left is not None:
                 events |= selectors.EVENT_WRITE

@@ -14,10 +14,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from luxrelay.sync.cost import UNKNOWN, CostConfig, CostMeter, Payer
+from luxrelay.sync.cost import UNKNOWN, CostConfig, CostMeter, Payer, Price
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
 _SAID_EVERY_S: Final = 60.0
+DEBT_MAX_US: Final = 1_000_000.0
+"""Debt above which refusals are charged no more, so that nobody is shut out for minutes."""
 PAYER: ContextVar[Payer | None] = ContextVar("luxrelay_payer", default=None)
 """Whom the work of the task or thread that runs is charged to."""
 
@@ -75,7 +77,10 @@ class SharedMeter:
         until = self._clock() + config.wait_max_s
         while True:
             wait = self.take(payer, cost_us)
-            if not wait or ended.is_set():
+            if not wait:
+                return ""
+            if ended.is_set():
+                self._charge_refused(payer)
                 return ""
             left = until - self._clock()
             if left <= 0:
@@ -93,7 +98,8 @@ class SharedMeter:
                     self._waiting -= 1
 
     def refuse(self, payer: Payer, wait_s: float) -> str:
-        """Count a refusal; return its text, with numbers and when to ask again."""
+        """Count and charge a refusal; return its text, with numbers and when to ask again."""
+        self._charge_refused(payer)
         config, payer = self.config, self._who(payer)
         rate = config.known_us_per_s if payer.known else config.stranger_us_per_s
         named = payer.known and payer.name not in self._known
@@ -110,6 +116,13 @@ class SharedMeter:
             f"{who} costs more than {rate / 1000:g} ms of CPU time a second; "
             f"ask again in {max(0.1, wait_s):.1f} s, or with a token"
         )
+
+    def _charge_refused(self, payer: Payer) -> None:
+        """Charge what it costs to say no, while the caller owes less than it can soon pay."""
+        with self._lock:
+            who, now = self._who(payer), self._clock()
+            if self._meter.owed_us(who, now) < DEBT_MAX_US:
+                self._meter.settle(who, Price.REFUSED, now)
 
     @contextmanager
     def measured(self, payer: Payer, taken_us: float) -> Iterator[None]:

@@ -13,7 +13,7 @@ import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.cost import Price, price_of_bytes, price_of_refused
+from luxrelay.sync.cost import Price, price_of_bytes, price_of_refused, price_of_sent
 from luxrelay.sync.following import Followed, FollowEvent
 from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
@@ -151,7 +151,9 @@ class NodeServicer(RelayNodeServicer):
         receipts = publisher.publish(items)
         # Good messages are what a relay is for, and have quotas of their own.
         left = price_of_refused(receipts)
-        if not any(each.verdict == 0 for each in receipts):
+        if any(each.verdict == 0 for each in receipts):
+            left -= 0.0 if call.caller.payer.known else price_of_sent(request.ByteSize())
+        else:
             left += Price.REQUEST
         call.settle(left - taken)
         assert len(receipts) == len(items), "a publisher gives one receipt an item"

@@ -27,7 +27,7 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.arrivals import ArrivalsConfig
-from luxrelay.sync.cost import Payer, Price
+from luxrelay.sync.cost import Payer, Price, price_of_sent
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.admission import StreamGate
 from luxrelay.sync.rpc.backing import Beyond, FollowedNode, Handoff, Publisher, SyncStore
@@ -240,11 +240,20 @@ class RelaySyncServer:
             silence_s=HANDSHAKE_MS / 1000,
             accepts_per_s=config.accepts_per_s,
             came=self._charge_connection,
+            paid=self._charge_bytes,
         )
 
     def _charge_connection(self, host: str) -> None:
         if self.meter is not None:
             self.meter.settle(Payer.at(host), Price.CONNECTION)
+
+    def _charge_bytes(self, host: str, size: int) -> float:
+        """Charge what a client without a token has sent; return in how long more may be read."""
+        if self.meter is None:
+            return 0.0
+        payer = Payer.at(host)
+        self.meter.settle(payer, price_of_sent(size))
+        return self.meter.take(payer, 0.0)
 
     def _let_in(self, peer: str, known: bool) -> AbstractContextManager[None]:
         entrance = self._entrance
