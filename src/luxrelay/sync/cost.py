@@ -53,7 +53,7 @@ class Price(IntEnum):
 
     CALL = 1_200
     """A gRPC call or an HTTP request without what it reads; on the way in half of it is gRPC's."""
-    REQUEST = 400
+    REQUEST = 1_000
     """A request on a stream that is open, without what is in it."""
     CONNECTION = 1_000
     """A connection that is handed on to gRPC, which greets it."""
