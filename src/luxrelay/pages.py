@@ -47,6 +47,13 @@ Answer = tuple[int, str, bytes]
 """HTTP status, content type, and the whole body."""
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent at once."""
+ACCEPTS_MAX: Final = 64
+"""Connections taken before those that are there are looked at."""
+TOLD_MAX: Final = 20
+"""Refusals a second that one address is told, while as many of its connections are held as may be;
+further ones are closed without a word."""
+TOLD_ADDRESSES_MAX: Final = 1_024
+"""Addresses whose refusals are counted."""
 ACCEPT_PAUSE_S: Final = 0.1
 """Seconds until the next connection is taken after one could not be."""
 HOLD_S: Final = 2.0
@@ -219,6 +226,14 @@ class _Place:
 
 
 @dataclass(slots=True)
+class _Told:
+    """Refusals of one address in one second."""
+
+    until: float
+    count: int = 0
+
+
+@dataclass(slots=True)
 class _Held:
     """A connection whose address is in debt."""
 
@@ -246,11 +261,15 @@ class _Server(ThreadingHTTPServer):
         self._places: dict[int, _Place] = {}
         """Open connections by the id of their socket, the oldest first."""
         self.cut = self.asked_in_all = self.waited = self.refused = 0
+        self._told: dict[bytes, _Told] = {}
+        self.socket.setblocking(False)
 
     def get_request(self) -> tuple[socket, Any]:
         """Return the next connection; without descriptors one makes room, and we wait a little."""
         try:
             return super().get_request()
+        except BlockingIOError:
+            raise
         except OSError as error:
             self.rules.fault("accept", error)
             with self._lock:
@@ -258,15 +277,34 @@ class _Server(ThreadingHTTPServer):
             time.sleep(ACCEPT_PAUSE_S)
             raise
 
+    def _handle_request_noblock(self) -> None:
+        """Take all connections that wait: looking for each anew costs more than refusing it."""
+        for _ in range(ACCEPTS_MAX):
+            try:
+                request, client_address = self.get_request()
+            except OSError:  # none is left, or the system has refused
+                return
+            try:
+                self.process_request(request, client_address)
+            except Exception:  # noqa: BLE001  one connection's fault ends no listener
+                self.handle_error(request, client_address)
+                self.shutdown_request(request)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Let a connection in when its address may cost that, hold it, or refuse it."""
         key = _key(client_address[0])
+        told = self._told.get(key)
+        if told is not None and told.count >= TOLD_MAX and time.monotonic() < told.until:
+            self.refused += 1  # it has been told often enough for now, and words cost us
+            request.close()
+            return
         wait_s = self._wait_s(client_address[0], key)
         if not wait_s:
             self._admit(request, client_address, key)
             return
         same = sum(each.key == key for each in self.held)
         if same >= HELD_OF_ONE_MAX or len(self.held) >= HELD_MAX:
+            self._note_told(key, time.monotonic())
             self._refuse(request, client_address[0], wait_s)
             return
         now = time.monotonic()
@@ -274,6 +312,15 @@ class _Server(ThreadingHTTPServer):
         self.held.append(
             _Held(request, client_address, key, now + min(wait_s, HOLD_S), now + HOLD_S)
         )
+
+    def _note_told(self, key: bytes, now: float) -> None:
+        """Count a refusal of an address that asks although many of its connections are held."""
+        told = self._told.get(key)
+        if told is None or told.until <= now:
+            if len(self._told) >= TOLD_ADDRESSES_MAX:
+                self._told.clear()
+            told = self._told[key] = _Told(now + 1.0)
+        told.count += 1
 
     def _wait_s(self, host: str, key: bytes) -> float:
         """Charge a connection and return 0, or return in how many seconds to look again."""
