@@ -394,6 +394,38 @@ def test_bad_signatures_cost_their_sender_and_good_ones_nothing(taking: NodeProc
 
 
 @pytest.mark.trial
+def test_connections_to_the_gateway_are_paid_and_held_while_their_address_owes(
+    metered: NodeProcess,
+) -> None:
+    """Who connects and leaves costs its budget; another address is answered at once meanwhile."""
+    place = metered.start()
+    host, _, port = str(place.gateway).rpartition(":")
+
+    def connect(source: str) -> socket.socket:
+        return socket.create_connection((host, int(port)), timeout=60, source_address=(source, 0))
+
+    def count(what: str) -> float:
+        name = f'luxrelay_gateway_connections_{what}_total{{listener="public"}}'
+        return metric(place.http, name)
+
+    before = charged_s(place.http)
+    with contextlib.ExitStack() as stack:
+        while not (count("held") and count("refused")):
+            for _ in range(100):
+                stack.enter_context(connect("127.66.0.1"))
+        with connect("127.88.0.1") as other:
+            other.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert other.recv(4096).startswith(b"HTTP/1.1 200")
+        with connect("127.66.0.1") as owing:
+            owing.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            text = b""
+            with contextlib.suppress(ConnectionError):  # it was closed: sixteen are held
+                text = owing.recv(4096)
+    assert charged_s(place.http) - before > BURST_S / 2
+    assert not text or text.startswith(b"HTTP/1.1 429")
+
+
+@pytest.mark.trial
 def test_requests_without_a_message_cost_their_sender(metered: NodeProcess) -> None:
     """An open Publish stream is no way around the meter; the refusal says when again."""
     metered.sections["sync"]["allow_publish"] = True

@@ -110,6 +110,7 @@ def _connections(listeners: dict[str, ServerCounters]) -> Iterable[Metric]:
     yield now
     for metric, field, help_text in (
         ("connections_refused", "refused", "Connections closed at once: there were too many."),
+        ("connections_held", "held", "Connections let in later: their address had cost too much."),
         ("connections_crowded", "crowded", "Connections that gave their place to a newcomer."),
         ("requests_broken", "broken", "Requests that were no HTTP, too large or too slow."),
         ("clients_stalled", "stalled", "Connections closed: their client took too little."),

@@ -84,6 +84,16 @@ class Rates:
         """Charge work before it is done; return the seconds to wait instead, 0 for none."""
         return 0.0 if self._meter is None else self._meter.take(payer_of(caller), cost_us)
 
+    def connected(self, host: str) -> float:
+        """Charge a connection; return the seconds until its address owes nothing, 0 for none."""
+        if self._meter is None:
+            return 0.0
+        payer = Payer.at(host)
+        wait_s = self._meter.take(payer, Price.CONNECTION)
+        if wait_s:
+            self._meter.charge_refused(payer)
+        return wait_s
+
     def settle(self, caller: Caller, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
         if self._meter is not None:
@@ -240,6 +250,10 @@ class RoutedApp:
 
         """
         self._rates.request(Caller(key=address, scopes=frozenset()), self._clock())
+
+    def connected(self, host: str) -> float:
+        """Charge a connection of an address; return the seconds until it owes nothing."""
+        return self._rates.connected(host)
 
     def _admit(self, head: Head) -> Admission:
         try:

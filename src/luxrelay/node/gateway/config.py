@@ -110,6 +110,13 @@ class GatewayConfig:
         64, "connections", whole(1, 65_536), "Most connections of one client address (IPv6: /64); "
         "a further one takes the place of one of them in the same way."
     )  # fmt: skip
+    accepts_per_s: int = _key(
+        500,
+        "connections/s",
+        whole(1, 1_000_000),
+        "Connections that a listener takes from the system's queue a second, of all addresses "
+        "together: what a flood of them costs.",
+    )
     newcomers_max: int = _key(
         128, "connections", whole(1, 65_536), "Most connections that have not sent the head of a "
         "request yet; one /16 (IPv6: /32) has a quarter of them, a private network half, and the "

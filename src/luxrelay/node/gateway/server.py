@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import re
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,6 +57,14 @@ QUERY_FIELDS_MAX: Final = 64
 """Most parameters of one query."""
 ACCEPT_PAUSE_S: Final = 0.1
 """Seconds until the next connection is taken after one could not be: descriptors may be back."""
+HELD_S: Final = 1.0
+"""How long a connection of an address that owes is held before it is let in, at the longest."""
+HELD_OF_ONE_MAX: Final = 16
+"""Connections of one such address that are held; further ones are closed."""
+HELD_MAX: Final = 256
+"""Of all such addresses."""
+ACCEPTS_AT_ONCE: Final = 32
+"""Connections taken at once before their pace counts."""
 SPARE_DESCRIPTORS: Final = 4
 """Connections that give way when descriptors have run out; other listeners want some too."""
 HEADERS_MAX: Final = 100
@@ -117,6 +126,9 @@ class App(Protocol):
     def charge(self, address: bytes) -> None:
         """Take one request of an address; raises our errors when it has none left."""
 
+    def connected(self, host: str) -> float:
+        """Charge a connection of an address; return the seconds until it owes nothing."""
+
     def decorate(self, head: Head, response: Response) -> None:
         """Add the headers that every answer has."""
 
@@ -129,6 +141,8 @@ class ServerCounters:
     """Connections taken."""
     refused: int = 0
     """Connections closed because there were too many."""
+    held: int = 0
+    """Connections that were let in later because their address had cost too much."""
     crowded: int = 0
     """Connections that gave their place to a newcomer."""
     requests: int = 0
@@ -168,6 +182,8 @@ class HttpServer:
         self.counters = ServerCounters()
         self.proxies = Proxies(config.trusted_proxies)
         """Those in front that are believed."""
+        self._held: Counter[str] = Counter()
+        """Connections of addresses that owe, which have no task and no place yet."""
         self._unread = Unread(config.answers_bytes_max)
         self._unread_strangers = Unread(max(1, config.answers_bytes_max // 4))
         self.faults = Faults(logger=logging.getLogger("luxrelay.node.gateway"))
@@ -216,10 +232,14 @@ class HttpServer:
     ) -> None:
         """Take connections for ever; neither a failing one nor a lack of descriptors ends this.
 
-        A few that may give way are ended then, whoever wants the descriptors.
+        A few that may give way are ended then, whoever wants the descriptors. They are taken at a
+        pace, further ones wait in the system's queue: a flood of them costs what so many cost.
         """
+        step_s, due = 1.0 / self._config.accepts_per_s, float("-inf")
         async with listener:
             while True:
+                if (wait_s := due - trio.current_time()) > 0:
+                    await trio.sleep(wait_s)
                 try:
                     stream = await listener.accept()
                 except OSError as error:
@@ -228,7 +248,46 @@ class HttpServer:
                         self._seats.turn_out_one()
                     await trio.sleep(ACCEPT_PAUSE_S)
                     continue
-                nursery.start_soon(serve, stream)
+                due = max(due, trio.current_time() - ACCEPTS_AT_ONCE * step_s) + step_s
+                await self._let_in(stream, nursery, serve)
+
+    async def _let_in(
+        self,
+        stream: trio.SocketStream,
+        nursery: trio.Nursery,
+        serve: Callable[[trio.SocketStream], Awaitable[None]],
+    ) -> None:
+        """Serve a connection now, or later when its address owes, or close it."""
+        peer = _peer(stream)
+        wait_s = 0.0 if self.proxies.trusts(peer) else self._app.connected(peer)
+        if not wait_s:
+            nursery.start_soon(serve, stream)
+        elif self._held[peer] < HELD_OF_ONE_MAX and self._held.total() < HELD_MAX:
+            self._held[peer] += 1
+            self.counters.held += 1
+            nursery.start_soon(self._serve_later, stream, peer, min(wait_s, HELD_S), serve)
+        else:
+            self.counters.refused += 1
+            await trio.aclose_forcefully(stream)
+
+    async def _serve_later(
+        self,
+        stream: trio.SocketStream,
+        peer: str,
+        wait_s: float,
+        serve: Callable[[trio.SocketStream], Awaitable[None]],
+    ) -> None:
+        """Serve a connection whose address owes, so that it can show a token or be told why."""
+        try:
+            await trio.sleep(wait_s)
+        except trio.Cancelled:
+            await trio.aclose_forcefully(stream)
+            raise
+        finally:
+            self._held[peer] -= 1
+            if not self._held[peer]:
+                del self._held[peer]
+        await serve(stream)
 
     def _tls(self) -> ssl.SSLContext | None:
         config = self._config

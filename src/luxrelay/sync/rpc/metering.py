@@ -80,7 +80,7 @@ class SharedMeter:
             if not wait:
                 return ""
             if ended.is_set():
-                self._charge_refused(payer)
+                self.charge_refused(payer)
                 return ""
             left = until - self._clock()
             if left <= 0:
@@ -99,7 +99,7 @@ class SharedMeter:
 
     def refuse(self, payer: Payer, wait_s: float) -> str:
         """Count and charge a refusal; return its text, with numbers and when to ask again."""
-        self._charge_refused(payer)
+        self.charge_refused(payer)
         config, payer = self.config, self._who(payer)
         rate = config.known_us_per_s if payer.known else config.stranger_us_per_s
         named = payer.known and payer.name not in self._known
@@ -117,7 +117,7 @@ class SharedMeter:
             f"ask again in {max(0.1, wait_s):.1f} s, or with a token"
         )
 
-    def _charge_refused(self, payer: Payer) -> None:
+    def charge_refused(self, payer: Payer) -> None:
         """Charge what it costs to say no, while the caller owes less than it can soon pay."""
         with self._lock:
             who, now = self._who(payer), self._clock()
