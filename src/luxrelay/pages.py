@@ -8,6 +8,8 @@ answer. When all places are taken, the oldest that reads goes, of the address th
 when none reads, the oldest that takes. One whose answer is being made stays.
 *Timers*: ``timeout_s`` for the whole request, by however many bytes it comes, and again for each
 64 KiB of the answer.
+*Queues*: connections wait in queues by their source address, and each is emptied at a pace
+(`luxrelay.listening`), so that a flood costs little and holds up nobody else.
 *Browsers*: the gate is asked as soon as the headers are there, for every method and path.
 *Faults*: a page that fails is a 500; want of descriptors at accept frees a place and pauses; what a
 handler did not expect ends its connection. All are told to ``fault``.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import json
 import math
+import selectors
 import sys
 import threading
 import time
@@ -41,14 +44,13 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from luxrelay.gate import Gate
+from luxrelay.listening import Pace, listen_sorted
 from luxrelay.text import clean
 
 Answer = tuple[int, str, bytes]
 """HTTP status, content type, and the whole body."""
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes sent at once."""
-ACCEPTS_MAX: Final = 64
-"""Connections taken before those that are there are looked at."""
 TOLD_MAX: Final = 20
 """Refusals a second that one address is told, while as many of its connections are held as may be;
 further ones are closed without a word."""
@@ -97,6 +99,8 @@ class PageRules:
     """Told what failed although nobody expected it: what, and how."""
     toll: Toll | None = None
     """What one address may cost; None charges nothing."""
+    accepts_per_s: float = 100.0
+    """Connections taken from one queue a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +248,17 @@ class _Held:
     until: float
 
 
+class _Door:
+    """One queue of the port."""
+
+    __slots__ = ("pace", "socket", "watched")
+
+    def __init__(self, listener: socket, per_s: float) -> None:
+        self.socket = listener
+        self.pace = Pace(per_s)
+        self.watched = False
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -254,7 +269,13 @@ class _Server(ThreadingHTTPServer):
     ) -> None:
         self.held: list[_Held] = []
         """The accepting thread's; there before the port is asked for, which may be refused."""
-        super().__init__(address, _Handler)
+        super().__init__(address, _Handler, bind_and_activate=False)
+        self.socket.close()
+        sockets = listen_sorted(*address, self.request_queue_size)
+        self._doors = [_Door(each, rules.accepts_per_s) for each in sockets]
+        self.server_address = sockets[0].getsockname()[:2]
+        self._stopping = threading.Event()
+        self._stopped = threading.Event()
         self.answer = answer
         self.rules = rules
         self._lock = threading.Lock()
@@ -262,28 +283,53 @@ class _Server(ThreadingHTTPServer):
         """Open connections by the id of their socket, the oldest first."""
         self.cut = self.asked_in_all = self.waited = self.refused = 0
         self._told: dict[bytes, _Told] = {}
-        self.socket.setblocking(False)
 
-    def get_request(self) -> tuple[socket, Any]:
-        """Return the next connection; without descriptors one makes room, and we wait a little."""
+    def serve_forever(self, poll_interval: float = _POLL_S) -> None:
+        """Take connections from every queue until `shutdown`."""
         try:
-            return super().get_request()
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            self.rules.fault("accept", error)
-            with self._lock:
-                self._make_room()
-            time.sleep(ACCEPT_PAUSE_S)
-            raise
+            with selectors.DefaultSelector() as selector:
+                while not self._stopping.is_set():
+                    self._turn(selector, poll_interval)
+        finally:
+            self._stopped.set()
 
-    def _handle_request_noblock(self) -> None:
-        """Take all connections that wait: looking for each anew costs more than refusing it."""
-        for _ in range(ACCEPTS_MAX):
+    def shutdown(self) -> None:
+        """Have `serve_forever` return, and wait until it has."""
+        self._stopping.set()
+        self._stopped.wait()
+
+    def _turn(self, selector: selectors.BaseSelector, patience_s: float) -> None:
+        """Take what has come, and do what is due."""
+        now = time.monotonic()
+        for door in self._doors:
+            wait_s = door.pace.wait_s(now)
+            if wait_s:
+                patience_s = min(patience_s, wait_s)
+            if (not wait_s) != door.watched:
+                door.watched = not wait_s
+                if door.watched:
+                    selector.register(door.socket, selectors.EVENT_READ, door)
+                else:
+                    selector.unregister(door.socket)
+        for key, _ in selector.select(patience_s):
+            self._take(key.data)
+        self.service_actions()
+
+    def _take(self, door: _Door) -> None:
+        """Take what waits in a queue, as far as its pace allows."""
+        while not door.pace.wait_s(now := time.monotonic()):
             try:
-                request, client_address = self.get_request()
-            except OSError:  # none is left, or the system has refused
+                request, client_address = door.socket.accept()
+            except BlockingIOError:
                 return
+            except OSError as error:  # no descriptors: one makes room, and we wait a little
+                self.rules.fault("accept", error)
+                with self._lock:
+                    self._make_room()
+                door.pace.pause(now, ACCEPT_PAUSE_S)
+                return
+            door.pace.took(now)
+            request.setblocking(True)
             try:
                 self.process_request(request, client_address)
             except Exception:  # noqa: BLE001  one connection's fault ends no listener
@@ -388,7 +434,8 @@ class _Server(ThreadingHTTPServer):
 
     def server_close(self) -> None:
         """Free the port, and let go who is held."""
-        super().server_close()
+        for door in self._doors:
+            door.socket.close()
         while self.held:
             self.shutdown_request(self.held.pop().client)
 

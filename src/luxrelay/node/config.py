@@ -130,6 +130,7 @@ class NodeConfig:
     sync_limits: SyncLimits
     http_listen: str
     http_hosts: tuple[str, ...]
+    http_accepts_per_s: int
     http_clients_max: int
     http_timeout_ms: int
     http_stranger_ms_per_s: int

@@ -57,6 +57,8 @@ class ObserverConfig:
     """``host:port``; port 0 takes a free one."""
     hosts: Sequence[str] = ()
     """Names under which it may be asked, besides localhost and addresses."""
+    accepts_per_s: float = 100.0
+    """Connections taken from one queue a second."""
     clients_max: int = 16
     """Connections at once; for a further one the oldest without a whole request makes room."""
     timeout_ms: int = 5_000
@@ -142,6 +144,7 @@ class Observer:
                 PageRules(
                     gate=Gate(config.hosts),
                     hints=_HINTS,
+                    accepts_per_s=config.accepts_per_s,
                     clients_max=config.clients_max,
                     timeout_s=config.timeout_ms / 1000,
                     fault=self.faults.note,

@@ -81,6 +81,7 @@ def pages_of(config: NodeConfig) -> ObserverConfig:
     return ObserverConfig(
         listen=config.http_listen,
         hosts=(*config.http_hosts, config.http_listen.rpartition(":")[0]),
+        accepts_per_s=config.http_accepts_per_s,
         clients_max=config.http_clients_max,
         timeout_ms=config.http_timeout_ms,
         stranger_ms_per_s=config.http_stranger_ms_per_s,

@@ -413,11 +413,11 @@ KEYS: Final = (
     Key(
         "sync",
         "accepts_per_s",
-        500,
+        100,
         "connections/s",
         whole(1, 1_000_000),
-        "Connections that such a port takes from the system's queue a second, of all addresses "
-        "together: what a flood of them costs.",
+        "Connections that such a port takes a second from one of its 16 queues, into which the "
+        "system sorts them by source address: what a flood from one address costs.",
     ),
     Key(
         "sync",
@@ -524,6 +524,15 @@ KEYS: Final = (
         list_of(HOST_NAME, 64),
         "Names under which these pages may be asked, besides localhost, bare addresses and the "
         "host of listen; other names are DNS rebinding. What scrapes by name needs it.",
+    ),
+    Key(
+        "http",
+        "accepts_per_s",
+        100,
+        "connections/s",
+        whole(1, 1_000_000),
+        "Connections that the pages take a second from one of their 16 queues, into which the "
+        "system sorts them by source address.",
     ),
     Key(
         "http",

@@ -77,7 +77,7 @@ class Price(IntEnum):
     """A gRPC call that is refused, or was cancelled while its caller owed."""
     SENT = 60
     """A kibibyte that a stranger sends to gRPC, of its smallest frames, before there is a call."""
-    MEGABYTE = 9_000
+    MEGABYTE = 14_000
     """A mebibyte sent or received, beside what is in it."""
 
 

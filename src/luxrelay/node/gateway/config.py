@@ -111,11 +111,11 @@ class GatewayConfig:
         "a further one takes the place of one of them in the same way."
     )  # fmt: skip
     accepts_per_s: int = _key(
-        500,
+        100,
         "connections/s",
         whole(1, 1_000_000),
-        "Connections that a listener takes from the system's queue a second, of all addresses "
-        "together: what a flood of them costs.",
+        "Connections that a listener takes a second from one of its 16 queues, into which the "
+        "system sorts them by source address: what a flood from one address costs.",
     )
     newcomers_max: int = _key(
         128, "connections", whole(1, 65_536), "Most connections that have not sent the head of a "

@@ -36,6 +36,7 @@ import h11
 import trio
 
 from luxrelay.errors import GatewayError, LuxRelayError, NodeError
+from luxrelay.listening import Pace, listen_sorted
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.bodies import Bodies
@@ -63,8 +64,8 @@ HELD_OF_ONE_MAX: Final = 16
 """Connections of one such address that are held; further ones are closed."""
 HELD_MAX: Final = 256
 """Of all such addresses."""
-ACCEPTS_AT_ONCE: Final = 32
-"""Connections taken at once before their pace counts."""
+BACKLOG: Final = 256
+"""Connections that wait in each queue of the system."""
 SPARE_DESCRIPTORS: Final = 4
 """Connections that give way when descriptors have run out; other listeners want some too."""
 HEADERS_MAX: Final = 100
@@ -206,12 +207,13 @@ class HttpServer:
         context = self._tls()
         host, _, port = self._listen.rpartition(":")
         try:
-            listeners = await trio.open_tcp_listeners(int(port), host=host.strip("[]"))
+            sockets = listen_sorted(host, int(port), BACKLOG)
         except OSError as error:
             raise NodeError(
                 f"cannot open the HTTP port: {error.strerror or error}", where=self._listen
             ) from error
-        number = listeners[0].socket.getsockname()[1]
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in sockets]
+        number = sockets[0].getsockname()[1]
         self.address = f"{host}:{number}"
 
         async def serve(stream: trio.SocketStream) -> None:
@@ -233,12 +235,12 @@ class HttpServer:
         """Take connections for ever; neither a failing one nor a lack of descriptors ends this.
 
         A few that may give way are ended then, whoever wants the descriptors. They are taken at a
-        pace, further ones wait in the system's queue: a flood of them costs what so many cost.
+        pace from each queue (`luxrelay.listening`), so that a flood costs what so many cost.
         """
-        step_s, due = 1.0 / self._config.accepts_per_s, float("-inf")
+        pace = Pace(self._config.accepts_per_s)
         async with listener:
             while True:
-                if (wait_s := due - trio.current_time()) > 0:
+                if wait_s := pace.wait_s(trio.current_time()):
                     await trio.sleep(wait_s)
                 try:
                     stream = await listener.accept()
@@ -248,7 +250,7 @@ class HttpServer:
                         self._seats.turn_out_one()
                     await trio.sleep(ACCEPT_PAUSE_S)
                     continue
-                due = max(due, trio.current_time() - ACCEPTS_AT_ONCE * step_s) + step_s
+                pace.took(trio.current_time())
                 await self._let_in(stream, nursery, serve)
 
     async def _let_in(

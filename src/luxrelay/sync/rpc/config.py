@@ -92,8 +92,8 @@ class SyncServerConfig:
     no limit."""
     address_connections_burst: float = 40.0
     """Connections of one address that are let in at once after it was quiet."""
-    accepts_per_s: float = 500.0
-    """Connections taken from the system's queue a second, all together."""
+    accepts_per_s: float = 100.0
+    """Connections taken a second from one of the port's queues, which are by source address."""
     connection_streams_max: int = 100
     """Concurrent calls on one connection (HTTP/2 setting)."""
     streams_max: int = 200

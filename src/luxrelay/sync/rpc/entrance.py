@@ -14,8 +14,9 @@ which gRPC shows as the peer of the call (`place_of`). The folder is 0700, so no
 *Not handed on*: connections that have said nothing. They have ten seconds, and their places go
 first.
 
-*Pace*: so many connections are accepted a second, all together, further ones wait in the system's
-queue: a flood of connections costs what this many cost.
+*Pace*: so many connections are accepted a second from each of the port's queues, into which the
+system sorts them by address (`luxrelay.listening`); further ones wait: a flood of connections costs
+what this many cost, and holds up nobody else.
 
 *What comes in is paid for*: gRPC reads frames before anybody of ours sees a call, and tiny ones
 cost it most; so a stranger's bytes are charged to its address as they are read, in pieces of
@@ -50,6 +51,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.errors import SyncUnreachableError
+from luxrelay.listening import Pace, listen_sorted
 from luxrelay.sync.arrivals import Arrival, Arrivals, ArrivalsConfig, Rank
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
@@ -65,8 +67,6 @@ _CHUNKS: Final = 4
 """How often one side is read before the others have their turn."""
 BACKLOG: Final = 256
 """Connections that wait in the system's queue."""
-_ACCEPTS: Final = 16
-"""Connections accepted before those that are there have their turn."""
 _PAUSE_S: Final = 0.05
 """How long nothing is accepted when the system refuses."""
 _TICK_S: Final = 1.0
@@ -141,7 +141,7 @@ class Entrance:
     Args:
         config: Places and rates.
         silence_s: How long a connection may say nothing, seconds.
-        accepts_per_s: Connections accepted a second, all together.
+        accepts_per_s: Connections accepted a second from one queue (`luxrelay.listening`).
         came: Told the address of each connection that is handed on, in the thread of the entrance.
         paid: Told the address and the bytes of each piece that a client without a token has sent;
             returns in how many seconds more of its bytes may be read.
@@ -153,18 +153,17 @@ class Entrance:
         config: ArrivalsConfig,
         *,
         silence_s: float = 10.0,
-        accepts_per_s: float = 500.0,
+        accepts_per_s: float = 100.0,
         came: Callable[[str], None] = lambda _: None,
         paid: Callable[[str, int], float] = lambda _host, _size: 0.0,
     ) -> None:
         self._arrivals = Arrivals(config)
         self._silence_s = silence_s
-        self._accept_s = 1.0 / accepts_per_s
+        self._accepts_per_s = accepts_per_s
         self._came = came
         self._paid = paid
-        self._listeners: list[socket.socket] = []
-        self._listening = False
-        self._accept_at = 0.0
+        self._listeners: dict[socket.socket, Pace] = {}
+        self._watched: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
         self._lines: set[_Line] = set()
         self._silent: OrderedDict[_Line, float] = OrderedDict()
@@ -190,18 +189,8 @@ class Entrance:
         """
         where = f"{host}:{port}"
         try:
-            found = socket.getaddrinfo(
-                host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            for family, kind, protocol, _, address in found:
-                listener = socket.socket(family, kind, protocol)
-                self._listeners.append(listener)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                listener.bind((address[0], port, *address[2:]))
-                listener.listen(BACKLOG)
-                listener.setblocking(False)
+            for listener in listen_sorted(host, port, BACKLOG):
+                self._listeners[listener] = Pace(self._accepts_per_s)
                 port = int(listener.getsockname()[1])
             self._folder = tempfile.mkdtemp(prefix="lux-")
         except OSError as error:
@@ -333,42 +322,39 @@ class Entrance:
             due.append(self._due[0][0])
         if self._silent:
             due.append(next(iter(self._silent.values())))
-        if not self._listening and not self._ending:
-            due.append(self._accept_at)
+        if not self._ending:
+            due += [
+                now + wait_s for each in self._listeners.values() if (wait_s := each.wait_s(now))
+            ]
         return max(0.0, min(due) - now)
 
     def _watch_listeners(self, now: float) -> None:
-        wanted = not self._ending and now >= self._accept_at
-        if wanted == self._listening:
-            if self._ending:
-                for listener in self._listeners:
-                    listener.close()
-            return
-        self._listening = wanted
-        for listener in self._listeners:
-            if wanted:
+        for listener, pace in self._listeners.items():
+            wanted = not self._ending and not pace.wait_s(now)
+            if wanted and listener not in self._watched:
+                self._watched.add(listener)
                 self._selector.register(listener, selectors.EVENT_READ)
-            else:
+            elif not wanted and listener in self._watched:
+                self._watched.discard(listener)
                 self._selector.unregister(listener)
-        if self._ending:
-            for listener in self._listeners:
+            if self._ending:
                 listener.close()
+        if self._ending:
+            self._listeners.clear()
 
     def _accept(self, listener: socket.socket) -> None:
-        now = time.monotonic()
-        if now < self._accept_at:
-            return
-        for _ in range(_ACCEPTS):
+        pace = self._listeners.get(listener)
+        while pace is not None and not pace.wait_s(now := time.monotonic()):
             try:
                 client, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 self._say(now, "a connection that the system cannot accept:", error.strerror)
-                self._accept_at = now + _PAUSE_S
+                pace.pause(now, _PAUSE_S)
                 return
             # A flood is taken at its pace, the rest of it waits in the system's queue.
-            self._accept_at = max(self._accept_at, now - _ACCEPTS * self._accept_s) + self._accept_s
+            pace.took(now)
             self._enter(client, str(address[0]), int(address[1]), now)
 
     def _enter(self, client: socket.socket, host: str, port: int, now: float) -> None:

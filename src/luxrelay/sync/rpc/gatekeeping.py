@@ -153,6 +153,7 @@ class DoorInterceptor(grpc.ServerInterceptor):
             authorization=token if isinstance(token, str) else "",
             waiting=self._waiting,
             meter=None if method.startswith(_PACKAGE) else self._meter,
+            ledger=self._meter,
             looks=self._looks if method == _WATCH or method.startswith(_REFLECTION) else None,
             method=method.rpartition("/")[2],
             mishaps=self._mishaps,
@@ -174,6 +175,8 @@ class _Door:
     waiting: Waiting
     meter: SharedMeter | None
     """For calls that are not ours; those of ours are charged in `CallBook`."""
+    ledger: SharedMeter | None
+    """For calls that end before they have a request, of any service."""
     looks: Looks | None
     method: str
     mishaps: Mishaps
@@ -272,8 +275,13 @@ class _Door:
 
     def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> bytes | None:
         """Return the bytes of the one request of a call; None when it has ended without."""
-        with self.waiting.entered(network_of(host_of(context)), context.cancel):
-            data: bytes | None = next(requests, None)
+        data: bytes | None = None
+        try:
+            with self.waiting.entered(network_of(host_of(context)), context.cancel):
+                data = next(requests, None)
+        finally:  # a call that is cancelled at once costs as much as one that is answered
+            if data is None and self.ledger is not None:
+                self.ledger.settle(caller_of(context).payer, Price.CALL)
         if data is None and context.is_active():
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without its request")
         return data

@@ -1,0 +1,163 @@
+"""Listening sockets with a queue of their own for each group of source addresses, and their pace.
+
+Theory of operation
+-------------------
+*Why*: who connects and leaves, as fast as a machine can, costs the listener an accept each time. A
+pace bounds that; but with one queue everybody else waits behind the flood. So the port has
+`QUEUES` sockets, and the system sorts connections into them by source address (IPv6: /64), by a
+small program on the group (`SO_ATTACH_REUSEPORT_CBPF`) with a number that is drawn anew each time.
+Each queue has its `Pace`: a flood from one address fills one queue.
+
+*Elsewhere*: a system that knows no such programs has one queue with the same pace.
+
+*A port in use stays an error*: sockets of one group share it, so it is asked for alone first.
+
+Source: architecture, rule 4.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Final
+
+QUEUES: Final = 16
+"""Queues of one port; a power of two."""
+AT_ONCE: Final = 32
+"""Connections that are taken from a queue at once before its pace counts."""
+_ATTACH: Final = 51
+"""``SO_ATTACH_REUSEPORT_CBPF`` of Linux."""
+_NET: Final = 0xFFF0_0000
+"""Where a program finds the IP header (``SKF_NET_OFF``)."""
+_WORD: Final = 0xFFFF_FFFF
+
+
+class Pace:
+    """How fast connections are taken from one queue.
+
+    Args:
+        per_s: Connections a second.
+        at_once: Those that are taken at once after a rest.
+
+    """
+
+    __slots__ = ("_at_once_s", "_due", "_step_s")
+
+    def __init__(self, per_s: float, at_once: int = AT_ONCE) -> None:
+        self._step_s = 1.0 / per_s
+        self._at_once_s = at_once * self._step_s
+        self._due = float("-inf")
+
+    def took(self, now: float) -> None:
+        """Count a connection that was taken at ``now``, monotonic seconds."""
+        self._due = max(self._due, now - self._at_once_s) + self._step_s
+
+    def pause(self, now: float, pause_s: float) -> None:
+        """Take none for ``pause_s`` seconds."""
+        self._due = max(self._due, now + pause_s)
+
+    def wait_s(self, now: float) -> float:
+        """Return in how many seconds the next one may be taken; 0 for now."""
+        return max(0.0, self._due - now)
+
+
+def listen_sorted(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Return the sockets of a port that listen; they do not block.
+
+    Args:
+        host: Name or address; a name may have several.
+        port: TCP port; 0 lets the system choose one for all.
+        backlog: Connections that wait in each queue.
+
+    Raises:
+        OSError: the port cannot be had.
+        OverflowError: there is no such port.
+
+    """
+    found = socket.getaddrinfo(
+        host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in found:
+            place = (address[0], port, *address[2:])
+            if port:  # sockets that share a port would join another listener's
+                _bound(family, kind, protocol, place, shared=False).close()
+            group = _group(family, kind, protocol, place, backlog)
+            opened += group
+            port = int(group[0].getsockname()[1])
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+def _group(
+    family: int, kind: int, protocol: int, place: tuple[object, ...], backlog: int
+) -> list[socket.socket]:
+    """Return the queues of one address, or the one that is to be had."""
+    sockets: list[socket.socket] = []
+    try:
+        if sys.platform == "linux":
+            with suppress(OSError):
+                for _ in range(QUEUES):
+                    sockets.append(_bound(family, kind, protocol, place, shared=True))
+                    place = (place[0], sockets[0].getsockname()[1], *place[2:])
+                    sockets[-1].listen(backlog)
+                _sort(sockets[0])
+                return sockets
+        for each in sockets:
+            each.close()
+        sockets = [_bound(family, kind, protocol, place, shared=False)]
+        sockets[0].listen(backlog)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _bound(
+    family: int, kind: int, protocol: int, place: tuple[object, ...], *, shared: bool
+) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        made.bind(place)
+        made.setblocking(False)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _sort(first: socket.socket) -> None:
+    """Have the system choose the queue by source address; any socket of the group will do."""
+    mixed = random.SystemRandom().getrandbits(32) | 1
+    steps = (
+        (0x30, 0, 0, _NET),  # the first byte of the IP header
+        (0x74, 0, 0, 4),  # its version
+        (0x15, 0, 5, 6),  # unless it is 6, go on at the address of IPv4
+        (0x20, 0, 0, _NET + 8),  # the first half of the source's /64
+        (0x07, 0, 0, 0),
+        (0x20, 0, 0, _NET + 12),  # its second half
+        (0xAC, 0, 0, 0),  # both, by XOR
+        (0x05, 0, 0, 1),
+        (0x20, 0, 0, _NET + 12),  # the source of IPv4
+        (0x24, 0, 0, mixed),
+        (0x74, 0, 0, 32 - (QUEUES.bit_length() - 1)),  # the highest bits are the queue
+        (0x16, 0, 0, 0),
+    )
+    code = b"".join(struct.pack("=HBBI", *step[:3], step[3] & _WORD) for step in steps)
+    held = ctypes.create_string_buffer(code)
+    program = struct.pack("@HP", len(steps), ctypes.addressof(held))
+    first.setsockopt(socket.SOL_SOCKET, _ATTACH, program)
