@@ -2,9 +2,11 @@
 
 Attacks a node of its own at one door after another, from one address, for ``--seconds`` each, and
 prints a line of Markdown a kind: CPU time of the node as a share of one core (from /proc, so that
-it holds on a loaded machine), of the sender's process, their ratio, and the latency of an honest
-probe (``/healthz`` on the port of the pages) at rest and meanwhile. The node is started anew for
-each kind, so that the sender begins with all that an address may cost at once.
+it holds on a loaded machine) at rest, that is with an honest publisher and the probe, and what the
+attack adds to it; that of the sender's process, the ratio of the two, and the latency of an honest
+probe (``/healthz`` on the port of the pages) at rest and meanwhile. Sender, publisher and probe have
+addresses of their own. The node is started anew for each kind, so that the sender begins with all
+that an address may cost at once.
 
 With ``--judge`` it ends with exit code 1 when a kind costs the node more than a tenth of a core, or
 the probe's 99th percentile is above three times that at rest.
@@ -19,6 +21,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,6 +50,8 @@ LOADING_S: Final = 60.0
 """How long the sender may take to load its libraries, seconds."""
 PROBER: Final = "127.77.0.9"
 """Where the probe comes from: another address than the attack, of another /16."""
+TELLER: Final = "127.78.0.9"
+"""Where an honest publisher comes from."""
 TOLD_EVERY_S: Final = 0.1
 """How often an honest publisher adds a message behind the gap."""
 SENDERS: Final = 4
@@ -59,7 +64,10 @@ class Row:
     """What one kind cost."""
 
     kind: str
+    idle: float
+    """Of the node before the attack, of one core."""
     node: float
+    """What the attack adds, of one core."""
     sender: float
     rest: Sequence[float]
     under: Sequence[float]
@@ -78,7 +86,10 @@ class Row:
         rest = f"{middle(self.rest):.1f} / {tail(self.rest):.1f}"
         under = f"{middle(self.under):.1f} / {tail(self.under):.1f}"
         ratio = self.node / max(self.sender, 0.001)
-        shares = f"{100 * self.node:.1f} % | {100 * self.sender:.1f} % | {ratio:.2f}"
+        shares = (
+            f"{100 * self.idle:.1f} % | {100 * self.node:.1f} % | {100 * self.sender:.1f} % | "
+            f"{ratio:.2f}"
+        )
         return f"| {self.kind} | {shares} | {rest} | {under} |"
 
 
@@ -124,10 +135,11 @@ def attack(place: Runtime, kind: str, seconds: float, ready: Event) -> None:
 
 def measure(place: Runtime, kind: str, seconds: float) -> Row:
     """Return what a kind costs a running node."""
-    rest, until = [], time.monotonic() + min(REST_S, seconds)
-    while time.monotonic() < until:
+    rest, began, before = [], time.monotonic(), cpu_s(place.pid)
+    while time.monotonic() - began < min(REST_S, seconds):
         rest.append(probe(place))
-        time.sleep(PROBE_S / 2)
+        time.sleep(PROBE_S)
+    idle = (cpu_s(place.pid) - before) / (time.monotonic() - began)
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     sender = context.Process(target=attack, args=(place, kind, seconds, ready))
@@ -143,7 +155,36 @@ def measure(place: Runtime, kind: str, seconds: float) -> Row:
         time.sleep(PROBE_S)
     theirs -= loaded
     took, ours = time.monotonic() - began, cpu_s(place.pid) - before
-    return Row(kind=kind, node=ours / took, sender=theirs / took, rest=rest, under=under)
+    added = max(0.0, ours / took - idle)
+    return Row(kind=kind, idle=idle, node=added, sender=theirs / took, rest=rest, under=under)
+
+
+@contextmanager
+def passed_on(address: str) -> Iterator[str]:
+    """Pass one connection after the other on to an address, from an address of its own."""
+    host, _, port = address.rpartition(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def take() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection((host, int(port)), 30, source_address=(TELLER, 0))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    threading.Thread(target=take, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
 
 
 @contextmanager
@@ -152,7 +193,7 @@ def telling(place: Runtime, first: int) -> Iterator[None]:
     over = threading.Event()
 
     def tell() -> None:
-        with RelaySyncClient(place.sync) as client:
+        with passed_on(place.sync) as address, RelaySyncClient(address) as client:
             seq = first
             while not over.wait(TOLD_EVERY_S):
                 with suppress(Exception):
@@ -223,8 +264,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
-        print("| kind | node | sender | ratio | rest, p50 / p99 ms | under, p50 / p99 |")
-        print("|---|---|---|---|---|---|", flush=True)
+        print("| kind | idle | attack | sender | ratio | rest, p50 / p99 ms | under, p50 / p99 |")
+        print("|---|---|---|---|---|---|---|", flush=True)
         told = 0
         for kind in options.only or kinds(nowhere):
             with node(folder) as place, telling(place, BEHIND_GAP + 3 + told):
