@@ -4,9 +4,9 @@ Attacks a node of its own at one door after another, from one address, for ``--s
 prints a line of Markdown a kind: CPU time of the node as a share of one core (from /proc, so that
 it holds on a loaded machine) at rest, that is with an honest publisher and the probe, and what the
 attack adds to it; that of the sender's process, the ratio of the two, and the latency of an honest
-probe (``/healthz`` on the port of the pages) at rest and meanwhile. Sender, publisher and probe have
-addresses of their own. The node is started anew for each kind, so that the sender begins with all
-that an address may cost at once.
+probe (``/healthz`` on the port of the pages) at rest and meanwhile. Sender, publisher and probe
+have addresses of their own. The node is started anew for each kind, so that the sender begins with
+all that an address may cost at once.
 
 With ``--judge`` it ends with exit code 1 when a kind costs the node more than a tenth of a core, or
 the probe's 99th percentile is above three times that at rest.

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from luxrelay.sync import SyncServerConfig
-from luxrelay.sync.cost import CostConfig
+from luxrelay.sync.cost import CostConfig, Price
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.entrance import name_of, place_of
 from luxrelay.sync.rpc.metering import SharedMeter
@@ -143,19 +143,21 @@ def test_calls_that_are_cancelled_or_refused_are_charged(
     config = CostConfig(stranger_us_per_s=1_000, stranger_burst_us=5_000, wait_max_s=0.01)
     meter = SharedMeter(config)
     _, port = port_of(meter=meter)
-    for _ in range(20):
-        with suppress(grpc.RpcError):
-            ask(port)
-    refused = meter.stats()
     own = [("grpc.use_local_subchannel_pool", 1)]
+    request = pb.NamespaceHeadRequest(namespace_id=bytes(20))
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=own) as channel:
-        for _ in range(200):
-            request = pb.NamespaceHeadRequest(namespace_id=bytes(20))
-            RelaySyncStub(channel).GetNamespaceHead.future(request).cancel()
-
-    assert refused.refused
-    assert refused.strangers_us > 20 * 400
-    eventually(lambda: meter.stats().strangers_us > refused.strangers_us)
+        call = RelaySyncStub(channel).GetNamespaceHead
+        while not meter.stats().refused:
+            with suppress(grpc.RpcError):
+                call(request, timeout=30)
+        first = meter.stats()
+        while (now := meter.stats()).refused < first.refused + 4:
+            with suppress(grpc.RpcError):
+                call(request, timeout=30)
+        assert now.strangers_us - first.strangers_us > 4 * 0.9 * Price.REFUSED
+        for _ in range(50):
+            call.future(request).cancel()
+        eventually(lambda: meter.stats().strangers_us > now.strangers_us)
 
 
 def test_a_connection_is_charged_to_the_address_that_it_comes_from(
