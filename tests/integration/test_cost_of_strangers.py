@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -179,15 +180,18 @@ def test_dense_json_costs_its_sender_its_budget(
             "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
         )
-        received, began = b"", time.thread_time()
+        received = b""
+        gc.disable()  # rounds over all that this process has loaded are not the node's cost
+        began = time.thread_time()
         parse_json(text)
         parsing_s = time.thread_time() - began
+        gc.enable()
         before = charged_s(place.http)
         sock.sendall(message)
         while b"gateway.request" not in received:
             received += sock.recv(4096)
     # Its frames cost a few milliseconds; the account may be settled after the answer.
-    eventually(lambda: charged_s(place.http) - before > parsing_s / 8)
+    eventually(lambda: charged_s(place.http) - before > parsing_s / 4)
 
 
 @pytest.mark.trial
