@@ -386,7 +386,7 @@ def test_bad_signatures_cost_their_sender_and_good_ones_nothing(taking: NodeProc
 
         bad = signed(taking, key, range(401, 601), good=False)
         text = ""
-        for _ in range(40):  # 30 ms of signatures each; requests and bytes alone are a tenth of it
+        for _ in range(60):  # 30 ms of signatures each; requests and bytes alone are a tenth of it
             try:
                 list(stub.Publish(iter([bad]), timeout=60))
             except grpc.RpcError as error:

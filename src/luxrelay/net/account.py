@@ -28,7 +28,7 @@ STEP_FACTOR: Final = 2.0
 (measured), and a reserve."""
 STEP_US: Final = 500.0
 """What may be open on a connection before it is settled, microseconds."""
-OPENED_US: Final = 2_500.0
+OPENED_US: Final = 500.0
 """What a connection costs before it has an account, and after it, microseconds."""
 COPY_US: Final = 250.0
 """What a frame gives back that an honest peer may have sent, microseconds."""

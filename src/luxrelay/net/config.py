@@ -110,7 +110,7 @@ class NetConfig:
     handshakes_max: int = 64
     """Inbound connections in the handshake at one time, apart from `inbound_max`; one /16 or /32
     has a quarter of them, a private one half."""
-    handshakes_per_s: float = 6.0
+    handshakes_per_s: float = 8.0
     """Handshakes of one address a second that are calculated, a second's worth at once; further
     ones wait."""
     first_byte_timeout_s: float = 3.0

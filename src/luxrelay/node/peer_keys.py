@@ -161,7 +161,7 @@ PEER_KEYS: Final = (
     Key(
         "gossip",
         "handshakes_per_s",
-        6,
+        8,
         "handshakes/s",
         whole(1, 10_000),
         "Handshakes of one address that are calculated in a second; further ones wait.",

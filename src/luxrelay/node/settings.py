@@ -477,7 +477,7 @@ KEYS: Final = (
     Key(
         "sync",
         "stranger_burst_ms",
-        500,
+        1_000,
         "ms",
         whole(1, 3_600_000),
         "CPU time that such an address may cost at once after it was quiet.",

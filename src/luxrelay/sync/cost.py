@@ -77,7 +77,7 @@ class Price(IntEnum):
     """A gRPC call that is refused, or was cancelled while its caller owed."""
     SENT = 60
     """A kibibyte that a stranger sends to gRPC, of its smallest frames, before there is a call."""
-    MEGABYTE = 14_000
+    MEGABYTE = 6_000
     """A mebibyte sent or received, beside what is in it."""
 
 
@@ -102,7 +102,7 @@ class CostConfig:
 
     stranger_us_per_s: float = 40_000.0
     """Of one address without a token, microseconds a second: 4 % of one core."""
-    stranger_burst_us: float = 500_000.0
+    stranger_burst_us: float = 1_000_000.0
     """What such an address may cost at once after it was quiet, microseconds."""
     known_us_per_s: float = 1_000_000.0
     """Of one token or proven certificate, microseconds a second."""

@@ -198,6 +198,7 @@ class RelayProcess:
             f"peers = {json.dumps([peer.sync for peer in peers])}",
             "interval_ms = 1000",
             "allow_publish = true",
+            'known_hosts = ["127.0.0.1"]  # publisher, readers and peers share one address',
             "[http]",
             'listen = "127.0.0.1:0"',
             "[limits]  # the demo sends as fast as it can",
