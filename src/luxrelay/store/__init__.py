@@ -2,15 +2,13 @@
 
 from luxrelay.store.config import Durability, RelayStoreConfig, WhenFull
 from luxrelay.store.durable import PutReceipt
-from luxrelay.store.indexes import IndexPage, SenderQuery, TimeQuery
+from luxrelay.store.indexes import BucketQuery, IndexPage, SenderQuery, TimeQuery
 from luxrelay.store.messages import IncomingMessage, PutOutcome, StoredMessage
-from luxrelay.store.namespaces import NamespaceHead
+from luxrelay.store.namespaces import Equivocation, NamespaceHead
 from luxrelay.store.query import NamespaceQuery, QueryPage
 from luxrelay.store.quota import Lack
 from luxrelay.store.relay_store import RelayStore
 from luxrelay.store.retention import CycleStats
-from luxrelay.store.sets import BucketQuery
-from luxrelay.store.slots import Equivocation
 from luxrelay.store.stats import GcStats, StoreStats
 
 __all__ = [

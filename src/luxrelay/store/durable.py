@@ -1,4 +1,4 @@
-"""`Durable`: which writes have reached the disk, and who makes them reach it.
+"""Durability: which writes have reached the disk; the locks of writers and of callers.
 
 Theory of operation
 -------------------
@@ -16,18 +16,143 @@ recovers what is there.
 most two syncs, the one that runs and its own.
 *What else to change when you change this*: `writer`, docs on durability, tests/chaos.
 
-Source: decisions P3; ADR 0006 §3, §7; architecture, rules 5 and 6.
+`CallGate`: a store is closed when the last call inside has ended.
+
+`FairLock`: a lock whose waiter goes next.
+
+Python's lock lets whoever asks first after a release have it, which is the thread that has just
+released it: a deletion cycle would keep it over all its chunks while a put waits. Here a waiter
+holds the place in front of the lock, so the one that releases must queue behind it.
+
+Source: ADR 0006 §3, §7; architecture, rules 5 and 6; retention document, "Why GC writes via direct
+Arc"; ADR 0006 §1; decision P3.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
 
 from luxrelay.errors import StoreError
 from luxrelay.store.config import Durability
 from luxrelay.store.messages import PutOutcome
 from luxrelay.store.rocks import Database
+
+
+class FairLock:
+    """A context manager; the one that waits longest in front goes in next."""
+
+    __slots__ = ("_busy", "_next")
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._busy = threading.Lock()
+
+    def is_wanted(self) -> bool:
+        """Return True when somebody waits."""
+        return self._next.locked()
+
+    def __enter__(self) -> None:
+        with self._next:
+            self._busy.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._busy.release()
+
+
+class CallGate:
+    """Lets calls through until it is shut; shutting waits for those inside."""
+
+    __slots__ = ("_inside", "_open", "_passage", "_paused", "_state")
+
+    def __init__(self) -> None:
+        self._state = threading.Condition()
+        self._passage = StoreSession(self)
+        self._inside = 0
+        self._open = True
+        self._paused = False
+
+    def passage(self) -> StoreSession:
+        """Be inside for as long as the context lasts.
+
+        Raises (when the context is entered):
+            StoreError: ``store.closed``.
+
+        """
+        return self._passage
+
+    def enter(self) -> None:
+        """Be inside until `leave`; `passage` does both."""
+        with self._state:
+            self._await_pass()
+            self._inside += 1
+
+    def leave(self) -> None:
+        """Be outside again."""
+        with self._state:
+            self._inside -= 1
+            if not self._inside and (self._paused or not self._open):
+                self._state.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be inside with nobody else for as long as the context lasts; others wait.
+
+        Raises:
+            StoreError: ``store.closed``.
+
+        """
+        with self._state:
+            self._await_pass()
+            self._paused = True
+            while self._inside:
+                self._state.wait()
+        try:
+            yield
+        finally:
+            with self._state:
+                self._paused = False
+                self._state.notify_all()
+
+    def _await_pass(self) -> None:
+        while self._paused:
+            self._state.wait()
+        if not self._open:
+            raise StoreError("the store is closed", code="store.closed")
+
+    def shut(self) -> bool:
+        """Return True when this call shut the gate; nobody is inside then."""
+        with self._state:
+            while self._paused:
+                self._state.wait()
+            if not self._open:
+                return False
+            self._open = False
+            while self._inside:
+                self._state.wait()
+        return True
+
+
+class StoreSession:
+    """A call's way in and out; one object for all, because every read of a store makes one."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: CallGate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        self._gate.enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.leave()
 
 
 class Durable:

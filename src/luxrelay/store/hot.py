@@ -14,7 +14,7 @@ slot. So a batch costs two calls, whatever its size.
 *Blobs*: small ones are part of the header's row and come along; a blob with a row of its own is
 never here (P30).
 *Bounds*: hot_messages_max rows, hot_bytes_max bytes, hot_ttl_ms since arrival.
-*What else to change when you change this*: `group.commit`, `query.read_messages`.
+*What else to change when you change this*: `batch.commit`, `query.read_messages`.
 
 Source: LP-6421 §1.1, §8; decisions P3, P4, P30, P45; 21-02.
 """

@@ -1,4 +1,4 @@
-"""`Ledger`: what readers see of the namespaces, and the totals.
+"""`Ledger`: namespace states and totals, as readers see them.
 
 The writer replaces whole `NamespaceState` values after its batch is written and never changes one
 that stands here, so a reader that took a state keeps a consistent one without a lock. Rows and tree

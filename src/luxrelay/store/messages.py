@@ -1,4 +1,4 @@
-"""A message on its way in, what became of it, and a message on its way out.
+"""Messages before and after the store, and the outcomes of a put.
 
 Source: LP-6421 §1.2; decisions P11, P14, P27, J6, J11.
 """

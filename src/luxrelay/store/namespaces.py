@@ -1,20 +1,146 @@
-"""What the store knows of a namespace besides its messages. Pure.
+"""State of a namespace: floor, contiguous head, held runs, candidates of a slot. Pure.
 
 ``floor``: nothing at or below it is expected any more. ``contiguous``: the highest sequence with no
 hole above the floor; it never goes back. Expiry raises the floor to the highest sequence it
 removed: timestamps do not decrease in a namespace, so a hole below has expired as well.
 
-Source: LP-6421 §2.2; decisions P22, P25, J6; retention document, "Edge Cases".
+`HeldRuns`: the sequences held beyond the contiguous head, and the holes between. Pure.
+
+Runs are disjoint, never adjacent, sorted. There is at most one per stored message, so their number
+is bounded by ``max_storage_bytes``. Adding costs O(log runs) and one list insertion.
+
+Which candidates a slot keeps. Pure.
+
+A slot is a (namespace, sequence). Each sender keeps its content with the lowest content id, and
+the four senders with the lowest content ids stay. Both choices use the same order, so a candidate
+that was dropped can never be wanted again: whatever it lost to is replaced only by something
+lower still. The kept set of any messages is therefore the same in every order of arrival, and a
+store needs to remember no more than the four.
+
+*One order*: had each sender kept the content with the lowest headerHash, and senders been ranked by
+content id, the outcome would depend on arrival: a sender whose later content has a lower hash but a
+higher id falls behind a fifth sender that is already forgotten.
+
+Source: LP-6421 §2.2; retention document, "Edge Cases"; LP-6421 §2.3; 21-31; decisions P22, P25, J6,
+H17, J11, P27.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
-from luxrelay.store.holes import HeldRuns
+
+CANDIDATES_MAX: Final = 4
+"""Senders a slot keeps (H17)."""
+
+
+class SlotCandidate(NamedTuple):
+    """One content competing for a slot; ordered by content id."""
+
+    content_id: ContentId
+    """What is signed and who signed it."""
+    sender: bytes
+    """The senderPubKey field."""
+
+
+class Equivocation(NamedTuple):
+    """Two contents that one sender signed for one slot; each proves the other wrong (H17)."""
+
+    held: bytes
+    """The encoded header that was in the store."""
+    came: bytes
+    """The encoded header that came."""
+
+
+def settle(candidates: Iterable[SlotCandidate]) -> list[SlotCandidate]:
+    """Return the candidates that stay, lowest content id first.
+
+    ``settle(settle(a) + b) == settle(a + b)`` for all ``a`` and ``b``.
+    """
+    kept: list[SlotCandidate] = []
+    senders: set[bytes] = set()
+    for candidate in sorted(candidates):
+        if candidate.sender not in senders:
+            senders.add(candidate.sender)
+            kept.append(candidate)
+    return kept[:CANDIDATES_MAX]
+
+
+class HeldRuns:
+    """A set of sequence numbers as sorted runs ``[first, last]``."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_right(self._firsts, seq) - 1
+        return at >= 0 and seq <= self._lasts[at]
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return the runs in ascending order."""
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def copy(self) -> HeldRuns:
+        """Return an independent copy."""
+        twin = HeldRuns()
+        twin._firsts = self._firsts.copy()
+        twin._lasts = self._lasts.copy()
+        return twin
+
+    def add(self, seq: int) -> None:
+        """Hold ``seq``, joined to the runs it touches."""
+        firsts, lasts = self._firsts, self._lasts
+        at = bisect_right(firsts, seq)
+        if at and seq <= lasts[at - 1]:
+            return
+        joins_before = at > 0 and lasts[at - 1] + 1 == seq
+        joins_after = at < len(firsts) and firsts[at] == seq + 1
+        if joins_before and joins_after:
+            lasts[at - 1] = lasts.pop(at)
+            del firsts[at]
+        elif joins_before:
+            lasts[at - 1] = seq
+        elif joins_after:
+            firsts[at] = seq
+        else:
+            firsts.insert(at, seq)
+            lasts.insert(at, seq)
+
+    def take_from(self, head: int) -> int:
+        """Give up every run that begins at or below ``head + 1``; return the head they lead to."""
+        taken = 0
+        while taken < len(self._firsts) and self._firsts[taken] <= head + 1:
+            head = max(head, self._lasts[taken])
+            taken += 1
+        del self._firsts[:taken]
+        del self._lasts[:taken]
+        return head
+
+    def gaps(self, first: int, last: int, limit: int) -> list[tuple[int, int]]:
+        """Return the lowest ``limit`` maximal gaps within ``[first, last]``."""
+        found: list[tuple[int, int]] = []
+        at = bisect_left(self._lasts, first)
+        while first <= last and len(found) < limit:
+            if at == len(self._firsts):
+                found.append((first, last))
+                break
+            if first < self._firsts[at]:
+                found.append((first, min(self._firsts[at] - 1, last)))
+            first = self._lasts[at] + 1
+            at += 1
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,7 @@ A page is bounded in messages, bytes and rows looked at, and says whether more i
 is a position in the key order, so it stays right when messages before or after it come and go.
 Expired messages are passed over whether or not the deletion cycle has been there (P14).
 
-Source: LP-6421 §4.1; decisions P7, P8, P14, P18, P19, P20, P21, P22, P23,
-J8.
+Source: LP-6421 §4.1; decisions P7, P8, P14, P18, P19, P20, P21, P22, P23, J8.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from luxrelay.store.layout import BlobPlace, MessageRow, RowParts
 from luxrelay.store.messages import StoredMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
-from luxrelay.store.thinning import thinned_runs
+from luxrelay.store.special_batches import thinned_runs
 
 CURSOR_BYTES: Final = 8 + c.HASH_BYTES
 """Sequence and content id of the last message seen."""

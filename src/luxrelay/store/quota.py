@@ -1,4 +1,4 @@
-"""Who must make room: bytes by account, quotas, and whose messages go first. Pure.
+"""Quotas: bytes by account, and the order of eviction. Pure.
 
 Theory of operation
 -------------------

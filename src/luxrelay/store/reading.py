@@ -1,4 +1,4 @@
-"""`StoreReading`: what a store answers; every call that changes nothing.
+"""`StoreReading`: every call of a store that changes nothing.
 
 Any thread may call any method and waits for nobody: a reader sees RocksDB's snapshot of the moment,
 and the ledger's states as the last group left them.
@@ -17,14 +17,19 @@ from luxrelay.errors import StoreArgumentError
 from luxrelay.store import layout
 from luxrelay.store.blobs import holds_blob, read_blob
 from luxrelay.store.config import RelayStoreConfig, require_ms
-from luxrelay.store.gate import Gate
+from luxrelay.store.durable import CallGate
 from luxrelay.store.hot import HitRate
 from luxrelay.store.indexes import (
+    BucketQuery,
     IndexPage,
     SenderQuery,
+    Stamps,
     TimeQuery,
+    gather,
+    read_bucket_ids,
     read_by_sender,
     read_by_time,
+    read_contents,
 )
 from luxrelay.store.ledger import Ledger, read_heads
 from luxrelay.store.merkle import root_of
@@ -38,8 +43,6 @@ from luxrelay.store.query import (
     slot_holders,
 )
 from luxrelay.store.rocks import Database
-from luxrelay.store.sets import BucketQuery, read_bucket_ids, read_contents
-from luxrelay.store.stamps import Stamps, gather
 
 
 class StoreReading:
@@ -47,7 +50,7 @@ class StoreReading:
 
     config: RelayStoreConfig
     _database: Database
-    _gate: Gate
+    _gate: CallGate
     _ledger: Ledger
     _rate: HitRate
     _rate_lock: threading.Lock

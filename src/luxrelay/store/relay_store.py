@@ -2,44 +2,219 @@
 
 Any thread may call any method. Writers take turns; what only reads is in `reading`.
 
-Source: LP-6421; decisions P1–P45 as cited in the modules below this one.
+`Recovery`: a store whose disk refused a write takes writes again when there is room.
+
+Theory of operation
+-------------------
+*Decides* when the database is opened again.
+*Machine*: a refused write or sync leaves RocksDB refusing every other one (its background error),
+and rocksdict has no way to resume; opening the database again is the only one. The next call that
+would write tries it: not more often than every RETRY_S, only when the folder has room for what has
+to be written at opening, and alone, so that readers wait for it instead of failing.
+*What is then held* is read anew from the database: a batch whose write failed may have reached the
+log, and one that was written but not synced may not. Nothing of either kind was acknowledged.
+*Until then* reading goes on, and writing fails with what the disk said.
+*Bounds*: one attempt every RETRY_S; readers wait for one opening.
+
+`Documents`: small values that other rooms keep beside the messages, such as signed policies.
+
+A mapping of bytes to bytes in the database's own family, so that it needs no file of its own, is
+durable when an assignment returns, and comes back with the store. Nothing in it expires.
+
+Source: LP-6421; decisions P1–P45 as cited in the modules below this one; ADR 0006 §7;
+docs/explanation/store.md; decisions H19, H20 (policy documents); architecture, rule 4.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
-from luxrelay.errors import StoreArgumentError
-from luxrelay.store import audit, layout, marks, trees
+from luxrelay.errors import StoreArgumentError, StoreError
+from luxrelay.store import audit, layout, marks
+from luxrelay.store import marks as trees
 from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
-from luxrelay.store.documents import Documents
-from luxrelay.store.durable import Durable, PutReceipt
+from luxrelay.store.durable import CallGate, Durable, PutReceipt
 from luxrelay.store.folder import Folder
-from luxrelay.store.gate import Gate
 from luxrelay.store.hot import HitRate
 from luxrelay.store.ledger import Ledger
-from luxrelay.store.marks import Loss, Mark, Marker
+from luxrelay.store.marks import Loss, Mark, MarkWriter
 from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.messages import IncomingMessage, PutOutcome
-from luxrelay.store.namespaces import check_names
-from luxrelay.store.opening import open_for_reading, open_for_writing
+from luxrelay.store.namespaces import Equivocation, check_names
 from luxrelay.store.quota import Lack
 from luxrelay.store.reading import StoreReading
-from luxrelay.store.recovery import Recovery
 from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database
-from luxrelay.store.slots import Equivocation
 from luxrelay.store.stats import StoreStats
+from luxrelay.store.upgrade import open_for_reading, open_for_writing
 from luxrelay.store.writer import Writer
+
+KEY_BYTES_MAX: Final = 128
+"""Longest key."""
+VALUE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Longest value: 64 policies of the largest size fit."""
+DOCUMENTS_MAX: Final = 65_536
+"""Most documents in one store."""
+_PREFIX: Final = b"document/"
+
+
+class Documents(MutableMapping[bytes, bytes]):
+    """Documents by key; any thread may read and write."""
+
+    def __init__(self, database: Database, gate: CallGate) -> None:
+        """Serve the documents of an open database."""
+        self._database = database
+        self._gate = gate
+        self._lock = threading.Lock()
+        self._count = sum(1 for _ in self)
+
+    def __getitem__(self, key: bytes) -> bytes:
+        """Return a document.
+
+        Raises:
+            KeyError: there is none.
+            StoreError: the disk refused the read.
+
+        """
+        with self._gate.passage():
+            value = self._database.get(layout.META, _PREFIX + key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        """Keep a document; durable when it returns.
+
+        Raises:
+            StoreArgumentError: the key or the value is too long.
+            StoreError: ``store.full`` beyond `DOCUMENTS_MAX`, or the disk refused the write.
+
+        """
+        if not 0 < len(key) <= KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+            raise StoreArgumentError(
+                f"a key has 1 to {KEY_BYTES_MAX} bytes, a value {VALUE_BYTES_MAX} at most",
+                where="Documents",
+            )
+        with self._lock:
+            new = key not in self
+            if new and self._count >= DOCUMENTS_MAX:
+                raise StoreError(
+                    f"the store holds {DOCUMENTS_MAX} documents",
+                    where="documents",
+                    code="store.full",
+                )
+            with self._gate.passage():
+                batch = self._database.batch()
+                batch.put(layout.META, _PREFIX + key, value)
+                self._database.write(batch)
+                self._database.sync()
+            self._count += new
+
+    def __delitem__(self, key: bytes) -> None:
+        """Forget a document; durable when it returns.
+
+        Raises:
+            KeyError: there is none.
+            StoreError: the disk refused the write.
+
+        """
+        with self._lock:
+            if key not in self:
+                raise KeyError(key)
+            with self._gate.passage():
+                batch = self._database.batch()
+                batch.delete(layout.META, _PREFIX + key)
+                self._database.write(batch)
+                self._database.sync()
+            self._count -= 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the keys in order."""
+        with self._gate.passage():
+            found = list(self._database.keys(layout.META, _PREFIX, layout.after(_PREFIX)))
+        for key in found:
+            yield key[len(_PREFIX) :]
+
+    def __len__(self) -> int:
+        """Return how many documents there are."""
+        return self._count
+
+
+RETRY_S: Final = 1.0
+"""Time between two attempts."""
+ROOM_BYTES_MIN: Final = 4 * 1024 * 1024
+"""Free space beyond twice the size of the log, which is written to table files at opening."""
+
+
+class Recovery:
+    """Opens a database again after a failure, at the right moment."""
+
+    def __init__(
+        self,
+        database: Database,
+        gate: CallGate,
+        *,
+        release: Callable[[], None],
+        attach: Callable[[], None],
+    ) -> None:
+        """Call ``release`` before each opening, and ``attach`` after it, to read it all anew."""
+        self._database = database
+        self._gate = gate
+        self._release = release
+        self._attach = attach
+        self._turn = threading.Lock()
+        self._next = 0.0
+        self.recovered = 0
+        """Times the database was opened again."""
+
+    def try_again(self) -> None:
+        """The database takes writes again, if it had stopped to and its disk has room.
+
+        Called outside the gate, before a call that writes.
+
+        Raises:
+            StoreError: it cannot be opened; it is open for reading.
+
+        """
+        if not self._database.failed:
+            return
+        with self._turn:
+            now = time.monotonic()
+            if now < self._next or not self._is_due():
+                return
+            self._next = now + RETRY_S
+            with self._gate.alone():
+                self._release()
+                try:
+                    self._database.reopen()
+                finally:
+                    self._attach()
+                self.recovered += 1
+
+    def _is_due(self) -> bool:
+        """Return True when nobody else has done it and there is room."""
+        if not self._database.failed:
+            return False
+        folder = self._database.path
+        try:
+            log = sum(each.stat().st_size for each in folder.glob("*.log"))
+            free = os.statvfs(folder)
+        except OSError as error:
+            raise StoreError(
+                f"the data folder cannot be read: {error.strerror}", where=str(folder)
+            ) from error
+        return free.f_bavail * free.f_frsize >= 2 * log + ROOM_BYTES_MIN
 
 
 class RelayStore(StoreReading):
@@ -61,7 +236,7 @@ class RelayStore(StoreReading):
         self._database = database
         self._opened_at = now_ms
         self._read_only = read_only
-        self._gate = Gate()
+        self._gate = CallGate()
         found = trees.kept(folder.path, database)
         if not read_only:
             trees.forget(folder.path)
@@ -74,8 +249,8 @@ class RelayStore(StoreReading):
         self._rate = HitRate()
         self._rate_lock = threading.Lock()
 
-    def _start_marker(self) -> Marker:
-        marker = Marker(self._folder.path, self.config.mark_interval_ms / 1000, self._take_mark)
+    def _start_marker(self) -> MarkWriter:
+        marker = MarkWriter(self._folder.path, self.config.mark_interval_ms / 1000, self._take_mark)
         marker.after = self._sync_marked
         return marker
 

@@ -1,4 +1,4 @@
-"""`salvage`: out of a damaged database into a fresh one, what can be read and proves itself.
+"""`salvage`: readable, self-proving messages of a damaged database into a new one.
 
 Theory of operation
 -------------------
@@ -32,14 +32,14 @@ from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
 from luxrelay.bus import constants as c
 from luxrelay.errors import HeaderError, StoreArgumentError, StoreError
 from luxrelay.store import layout
+from luxrelay.store.batch import Group
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.folder import Folder
-from luxrelay.store.group import Group
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage
 from luxrelay.store.namespaces import NamespaceState
-from luxrelay.store.rocks import Database, Table, rebuild
+from luxrelay.store.rocks import Database, RocksTable, rebuild
 from luxrelay.store.upgrade import bring_up_to_date
 
 ROWS_PER_BATCH: Final = 1_000
@@ -173,7 +173,7 @@ def _states(database: Database) -> dict[NamespaceId, NamespaceState]:
     return states
 
 
-def _readable(table: Table, result: Salvage) -> Iterator[tuple[bytes, bytes]]:
+def _readable(table: RocksTable, result: Salvage) -> Iterator[tuple[bytes, bytes]]:
     """Yield the header rows that can be read, in order."""
     position, step = b"", 1
     while True:
@@ -200,7 +200,7 @@ def _behind(key: bytes, step: int) -> bytes:
 
 
 def _proven(
-    table: Table,
+    table: RocksTable,
     key: bytes,
     value: bytes,
     states: dict[NamespaceId, NamespaceState],
@@ -229,7 +229,7 @@ def _proven(
     return message, row.expires_at
 
 
-def _blob(table: Table, row: MessageRow, header: MsgHeader) -> bytes | None:
+def _blob(table: RocksTable, row: MessageRow, header: MsgHeader) -> bytes | None:
     blob: bytes | None = row.inline_blob
     if row.place is BlobPlace.APART:
         try:

@@ -1,4 +1,4 @@
-"""The deletion cycle: what is past its time goes, in chunks.
+"""The deletion cycle: expired messages go, in chunks.
 
 Theory of operation
 -------------------
@@ -13,8 +13,10 @@ the low-water mark of a quota, or of the store, that was full since the last cyc
 *An archive that has not read a message yet* keeps it past its TTL, not past the retention window:
 it gets a row of kind ``held``, is served to the archive only, and goes with the first cycle after
 the watermark has passed it (J8). Its slice is swept instead of dropped.
-*Thinned namespaces* lose most of what is older than five minutes, if there are any (`thinning`).
-*A clock that jumps* deletes nothing by age (`clock`); making room goes on, it asks for no time.
+*Thinned namespaces* lose most of what is older than five minutes, if there are any
+(`special_batches`).
+*A clock that jumps* deletes nothing by age (`ClockGuard`); making room goes on, it asks for no
+time.
 *Cost*: of a slice, proportional to its namespaces; of a sweep, to what has expired in one slice,
 not to what is stored (P12).
 *Timers*: none. *Bounds*: gc_batch_limit a cycle, save that a slice goes whole; gc_chunk_size
@@ -22,9 +24,18 @@ messages, or the namespaces of a slice, a hold of the writer's lock.
 *Deviations*: the document finds expired messages by a scan of the id index and range-deletes the
 rest, for every namespace known; here slices name them, only their namespaces count, and each
 message's rows go together, so no index row can outlive its message (P9).
-*What else to change when you change this*: `group.forget`, the metrics of the node.
+*What else to change when you change this*: `batch.forget`, the metrics of the node.
 
-Source: retention document, "GC Cycle"; decisions J2, P9, P12, P13, P14, P43, J8.
+`ClockGuard`: may the wall clock be believed about the age of messages? Pure.
+
+A wall clock that is set forward by a year makes every message expired at once. The monotonic clock
+does not move when the wall clock is set, so the two drift apart exactly then. While they do,
+nothing is deleted for its age, and the operator is told. A jump that was right (a wrong clock
+corrected, a machine that slept) is believed once the clock has stood by it for ``settle_ms``.
+
+Only clocks of one run can be compared: a clock that was wrong before the start goes unnoticed.
+
+Source: retention document, "GC Cycle"; 21-14; decisions J2, P9, P12, P13, P14, P43, J8.
 """
 
 from __future__ import annotations
@@ -39,10 +50,54 @@ from math import inf
 from typing import Final
 
 from luxrelay.bus import NamespaceId
-from luxrelay.store.clock import ClockGuard
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.stats import GcStats
-from luxrelay.store.writer import Run, Writer
+from luxrelay.store.writer import Writer, WriterRun
+
+
+class ClockGuard:
+    """Compares the wall clock with the monotonic one at each call."""
+
+    __slots__ = ("_candidate", "_jump_ms", "_offset", "_settle_ms", "_since", "alarms", "moved_ms")
+
+    def __init__(self, *, jump_ms: int, settle_ms: int) -> None:
+        self._jump_ms = jump_ms
+        self._settle_ms = settle_ms
+        self._offset: float | None = None
+        """Wall minus monotonic as it was believed."""
+        self._candidate: float | None = None
+        self._since = 0.0
+        self.moved_ms = 0
+        """How far the wall clock stands from where it was believed; 0 while it is trusted."""
+        self.alarms = 0
+        """Jumps seen."""
+
+    def trusts(self, now_ms: int, now: float) -> bool:
+        """Return True when ages may be computed from ``now_ms``.
+
+        Args:
+            now_ms: Wall clock, Unix milliseconds.
+            now: Monotonic clock, seconds.
+
+        """
+        offset = now_ms - now * 1000
+        if self._offset is None:
+            self._offset = offset
+        if abs(offset - self._offset) <= self._jump_ms:
+            self._candidate = None
+            self.moved_ms = 0
+            return True
+        if self._candidate is None or abs(offset - self._candidate) > self._jump_ms:
+            self._candidate = offset
+            self._since = now
+            self.alarms += 1
+        elif (now - self._since) * 1000 >= self._settle_ms:
+            self._offset = offset
+            self._candidate = None
+            self.moved_ms = 0
+            return True
+        self.moved_ms = round(offset - self._offset)
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +185,7 @@ def run_cycle(writer: Writer, config: RelayStoreConfig, now_ms: int) -> CycleSta
     """
     removed = worked = 0
     namespaces: set[NamespaceId] = set()
-    steps: list[Callable[[int], Run]] = [
+    steps: list[Callable[[int], WriterRun]] = [
         lambda limit: writer.trim_blobs(None, limit),
         writer.relieve,
         writer.forget_idle,

@@ -38,7 +38,7 @@ _CURRENT: Final = "CURRENT"
 """RocksDB's own name for the file that says which manifest counts."""
 
 
-class Table:
+class RocksTable:
     """One column family: rows of bytes in order of their keys.
 
     A table that has been dropped is still read by whoever holds it; its files go with the last.
@@ -147,7 +147,7 @@ class Batch:
 
     __slots__ = ("_tables", "native")
 
-    def __init__(self, tables: dict[str, Table]) -> None:
+    def __init__(self, tables: dict[str, RocksTable]) -> None:
         self._tables = tables
         self.native = WriteBatch(raw_mode=True)
 
@@ -162,13 +162,13 @@ class Batch:
         """Remove a row; nothing when there is none."""
         self.native.delete(key, self._tables[family].handle)  # type: ignore[arg-type]  # opaque here
 
-    def put_rows(self, table: Table, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    def put_rows(self, table: RocksTable, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Add rows to one table."""
         put, handle = self.native.put, table.handle
         for key, value in rows:
             put(key, value, handle)  # type: ignore[arg-type]  # opaque here
 
-    def delete_rows(self, table: Table, keys: Iterable[bytes]) -> None:
+    def delete_rows(self, table: RocksTable, keys: Iterable[bytes]) -> None:
         """Remove rows from one table."""
         delete, handle = self.native.delete, table.handle
         for key in keys:
@@ -204,7 +204,7 @@ class Database:
         self._cache = Cache(block_cache_bytes)
         self.failed = False
         """True once a write was refused: RocksDB refuses every other until `reopen`."""
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, RocksTable] = {}
         self._root = self._open(read_only=read_only)
 
     @classmethod
@@ -262,7 +262,7 @@ class Database:
                 if name in names:
                     table.attach(root)
             missing = [name for name in names if name not in self._tables]
-            self._tables |= {name: Table(root, self._path, name) for name in missing}
+            self._tables |= {name: RocksTable(root, self._path, name) for name in missing}
             self._tables = {name: self._tables[name] for name in names}
         except Exception as error:
             if _FILE_GONE in str(error) and self._path.is_dir():
@@ -299,7 +299,7 @@ class Database:
         """The tables that are open."""
         return list(self._tables)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> RocksTable:
         """Return an open table.
 
         Raises:
@@ -312,13 +312,13 @@ class Database:
             raise StoreError(f"there is no table {name}", where=str(self._path), code=code)
         return found
 
-    def create(self, name: str) -> Table:
+    def create(self, name: str) -> RocksTable:
         """Return a new, empty table."""
         try:
             self._root.create_column_family(
                 name, _family_options(self._cache, self._write_buffer_bytes)
             ).close()
-            table = self._tables[name] = Table(self._root, self._path, name)
+            table = self._tables[name] = RocksTable(self._root, self._path, name)
         except Exception as error:
             self.failed = True
             raise _ours(error, self._path) from error
@@ -338,11 +338,11 @@ class Database:
         return self.table(family).get(key)
 
     def scan(self, family: str, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what `Table.scan` yields."""
+        """Yield what `RocksTable.scan` yields."""
         return self.table(family).scan(start, stop)
 
     def keys(self, family: str, start: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield what `Table.keys` yields."""
+        """Yield what `RocksTable.keys` yields."""
         return self.table(family).keys(start, stop)
 
     def batch(self) -> Batch:

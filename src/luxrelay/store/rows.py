@@ -1,4 +1,4 @@
-"""`Rows`: what a group does to slices: rows into the batch, sums, trees and the hot cache after it.
+"""`Rows`: a batch's rows in slices, with sums, trees and the hot cache.
 
 Theory of operation
 -------------------
@@ -9,7 +9,7 @@ of plain messages wait for the first change of something held, then go by kind a
 inserts neighbours a third faster than rows as they come.
 *Plain messages*, nearly all, have their rows made by `Appender` in its own loop; `add` is for those
 that it leaves.
-*What else to change when you change this*: `layout.index_rows`, `appending`, `slices`, `audit`.
+*What else to change when you change this*: `layout.index_rows`, `append`, `slices`, `audit`.
 
 Source: decisions P9, P11, P29, P38, J4, J8; ADR 0006 §1.
 """

@@ -17,7 +17,7 @@ a slice that is dropped meanwhile.
 its table is dropped after that batch is on the disk, so no crash leaves rows that count without a
 table. A table without a row holds nothing that counts: opening the store drops it.
 *Bounds*: slices_max slices; beyond that the nearest one takes a wider span.
-*What else to change when you change this*: `layout`, `group`, `audit`, `repair`, `upgrade`.
+*What else to change when you change this*: `layout`, `batch`, `audit`, `repair`, `upgrade`.
 
 Source: ADR 0006 §1; decisions P9, P12, J4; 21-12.
 """
@@ -36,7 +36,7 @@ from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import Share
 from luxrelay.store.merkle import MerkleTree
-from luxrelay.store.rocks import Database, Table
+from luxrelay.store.rocks import Database, RocksTable
 
 NEVER: Final = 2**64
 """Later than every expires_at."""
@@ -65,7 +65,7 @@ class Slice:
         "tree",
     )
 
-    def __init__(self, number: int, first_ms: int, end_ms: int, table: Table) -> None:
+    def __init__(self, number: int, first_ms: int, end_ms: int, table: RocksTable) -> None:
         self.number = number
         self.first_ms = first_ms
         """The lowest expires_at of the span."""

@@ -1,4 +1,4 @@
-"""`Writer`: the one who changes rows, counters and states.
+"""`Writer`: the single writer of rows, counters and states.
 
 Theory of operation
 -------------------
@@ -10,10 +10,10 @@ states on disk, in the ledger and in the counters move together.
 *Timers*: none; the node calls `expire` by its clock.
 *Bounds*: a put waits for at most one other group, or for one piece of the deletion cycle: a chunk
 goes in pieces of PIECE_MAX messages and ends early when somebody waits. A put that must make room
-does so in runs of one chunk. `Turn` sees to it that a waiter goes next.
-*What else to change when you change this*: `group`, docs on durability, tests/chaos.
+does so in runs of one chunk. `FairLock` sees to it that a waiter goes next.
+*What else to change when you change this*: `batch`, docs on durability, tests/chaos.
 
-Source: decisions P3, P9, P13, P14, J8; ADR 0006 §3, §7; architecture, rules 5 and 6.
+Source: ADR 0006 §3, §7; architecture, rules 5 and 6; decisions P3, P9, P13, P14, J8.
 """
 
 from __future__ import annotations
@@ -29,27 +29,23 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store.blob_room import BlobGroup, BlobRoom
+from luxrelay.store.batch import Group
 from luxrelay.store.config import RelayStoreConfig, WhenFull
-from luxrelay.store.durable import Durable
-from luxrelay.store.eviction import Evictor
-from luxrelay.store.finalizing import FinalGroup
-from luxrelay.store.group import Group
+from luxrelay.store.durable import Durable, FairLock
+from luxrelay.store.eviction import Evictor, Sweep
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.marks import Recent
 from luxrelay.store.messages import IncomingMessage, PutOutcome
+from luxrelay.store.namespaces import Equivocation
 from luxrelay.store.quota import Lack, Shortage
 from luxrelay.store.rocks import Database
-from luxrelay.store.slots import Equivocation
-from luxrelay.store.sweep import Sweep
-from luxrelay.store.thinning import ThinGroup, Thinner
-from luxrelay.store.turn import Turn
+from luxrelay.store.special_batches import BlobGroup, BlobRoom, FinalGroup, ThinGroup, Thinner
 
 PIECE_MAX: Final = 100
 """Messages that a deletion cycle removes before it looks whether somebody waits."""
 
 
-class Run(NamedTuple):
+class WriterRun(NamedTuple):
     """What one chunk of a deletion cycle did."""
 
     looked_at: int
@@ -94,7 +90,7 @@ class Writer:
     ) -> None:
         self._durable = durable
         self.counters = WriterCounters()
-        self.lock = Turn()
+        self.lock = FairLock()
         """Held while anything changes; `verify` holds it to see one picture."""
         self._database = database
         self._ledger = ledger
@@ -194,7 +190,7 @@ class Writer:
                 self.counters.superseded += group.superseded
         return waiting
 
-    def drop_past(self, now_ms: int, cutoff_ms: int) -> Run:
+    def drop_past(self, now_ms: int, cutoff_ms: int) -> WriterRun:
         """The first slice that is wholly past its time is gone, with all its messages.
 
         One that the archive has not read to its end stays until it is past the cut-off (J8).
@@ -205,26 +201,26 @@ class Writer:
             past = self._evictor.past(now_ms)
             gone = next((each for each in past if group.may_drop(each, cutoff_ms)), None)
             if gone is None:
-                return Run(0, 0, frozenset(), done=True)
+                return WriterRun(0, 0, frozenset(), done=True)
             self.counters.unread += group.let_go(gone)
             self._commit(group)
             self.counters.removed += gone.messages
         # The table may go only when the batch that forgets it cannot be lost any more.
         self._durable.sync()
         self._ledger.slices.drop(gone)
-        return Run(gone.messages, gone.messages, frozenset(gone.shares), done=False)
+        return WriterRun(gone.messages, gone.messages, frozenset(gone.shares), done=False)
 
-    def remove_expired(self, now_ms: int, limit: int) -> Run:
+    def remove_expired(self, now_ms: int, limit: int) -> WriterRun:
         """Up to ``limit`` expired messages are gone, or set aside for the archive (J8)."""
         return self._in_pieces(lambda some: self._remove_expired(now_ms, some), limit)
 
-    def remove_aged(self, cutoff_ms: int, limit: int) -> Run:
+    def remove_aged(self, cutoff_ms: int, limit: int) -> WriterRun:
         """Up to ``limit`` messages up to the cut-off are gone, read by the archive or not.
 
         Source: retention document, "Rule".
         """
 
-        def remove(some: int) -> Run:
+        def remove(some: int) -> WriterRun:
             keys = list(islice(self._evictor.aged(cutoff_ms), some))
             run = self._forget([key[8:] for key in keys], done=len(keys) < some)
             self.counters.removed += len(keys)
@@ -234,47 +230,47 @@ class Writer:
 
         return self._in_pieces(remove, limit)
 
-    def remove_released(self, limit: int) -> Run:
+    def remove_released(self, limit: int) -> WriterRun:
         """Up to ``limit`` expired messages that the archive has read since are gone (J8)."""
 
-        def remove(some: int) -> Run:
+        def remove(some: int) -> WriterRun:
             keys = list(islice(self._evictor.released(), some))
             self.counters.removed += len(keys)
             return self._forget(keys, done=len(keys) < some)
 
         return self._in_pieces(remove, limit)
 
-    def relieve(self, limit: int) -> Run:
+    def relieve(self, limit: int) -> WriterRun:
         """Up to ``limit`` messages above a low-water mark are gone.
 
         Source: P13.
         """
 
-        def evict(some: int) -> Run:
+        def evict(some: int) -> WriterRun:
             victims, lack = self._evictor.victims_of_pressure(some)
             # Relief comes payer by payer, so only an empty run ends it.
             return self._evict(victims, lack)
 
         return self._in_pieces(evict, limit)
 
-    def trim_blobs(self, now_ms: int | None, limit: int) -> Run:
+    def trim_blobs(self, now_ms: int | None, limit: int) -> WriterRun:
         """Up to ``limit`` messages have lost a blob beyond its bounds; None: for bytes only."""
         return self._in_pieces(lambda some: self._trim_blobs(now_ms, some), limit)
 
-    def _trim_blobs(self, now_ms: int | None, limit: int) -> Run:
+    def _trim_blobs(self, now_ms: int | None, limit: int) -> WriterRun:
         self._require_changeable()
         group = BlobGroup(self._database, self._ledger, self._config)
         taken, position, done = self._blobs.trim(group, now_ms, limit)
         self._commit(group)
         self._ledger.blob_hint = position
         self.counters.blobs_dropped += taken
-        return Run(taken, 0, frozenset(), done)
+        return WriterRun(taken, 0, frozenset(), done)
 
-    def thin(self, now_ms: int, limit: int) -> Run:
+    def thin(self, now_ms: int, limit: int) -> WriterRun:
         """Up to ``limit`` messages of thinned namespaces are gone, their slots remembered (J3)."""
         return self._in_pieces(lambda some: self._thin(now_ms, some), limit)
 
-    def _thin(self, now_ms: int, limit: int) -> Run:
+    def _thin(self, now_ms: int, limit: int) -> WriterRun:
         self._require_changeable()
         keys, done = self._thinner.victims(now_ms, limit)
         group = ThinGroup(self._database, self._ledger, self._config)
@@ -287,9 +283,9 @@ class Writer:
             self._thinner.look_again()
             raise
         self.counters.thinned += len(keys)
-        return Run(len(keys), len(keys), frozenset(group.changed), done)
+        return WriterRun(len(keys), len(keys), frozenset(group.changed), done)
 
-    def forget_idle(self, limit: int) -> Run:
+    def forget_idle(self, limit: int) -> WriterRun:
         """Up to ``limit`` namespaces without messages have made room for others.
 
         Source: retention document, "Edge Cases": a head never goes back, so it stays on the disk.
@@ -297,13 +293,13 @@ class Writer:
         with self.lock:
             return self._forget_idle(limit)
 
-    def _forget_idle(self, limit: int) -> Run:
+    def _forget_idle(self, limit: int) -> WriterRun:
         idle = self._ledger.idle()
         group = self._begin()
         for state in idle[:limit]:
             group.make_room(state)
         self._commit(group)
-        return Run(0, 0, frozenset(), done=len(idle) <= limit)
+        return WriterRun(0, 0, frozenset(), done=len(idle) <= limit)
 
     def has_due(self, now_ms: int) -> bool:
         """Return True when a message waits to be removed."""
@@ -318,7 +314,7 @@ class Writer:
                     return True
             return any(True for _ in due) or bool(self._evictor.victims_of_pressure(1)[0])
 
-    def _in_pieces(self, step: Callable[[int], Run], limit: int) -> Run:
+    def _in_pieces(self, step: Callable[[int], WriterRun], limit: int) -> WriterRun:
         """Run ``step`` on up to ``limit`` messages under one hold, or until somebody waits."""
         looked_at = removed = 0
         namespaces: set[NamespaceId] = set()
@@ -330,7 +326,7 @@ class Writer:
                 time.sleep(0)  # whoever waits for the interpreter comes as far as the lock
                 if run.done or self.lock.is_wanted():
                     break
-        return Run(looked_at, removed, frozenset(namespaces), run.done)
+        return WriterRun(looked_at, removed, frozenset(namespaces), run.done)
 
     def _begin(self) -> Group:
         self._require_changeable()
@@ -387,11 +383,11 @@ class Writer:
         victims = self._evictor.victims_for(shortage, message.header)
         return bool(self._evict(victims, shortage.lack).removed)
 
-    def _remove_expired(self, now_ms: int, limit: int) -> Run:
+    def _remove_expired(self, now_ms: int, limit: int) -> WriterRun:
         """Sweep over the times of the first slice that has something due; a chunk of it."""
         where = self._evictor.due(now_ms)
         if where is None:
-            return Run(0, 0, frozenset(), done=True)
+            return WriterRun(0, 0, frozenset(), done=True)
         group = self._begin()
         sweep = Sweep(where, now_ms, limit)
         due = sweep.chunk()
@@ -407,14 +403,14 @@ class Writer:
         self._commit(group)
         sweep.passed()
         self.counters.removed += removed
-        return Run(looked_at + removed, removed, frozenset(namespaces), done=False)
+        return WriterRun(looked_at + removed, removed, frozenset(namespaces), done=False)
 
-    def _evict(self, keys: list[bytes], lack: Lack) -> Run:
+    def _evict(self, keys: list[bytes], lack: Lack) -> WriterRun:
         run = self._forget(keys, done=not keys)
         self.counters.evicted[lack] += len(keys)
         return run
 
-    def _forget(self, keys: list[bytes], *, done: bool) -> Run:
+    def _forget(self, keys: list[bytes], *, done: bool) -> WriterRun:
         group = self._begin()
         unread = 0
         namespaces: set[NamespaceId] = set()
@@ -424,7 +420,7 @@ class Writer:
             namespaces.add(group.forget(key))
         self._commit(group)
         self.counters.unread += unread
-        return Run(len(keys), len(keys), frozenset(namespaces), done)
+        return WriterRun(len(keys), len(keys), frozenset(namespaces), done)
 
 
 def _too_many(namespace: NamespaceId) -> StoreError:

@@ -4,9 +4,9 @@ import pytest
 
 from luxrelay.bus import NamespaceId
 from luxrelay.store import RelayStoreConfig
-from luxrelay.store.capacity import DeclaredRate, capacity_warnings, sustained_rate
 from luxrelay.store.config import GIB, MINUTE_MS
 from luxrelay.store.layout import INDEX_BYTES
+from luxrelay.store.stats import DeclaredRate, capacity_warnings, sustained_rate
 
 CHAT = NamespaceId(b"c" * 20)
 NEWS = NamespaceId(b"n" * 20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from luxrelay.store.clock import ClockGuard
+from luxrelay.store.retention import ClockGuard
 
 WALL = 1_764_000_000_000
 JUMP, SETTLE = 300_000, 3_600_000

@@ -9,7 +9,8 @@ from luxrelay.bus.header import sender_address
 from luxrelay.bus.registry import MappingShelf, PolicyRegistry
 from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store import RelayStore, RelayStoreConfig, documents
+from luxrelay.store import RelayStore, RelayStoreConfig
+from luxrelay.store import relay_store as documents
 
 NOW = 1_704_067_200_000
 

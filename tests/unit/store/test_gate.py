@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from luxrelay.errors import StoreError
-from luxrelay.store.gate import Gate
+from luxrelay.store.durable import CallGate
 
 
 def test_nobody_enters_a_shut_gate() -> None:
     """After shutting, each passage is refused; shutting again says that it was shut."""
-    gate = Gate()
+    gate = CallGate()
     with gate.passage():
         pass
     assert gate.shut()
@@ -23,7 +23,7 @@ def test_nobody_enters_a_shut_gate() -> None:
 
 def test_shutting_waits_for_all_inside() -> None:
     """The gate is shut when the last one has left, also when it left by an error."""
-    gate, order = Gate(), []
+    gate, order = CallGate(), []
     inside, go_on = threading.Event(), threading.Event()
 
     def stumble() -> None:

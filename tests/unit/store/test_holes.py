@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.store.holes import HeldRuns
+from luxrelay.store.namespaces import HeldRuns
 
 SEQUENCES = st.lists(st.integers(1, 40), max_size=40)
 

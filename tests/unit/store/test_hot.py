@@ -7,7 +7,7 @@ import pytest
 
 from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.store.hot import ENTRY_BYTES, HitRate, HotCache
-from luxrelay.store.rocks import Table
+from luxrelay.store.rocks import RocksTable
 
 Opener = Callable[..., RelayStore]
 NOW = 1_764_000_000_000
@@ -116,8 +116,8 @@ def test_a_hit_needs_no_database(
     ids = [message.header.message_id for message in messages]
     unknown = forge.message(9).header.message_id
     _, missing = store.get_messages([unknown], now)
-    monkeypatch.setattr(Table, "get", None)
-    monkeypatch.setattr(Table, "scan", None)
+    monkeypatch.setattr(RocksTable, "get", None)
+    monkeypatch.setattr(RocksTable, "scan", None)
     found, _ = store.get_messages(ids, now)
 
     assert missing == [unknown]

@@ -8,7 +8,7 @@ import pytest
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import RelayStore, SenderQuery, TimeQuery
 from luxrelay.store.indexes import SENDER_CURSOR_BYTES, TIME_CURSOR_BYTES
-from luxrelay.store.rocks import Table
+from luxrelay.store.rocks import RocksTable
 
 Opener = Callable[..., RelayStore]
 
@@ -107,7 +107,7 @@ def test_a_message_that_goes_meanwhile_is_passed_over(
     """An index row whose message has just gone is no fault."""
     store = open_store()
     store.put_many([forge.in_lane(1, 1)], now)
-    monkeypatch.setattr(Table, "get", lambda *_: None)
+    monkeypatch.setattr(RocksTable, "get", lambda *_: None)
 
     assert store.query_time(TimeQuery(), now).messages == []
 

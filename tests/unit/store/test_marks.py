@@ -17,7 +17,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.errors import StoreError
 from luxrelay.store import RelayStore, RelayStoreConfig, marks
 from luxrelay.store.ledger import Ledger
-from luxrelay.store.marks import HEADS_MAX, MARK, NAMED_MAX, Loss, Mark, Marker, Recent
+from luxrelay.store.marks import HEADS_MAX, MARK, NAMED_MAX, Loss, Mark, MarkWriter, Recent
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.rocks import Database
 
@@ -163,7 +163,7 @@ def test_a_disk_that_refuses_the_mark_ends_nothing(tmp_path: Path) -> None:
         failed.set()
         return Mark(sequence=1, messages=0)
 
-    marker = Marker(folder, 0.0, take)
+    marker = MarkWriter(folder, 0.0, take)
     marker.touch()
     assert failed.wait(30)
     folder.mkdir()

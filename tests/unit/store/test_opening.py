@@ -11,8 +11,8 @@ from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import NamespaceQuery, RelayStore, RelayStoreConfig, layout
 from luxrelay.store.folder import MARKER
 from luxrelay.store.marks import MARK
-from luxrelay.store.opening import LOOKS
 from luxrelay.store.rocks import Database
+from luxrelay.store.upgrade import LOOKS
 
 Opener = Callable[..., RelayStore]
 SMALL = RelayStoreConfig.small()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from luxrelay.errors import StoreError
-from luxrelay.store import NamespaceQuery, PutOutcome, RelayStore, recovery
+from luxrelay.store import NamespaceQuery, PutOutcome, RelayStore
+from luxrelay.store import relay_store as recovery
 from luxrelay.store.rocks import Batch, Database
 
 Opener = Callable[..., RelayStore]

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.bus import ContentId
-from luxrelay.store.slots import CANDIDATES_MAX, Candidate, settle
+from luxrelay.store.namespaces import CANDIDATES_MAX, SlotCandidate, settle
 
 
-def candidate(number: int, sender: str) -> Candidate:
+def candidate(number: int, sender: str) -> SlotCandidate:
     """Return a candidate whose content ids sort as ``number`` does."""
-    return Candidate(ContentId(bytes([number]) * 32), sender.encode())
+    return SlotCandidate(ContentId(bytes([number]) * 32), sender.encode())
 
 
 def test_keep_four_senders_with_the_lowest_contents() -> None:
@@ -50,7 +50,7 @@ def test_a_forgotten_candidate_is_never_missed() -> None:
     expected = settle(contents)
 
     for order in permutations(contents):
-        kept: list[Candidate] = []
+        kept: list[SlotCandidate] = []
         for arrived in order:
             kept = settle([*kept, arrived])
         assert kept == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from luxrelay.bus import NamespaceId
-from luxrelay.store.stamps import gather
+from luxrelay.store.indexes import gather
 
 
 def key(stamp: int, namespace: int, content: int) -> bytes:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from luxrelay.store import RelayStore
+from luxrelay.store.eviction import ROWS_PER_MESSAGE, Sweep
 from luxrelay.store.slices import NEVER
-from luxrelay.store.sweep import ROWS_PER_MESSAGE, Sweep
 
 Opener = Callable[..., RelayStore]
 TTL = 600_000

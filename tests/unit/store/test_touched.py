@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from luxrelay.store import RelayStore, layout
+from luxrelay.store.batch import NEIGHBOUR_DISTANCE, TouchedSlots
 from luxrelay.store.slices import Slices
-from luxrelay.store.touched import NEIGHBOUR_DISTANCE, TouchedSlots
 
 Opener = Callable[..., RelayStore]
 

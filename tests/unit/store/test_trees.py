@@ -14,8 +14,9 @@ from zlib import crc32
 import pytest
 
 from luxrelay.errors import StoreError
-from luxrelay.store import RelayStore, RelayStoreConfig, trees
-from luxrelay.store.trees import TREES
+from luxrelay.store import RelayStore, RelayStoreConfig
+from luxrelay.store import marks as trees
+from luxrelay.store.marks import TREES
 
 Opener = Callable[..., RelayStore]
 

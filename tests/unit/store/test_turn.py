@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from luxrelay.store.turn import Turn
+from luxrelay.store.durable import FairLock
 
 
 def test_the_waiter_goes_before_the_one_that_releases() -> None:
     """A thread that releases and asks again at once comes after the thread that waited."""
-    turn, order = Turn(), []
+    turn, order = FairLock(), []
 
     def wait() -> None:
         with turn:
@@ -31,7 +31,7 @@ def test_the_waiter_goes_before_the_one_that_releases() -> None:
 
 def test_an_error_inside_frees_it() -> None:
     """A fault does not keep the lock."""
-    turn = Turn()
+    turn = FairLock()
     with pytest.raises(ValueError, match="inside"), turn:
         raise ValueError("inside")
 

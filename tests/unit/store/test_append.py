@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from luxrelay.store import PutOutcome, RelayStore, layout
-from luxrelay.store.appending import Tail
-from luxrelay.store.group import Group
+from luxrelay.store.append import Tail
+from luxrelay.store.batch import Group
 from luxrelay.store.namespaces import NamespaceState
 
 Opener = Callable[..., RelayStore]

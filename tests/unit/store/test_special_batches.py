@@ -9,7 +9,7 @@ from luxrelay.bus.finality import FinalityRow, FinalityState
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import NamespaceQuery, PutOutcome, RelayStore, RelayStoreConfig, layout
 from luxrelay.store.rocks import Database
-from luxrelay.store.thinning import thinned_runs
+from luxrelay.store.special_batches import thinned_runs
 
 Opener = Callable[..., RelayStore]
 OLD = 5 * 60_000

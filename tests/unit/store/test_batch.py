@@ -8,7 +8,7 @@ import pytest
 
 from luxrelay.errors import StoreError
 from luxrelay.store import PutOutcome, RelayStore, RelayStoreConfig, layout
-from luxrelay.store.group import Group
+from luxrelay.store.batch import Group
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.rocks import Batch, Database
 
