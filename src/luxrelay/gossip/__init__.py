@@ -14,11 +14,13 @@ from luxrelay.gossip.announcements import (
     INLINE_BLOB_MAX,
     BlobAvailabilityHint,
     BlockAnnouncement,
+    ClaimParams,
     HeaderAnnouncement,
     decode_header_with_blob,
     encode_header_with_blob,
+    judge_block,
+    judge_hint,
 )
-from luxrelay.gossip.claims import ClaimParams, judge_block, judge_hint
 from luxrelay.gossip.diversity import DiversityParams
 from luxrelay.gossip.envelope import (
     ENVELOPE_MAX,
@@ -28,8 +30,8 @@ from luxrelay.gossip.envelope import (
     relay_message_id,
 )
 from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
+from luxrelay.gossip.location import Location, PeerLocation, PlaceResolver, PlaceTable, locate
 from luxrelay.gossip.params import GossipParams
-from luxrelay.gossip.places import Location, Place, PlaceResolver, PlaceTable, locate
 from luxrelay.gossip.roles import NodeRole, role_topics, validator_proof
 from luxrelay.gossip.router import GossipRouter
 from luxrelay.gossip.rpc import PROTOCOLS
@@ -79,8 +81,8 @@ __all__ = [
     "NodeRole",
     "Notice",
     "PeerId",
+    "PeerLocation",
     "PeerStats",
-    "Place",
     "PlaceResolver",
     "PlaceTable",
     "RelayMessage",

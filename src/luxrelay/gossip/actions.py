@@ -1,4 +1,4 @@
-"""What the router asks of its driver, in the order of `GossipRouter.drain`.
+"""Actions of the router for its driver, in the order of `GossipRouter.drain`.
 
 Slotted and not frozen: they are made for every message and read once (an eighth of the cost).
 

@@ -4,17 +4,30 @@ LP-6420 §3 names the fields and leaves the bytes open; G8 lays out the header a
 other two follow its manner: big-endian, a u16 length before each variable field, nothing after
 the last. These codecs bound and take apart; whether a claim holds is for the verdict.
 
-Source: LP-6420 §3; decisions G7, G8, G10, G12, J7.
+What a hint or a block announcement claims, and whether that may be believed.
+
+The codecs of `announcements` bound and take apart; here is what needs a clock and keys. Whoever
+answers a `Validate` asks these functions; the router does not know them.
+
+Rules, cheap ones first. A hint (G10): signed; at most 16 providers and 2 MiB, which its codec
+holds; not over yet; over within ten minutes; signed by one of its providers or by an operator whom
+we trust, so that nobody aims the traffic of others at a third. A block announcement (G12): signed
+by its proposer, and of now, so that an old one cannot be sent round again for ever.
+
+Source: LP-6420 §3; LP-6420 §3.2, §3.3; 20-11, 20-12, 20-34; decisions G7, G8, G10, G12, J7, G9,
+G19.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from struct import Struct
 from typing import Final
 
-from luxrelay.bus import Digest, SigningKey
+from luxrelay.bus import ACCEPTED, Code, Digest, SigningKey, Verdict
 from luxrelay.bus.constants import (
     FIXED_BYTES,
     HASH_BYTES,
@@ -22,8 +35,11 @@ from luxrelay.bus.constants import (
     MAX_HEADER_BYTES,
     MAX_U64,
 )
+from luxrelay.bus.verdict import ignore, reject
 from luxrelay.errors import EnvelopeError, GossipArgumentError
-from luxrelay.gossip.identity import PEER_ID_MAX, SIGNATURE_MAX, peer_id_of, verify_by_peer
+from luxrelay.gossip.envelope import RelayMessage
+from luxrelay.gossip.identity import PEER_ID_MAX, SIGNATURE_MAX, PeerId, peer_id_of, verify_by_peer
+from luxrelay.wire import ByteReader
 
 ANNOUNCE_TAG: Final = b"lux.announce.v1"
 """Domain of the announcing relay's signature (G8)."""
@@ -108,9 +124,9 @@ class HeaderAnnouncement:
             EnvelopeError: the bytes are not exactly one announcement within the limits.
 
         """
-        reader = _Reader(data)
+        reader = _reader_of(data)
         announcement = _read_announcement(reader)
-        reader.finish()
+        reader.end()
         return announcement
 
 
@@ -133,10 +149,10 @@ def decode_header_with_blob(
         EnvelopeError: the bytes are not exactly that, or the blob is longer than ``blob_max``.
 
     """
-    reader = _Reader(payload)
+    reader = _reader_of(payload)
     announcement = _read_announcement(reader)
     blob = reader.take(reader.u32("blobLen"), "blob", 0, blob_max)
-    reader.finish()
+    reader.end()
     return announcement, blob
 
 
@@ -168,7 +184,7 @@ class BlobAvailabilityHint:
     @classmethod
     def decode(cls, data: bytes) -> BlobAvailabilityHint:
         """Return the hint in ``data``; EnvelopeError when it is not exactly one (20-11)."""
-        reader = _Reader(data)
+        reader = _reader_of(data)
         commitment = reader.take(HASH_BYTES, "blobCommitment")
         blob_len = reader.within(reader.u32("blobLen"), "blobLen", 0, MAX_BLOB_BYTES)
         count = reader.within(reader.u16("providers"), "providers", 1, PROVIDERS_MAX)
@@ -176,7 +192,7 @@ class BlobAvailabilityHint:
             reader.take(reader.u16("providerLen"), "provider", 1, PEER_ID_MAX) for _ in range(count)
         )
         expires_at_ms = reader.u64("expiresAt")
-        reader.finish()
+        reader.end()
         return cls(
             commitment=commitment,
             blob_len=blob_len,
@@ -217,61 +233,22 @@ class BlockAnnouncement:
     @classmethod
     def decode(cls, data: bytes) -> BlockAnnouncement:
         """Return the announcement in ``data``; EnvelopeError when it is not exactly one (20-12)."""
-        reader = _Reader(data)
+        reader = _reader_of(data)
         block_hash = reader.take(HASH_BYTES, "blockHash")
         height = reader.u64("blockHeight")
         proposer = reader.take(reader.u16("proposerLen"), "proposer", 1, PEER_ID_MAX)
         timestamp_ms = reader.u64("timestamp")
-        reader.finish()
+        reader.end()
         return cls(
             block_hash=block_hash, height=height, proposer=proposer, timestamp_ms=timestamp_ms
         )
 
 
-class _Reader:
-    """Takes fields off the front of a payload; every length is checked before it is used."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int, name: str, low: int = 0, high: int | None = None) -> bytes:
-        if high is not None:
-            self.within(size, f"length of {name}", low, high)
-        end = self._at + size
-        if end > len(self._data):
-            raise EnvelopeError(f"{name} is cut off", where=f"payload byte {self._at}")
-        part = self._data[self._at : end]
-        self._at = end
-        return part
-
-    def u16(self, name: str) -> int:
-        return int.from_bytes(self.take(2, name))
-
-    def u32(self, name: str) -> int:
-        return int.from_bytes(self.take(4, name))
-
-    def u64(self, name: str) -> int:
-        return int.from_bytes(self.take(8, name))
-
-    def within(self, value: int, name: str, low: int, high: int) -> int:
-        if not low <= value <= high:
-            raise EnvelopeError(
-                f"{name} is {value}, not {low} to {high}", where=f"payload byte {self._at}"
-            )
-        return value
-
-    def finish(self) -> None:
-        left = len(self._data) - self._at
-        if left:
-            raise EnvelopeError(
-                f"{left} bytes after the last field", where=f"payload byte {self._at}"
-            )
+def _reader_of(payload: bytes) -> ByteReader:
+    return ByteReader(payload, EnvelopeError, "payload")
 
 
-def _read_announcement(reader: _Reader) -> HeaderAnnouncement:
+def _read_announcement(reader: ByteReader) -> HeaderAnnouncement:
     header_bytes = reader.take(reader.u16("headerLen"), "header", FIXED_BYTES, MAX_HEADER_BYTES)
     source = reader.take(reader.u16("peerIdLen"), "peerId", 1, PEER_ID_MAX)
     timestamp_ms = reader.u64("timestamp")
@@ -291,3 +268,84 @@ def _check(name: str, value: int, low: int, high: int) -> None:
             where="announcement",
             hint="correct the field",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimParams:
+    """Bounds of what is believed."""
+
+    hint_life_max_ms: int = 600_000
+    """How far ahead a hint may expire, milliseconds (G10)."""
+    block_age_max_ms: int = 60_000
+    """How far a block announcement's timestamp may be from our clock, milliseconds (G9)."""
+    operators_max: int = 32
+    """Trusted operators whose keys are tried on a hint; further ones are not."""
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that hold nothing."""
+        for name in ("hint_life_max_ms", "block_age_max_ms", "operators_max"):
+            if getattr(self, name) < 1:
+                raise GossipArgumentError(f"{name} begins at 1", where="ClaimParams")
+
+
+DEFAULTS = ClaimParams()
+
+
+def judge_hint(
+    message: RelayMessage,
+    now_ms: int,
+    *,
+    params: ClaimParams = DEFAULTS,
+    operators: Collection[PeerId] = (),
+) -> Verdict:
+    """Return the verdict on an envelope with a blob availability hint; never raises.
+
+    Args:
+        message: A decoded envelope of type BLOB_HINT.
+        now_ms: Wall clock, Unix milliseconds.
+        params: Bounds.
+        operators: Peer ids of DA operators that may sign for others; at most ``operators_max``
+            are tried. Cost: one Ed25519 verification each, and one a provider.
+
+    """
+    try:
+        hint = BlobAvailabilityHint.decode(message.payload)
+    except EnvelopeError as error:
+        return reject(Code.MALFORMED_PAYLOAD, str(error))
+    if not message.signature:
+        return reject(Code.SOURCE_SIGNATURE, "a hint is signed (G10)")
+    if hint.expires_at_ms <= now_ms:
+        return ignore(Code.EXPIRED, "the hint is over (LP-6420 §3.2)")
+    if hint.expires_at_ms > now_ms + params.hint_life_max_ms:
+        return ignore(Code.TIMESTAMP_INVALID, "the hint promises more than ten minutes (G10)")
+    signers = (*hint.providers, *islice(operators, params.operators_max))
+    if not _signed_by_one(message, signers):
+        return reject(Code.SOURCE_SIGNATURE, "no provider signed the hint (G10)")
+    return ACCEPTED
+
+
+def judge_block(message: RelayMessage, now_ms: int, *, params: ClaimParams = DEFAULTS) -> Verdict:
+    """Return the verdict on an envelope with a block announcement; never raises.
+
+    Whether the block is what its proposer says is for the finality plug-in (G12).
+
+    Args:
+        message: A decoded envelope of type BLOCK.
+        now_ms: Wall clock, Unix milliseconds.
+        params: Bounds.
+
+    """
+    try:
+        block = BlockAnnouncement.decode(message.payload)
+    except EnvelopeError as error:
+        return reject(Code.MALFORMED_PAYLOAD, str(error))
+    if abs(now_ms - block.timestamp_ms) > params.block_age_max_ms:
+        return ignore(Code.TIMESTAMP_INVALID, "the block announcement is not of now (G9)")
+    if not _signed_by_one(message, (block.proposer,)):
+        return reject(Code.SOURCE_SIGNATURE, "the proposer did not sign (G10)")
+    return ACCEPTED
+
+
+def _signed_by_one(message: RelayMessage, signers: Iterable[bytes]) -> bool:
+    signed = message.signed_bytes()
+    return any(verify_by_peer(signer, signed, message.signature) for signer in signers)

@@ -1,4 +1,4 @@
-"""What is remembered of messages: which can be sent again, which are known, which failed.
+"""Message caches: messages to send again, known ids, failed contents.
 
 Source: LP-6420 §4.1, §4.3; decisions G1, G2, G3, G15.
 """

@@ -1,4 +1,4 @@
-"""Against eclipse: who may connect, so that no single network is all that we see.
+"""Diversity of connections against eclipse: limits by network and region.
 
 Source: LP-6420 §6; decisions G21, G22, G23.
 """
@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from luxrelay.errors import GossipArgumentError
 from luxrelay.gossip.identity import PeerId
-from luxrelay.gossip.places import UNKNOWN, Location, Place, PlaceResolver, locate
+from luxrelay.gossip.location import UNKNOWN, Location, PeerLocation, PlaceResolver, locate
 
 _Key = TypeVar("_Key", int, str)
 
@@ -85,7 +85,7 @@ class _Seat:
 
     location: Location | None
     """None for a peer that belongs to no group."""
-    place: Place
+    place: PeerLocation
     outbound: bool
 
 
@@ -163,7 +163,7 @@ class Diversity:
             return None
         return location
 
-    def _place(self, location: Location) -> Place:
+    def _place(self, location: Location) -> PeerLocation:
         return UNKNOWN if self._resolver is None else self._resolver.place(location.address)
 
     def _count(self, seat: _Seat, step: int) -> None:

@@ -1,6 +1,6 @@
-"""Announce, ask and decline: IHAVE to a few peers, IWANT for what we missed, IDONTWANT.
+"""Lazy gossip: IHAVE to a few peers, IWANT for missed messages, IDONTWANT.
 
-Source: LP-6420 §4.1, §4.2, §5.3, §7.2; decisions G1, G14, G15, G16, G29; gossipsub v1.1, v1.2.
+Source: LP-6420 §4.1, §4.2, §5.3, §7.2; gossipsub v1.1, v1.2; decisions G1, G14, G15, G16, G29.
 """
 
 # Theory of operation
@@ -49,12 +49,12 @@ from typing import TYPE_CHECKING, Final
 from luxrelay.bus import MessageId
 from luxrelay.gossip.cache import Slot
 from luxrelay.gossip.identity import PeerId
-from luxrelay.gossip.memory import Memory
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.rpc import encode_ihave
 from luxrelay.gossip.score import Scores
+from luxrelay.gossip.seen import Memory
 from luxrelay.gossip.stats import GossipStats
 
 if TYPE_CHECKING:

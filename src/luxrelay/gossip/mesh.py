@@ -1,4 +1,4 @@
-"""Who is in the mesh of a topic, and who gets what we publish to a topic we do not follow.
+"""Meshes and fan-outs of topics: GRAFT, PRUNE, and their back-offs.
 
 Source: LP-6420 §1.2, §4.1, §5.3; decisions G13, G14, G16, G21, G26; gossipsub v1.1.
 """

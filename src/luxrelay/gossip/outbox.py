@@ -1,4 +1,4 @@
-"""What waits for one peer until the next `drain`: bounded, deduplicated, coalesced.
+"""The outbox of a peer until the next `drain`: bounded, deduplicated, coalesced.
 
 Source: LP-6420 §4.2; 20-58.
 """
@@ -22,7 +22,7 @@ from luxrelay.gossip.rpc import (
 from luxrelay.gossip.stats import GossipStats
 
 
-class Outbox:
+class PeerOutbox:
     """The queue of one peer.
 
     Subscriptions, GRAFTs and PRUNEs are kept as state by topic, so a later one replaces an earlier

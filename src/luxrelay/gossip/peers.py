@@ -1,4 +1,4 @@
-"""What the router knows of its peers, and who subscribes to what.
+"""State of each peer in the router, and its subscriptions.
 
 Source: LP-6420 §1, §8; decisions G5, G21, G25.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from luxrelay.gossip.identity import PeerId
-from luxrelay.gossip.outbox import Outbox
+from luxrelay.gossip.outbox import PeerOutbox
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.score import PeerLedger
 from luxrelay.gossip.stats import GossipStats, PeerStats
@@ -49,7 +49,7 @@ class PeerState:
     )
 
     def __init__(
-        self, peer: PeerId, protocol: str, *, outbound: bool, outbox: Outbox, ledger: PeerLedger
+        self, peer: PeerId, protocol: str, *, outbound: bool, outbox: PeerOutbox, ledger: PeerLedger
     ) -> None:
         self.peer = peer
         self.protocol = protocol
@@ -152,7 +152,7 @@ class PeerTable:
 
     def add(self, peer: PeerId, protocol: str, *, outbound: bool, ledger: PeerLedger) -> PeerState:
         """Remember a connected peer and return its fresh state."""
-        outbox = Outbox(self._params, self._stats, peer=peer, waiting=self._waiting)
+        outbox = PeerOutbox(self._params, self._stats, peer=peer, waiting=self._waiting)
         state = PeerState(peer, protocol, outbound=outbound, outbox=outbox, ledger=ledger)
         self._peers[peer] = state
         self._stats.departed.pop(peer, None)

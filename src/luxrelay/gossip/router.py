@@ -1,15 +1,17 @@
-"""`GossipRouter`: told what happens, it answers with what to do.
+"""`GossipRouter`: events of the network in, actions for the driver out.
 
-Source: LP-6420 §4, §5, §6, §7.2, §8.2; decisions G1, G2, G5, G13, G14, G16, G21, G25,
-G26, G29.
+What a frame says besides messages: subscriptions, mesh, announcements, suggested peers.
+
+Source: LP-6420 §4, §5, §6, §7.2, §8.2; LP-6420 §1.2, §7.2; decisions G1, G2, G5, G13, G14, G16,
+G21, G25, G26, G29.
 """
 
 # Theory of operation
 #
 # Decides: which bytes are a frame, who is heard, and when a heartbeat is due. It leaves who may be
-#   here to `doorkeeper`, hands messages to `flow`, everything else in a frame through `control` to
-#   `mesh` and `lazy`, and gathers what they leave in the peers' outboxes. What peers did is counted
-#   in `score`.
+#   here to `peer_admission`, hands messages to `flow`, everything else in a frame through
+#   `Control` to `mesh` and `lazy`, and gathers what they leave in the peers' outboxes. What peers
+#   did is counted in `score`.
 # Does not know: sockets, streams, clocks, signatures, stores. Whether a message is valid is asked
 #   of the driver with `Validate`.
 # Machines and their states:
@@ -53,26 +55,117 @@ from typing import TYPE_CHECKING
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
 from luxrelay.gossip.actions import Action, Send
-from luxrelay.gossip.control import Control
 from luxrelay.gossip.diversity import DiversityParams
-from luxrelay.gossip.doorkeeper import Arrival, Doorkeeper, Guards
 from luxrelay.gossip.flow import Flow
 from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
-from luxrelay.gossip.memory import Memory
+from luxrelay.gossip.location import PlaceResolver
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.peer_admission import Doorkeeper, Guards, NewPeer
 from luxrelay.gossip.peers import PeerState, PeerTable
-from luxrelay.gossip.places import PlaceResolver
 from luxrelay.gossip.roles import NodeRole
 from luxrelay.gossip.rpc import Rpc, check_rpc, decode_rpc
 from luxrelay.gossip.score import Scores, ScoreTerms
 from luxrelay.gossip.score_params import ScoreParams
+from luxrelay.gossip.seen import Memory
 from luxrelay.gossip.stats import GossipStats
 from luxrelay.gossip.topics import fold_topic, parse_topic
 
 if TYPE_CHECKING:
     from random import Random
+from luxrelay.gossip.actions import Dial
+from luxrelay.gossip.identity import PEER_ID_MAX
+
+
+class Control:
+    """Hands the entries of a frame to the machines they are for."""
+
+    def __init__(
+        self,
+        params: GossipParams,
+        *,
+        own_id: PeerId,
+        peers: PeerTable,
+        mesh: Mesh,
+        lazy: Lazy,
+        scores: Scores,
+        stats: GossipStats,
+        actions: list[Action],
+    ) -> None:
+        self._params = params
+        self._own_id = own_id
+        self._peers = peers
+        self._mesh = mesh
+        self._lazy = lazy
+        self._scores = scores
+        self._stats = stats
+        self._actions = actions
+        self._dials = 0
+
+    def subscriptions(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        """Note what the peer follows and no longer follows."""
+        for subscribe, spelled in rpc.subscriptions:
+            if subscribe:
+                topic = self._peers.subscribe(state, spelled)
+                if topic is not None:
+                    self._mesh.peer_subscribed(topic, now)
+            else:
+                topic = self._peers.unsubscribe(state, spelled)
+                if topic is not None:
+                    self._mesh.peer_unsubscribed(topic, state, now)
+
+    def hear(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        """Take in the control messages of a frame."""
+        for spelled in rpc.graft:
+            topic = fold_topic(spelled)
+            if topic is not None:
+                self._mesh.on_graft(topic, state, now)
+        for spelled, backoff_s in rpc.prune:
+            topic = fold_topic(spelled)
+            if topic is not None:
+                self._mesh.on_prune(topic, state, backoff_s, now)
+        if rpc.suggested and self._params.peer_exchange:
+            self._exchange(state, rpc, now)
+        if rpc.idontwant:
+            self._lazy.on_idontwant(state, rpc.idontwant)
+        if rpc.iwant:
+            self._lazy.on_iwant(state, rpc.iwant)
+        if rpc.ihave:
+            self._ihave(state, rpc, now)
+
+    def heartbeat(self) -> None:
+        """Renew the allowance of dials."""
+        self._dials = 0
+
+    def _ihave(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        if self._lazy.hears(state):
+            for spelled, ids in rpc.ihave:
+                topic = fold_topic(spelled)
+                if topic in self._mesh.topics:
+                    self._lazy.on_ihave(topic, state, ids, now)
+
+    def _exchange(self, state: PeerState, rpc: Rpc, now: float) -> None:
+        """Ask the driver to dial suggested peers, of peers that we trust so far (20-03; G21)."""
+        trusted = state.protected or state.score >= self._scores.params.px_threshold
+        for spelled, peer, record in rpc.suggested:
+            suggested = PeerId(peer)
+            if (
+                trusted
+                and fold_topic(spelled) in self._mesh.topics
+                and 0 < len(peer) <= PEER_ID_MAX
+                and 0 < len(record) <= self._params.px_record_max
+                and self._dials < self._params.px_dials_max
+                and suggested != self._own_id
+                and self._peers.get(suggested) is None
+                and not self._peers.full()
+                and not self._scores.refused_s(suggested, now)
+            ):
+                self._dials += 1
+                self._stats.px_dials += 1
+                self._actions.append(Dial(peer=suggested, record=record, by=state.peer))
+            else:
+                self._stats.px_refused += 1
 
 
 class GossipRouter:
@@ -176,7 +269,7 @@ class GossipRouter:
 
         """
         self._start(now)
-        arrival = Arrival(protocol, address, outbound=outbound, protected=protected)
+        arrival = NewPeer(protocol, address, outbound=outbound, protected=protected)
         state = self._doorkeeper.let_in(peer, arrival, now)
         if state is not None:
             for topic, mesh in self._mesh.topics.items():

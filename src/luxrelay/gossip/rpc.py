@@ -8,7 +8,7 @@ instead of merging, so a frame has at most one, made of concatenated bodies.
 StrictNoSign: a message has data and a topic and nothing else; the envelope in the data carries the
 signature. A message with ``from``, ``seqno``, ``signature`` or ``key`` is malformed.
 
-Source: LP-6420 §7.2; decisions G29; libp2p pubsub, signature policies.
+Source: LP-6420 §7.2; libp2p pubsub, signature policies; decision G29.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from luxrelay.gossip.rpc_pb2 import (
     PeerInfo,
 )
 from luxrelay.gossip.topics import TOPIC_MAX
+from luxrelay.wire import read_varint, varint
 
 PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")
 """What we speak, best first (G29). 1.2 adds IDONTWANT, which only a peer that speaks it is sent."""
@@ -49,10 +50,11 @@ _FORBIDDEN: Final[tuple[Literal["from", "seqno", "signature", "key"], ...]] = (
     "key",
 )
 """Fields that StrictNoSign forbids in a message, also empty ones."""
+_LENGTH_BYTES_MAX: Final = 3
+"""Bytes of the longest length that a frame within its bound can have."""
 _CONTROL_TAG: Final = b"\x1a"
 _CONTROL_OVERHEAD: Final = 6
 """Most bytes before the body of ``control``: its tag and a length of up to five bytes."""
-_BYTES: Final = tuple(bytes([value]) for value in range(0x80))
 _ENTRY_OVERHEAD: Final = TOPIC_MAX + 16
 """Most bytes of an IHAVE besides its ids."""
 
@@ -154,14 +156,14 @@ def _lone_message(data: bytes) -> tuple[str, bytes] | None:
     if data[:1] != _PUBLISH_TAG:
         return None
     try:
-        size, at = _read_varint(data, 1)
+        size, at = read_varint(data, 1, _LENGTH_BYTES_MAX)
         if at + size != len(data) or data[at] != _DATA_TAG:
             return None
-        size, at = _read_varint(data, at + 1)
+        size, at = read_varint(data, at + 1, _LENGTH_BYTES_MAX)
         end = at + size
         if not size or data[end] != _TOPIC_TAG:
             return None
-        size, name_at = _read_varint(data, end + 1)
+        size, name_at = read_varint(data, end + 1, _LENGTH_BYTES_MAX)
         if not size or name_at + size != len(data):
             return None
         return data[name_at:].decode("ascii"), data[at:end]
@@ -208,8 +210,8 @@ def encode_message(topic: str, data: bytes) -> bytes:
     Written by hand, in the order of the fields as protobuf does, in half of its time.
     """
     name = topic.encode()
-    head, tail = b"\x12" + _varint(len(data)), b"\x22" + _varint(len(name)) + name
-    return b"".join((b"\x12", _varint(len(head) + len(data) + len(tail)), head, data, tail))
+    head, tail = b"\x12" + varint(len(data)), b"\x22" + varint(len(name)) + name
+    return b"".join((b"\x12", varint(len(head) + len(data) + len(tail)), head, data, tail))
 
 
 def respell_message(fragment: bytes, topic: str) -> bytes:
@@ -330,36 +332,10 @@ class RpcPacker:
 
     def _flush(self) -> None:
         if self._control:
-            self._parts += (_CONTROL_TAG, _varint(self._control_size), *self._control)
+            self._parts += (_CONTROL_TAG, varint(self._control_size), *self._control)
             self._control = []
             self._control_size = 0
         if self._parts:
             self._frames.append(b"".join(self._parts))
             self._parts = []
             self._size = 0
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint of up to three bytes and where it ends; IndexError for a longer one."""
-    value = data[at]
-    if value < 0x80:
-        return value, at + 1
-    second = data[at + 1]
-    if second < 0x80:
-        return value & 0x7F | second << 7, at + 2
-    third = data[at + 2]
-    if third < 0x80:
-        return value & 0x7F | (second & 0x7F) << 7 | third << 14, at + 3
-    raise IndexError(at)
-
-
-def _varint(value: int) -> bytes:
-    """Return ``value`` as a protobuf varint."""
-    if value < 0x80:
-        return _BYTES[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

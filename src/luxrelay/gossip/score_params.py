@@ -1,4 +1,4 @@
-"""What a peer's behaviour is worth: weights, decays, caps and thresholds, checked when built.
+"""Parameters of the peer score: weights, decays, caps, thresholds; checked as a set.
 
 Penalties are magnitudes of zero or more that are subtracted (G17). Whoever copies the numbers of
 another gossipsub drops their minus signs.

@@ -1,4 +1,4 @@
-"""What the router counts. What `GossipRouter.stats` returns are copies.
+"""Counters of the router; `GossipRouter.stats` returns copies.
 
 Source: LP-6420 §9; decisions G31.
 """

@@ -1,4 +1,4 @@
-"""What the application wants of the namespaces it follows: filters, rates, blobs.
+"""Subscriptions of an application to namespaces: filters, rates, blobs.
 
 Source: LP-6420 §8; decisions G2, G27, J6; 20-38 to 20-41.
 """

@@ -73,7 +73,7 @@ def test_reject_a_payload_cut_or_prolonged(payload: bytes, decode: object) -> No
     for size in range(len(payload)):
         with pytest.raises(EnvelopeError):
             decode(payload[:size])
-    with pytest.raises(EnvelopeError, match="after the last field"):
+    with pytest.raises(EnvelopeError, match="bytes after its end"):
         decode(payload + b"\x00")
 
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.errors import GossipArgumentError
-from luxrelay.gossip import DiversityParams, GossipParams, PeerId, Place, PlaceTable
+from luxrelay.gossip import DiversityParams, GossipParams, PeerId, PeerLocation, PlaceTable
 from luxrelay.gossip.diversity import Diversity
 
 Kit = Any
 
 WORLD = PlaceTable(
-    [(f"11.{n}.0.0/16", Place(asn=n // 4 + 1, region="abc"[n % 3])) for n in range(40)]
+    [(f"11.{n}.0.0/16", PeerLocation(asn=n // 4 + 1, region="abc"[n % 3])) for n in range(40)]
 )
 
 

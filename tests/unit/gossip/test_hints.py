@@ -17,7 +17,7 @@ from luxrelay.gossip import (
     global_topic,
 )
 from luxrelay.gossip.cache import EnvelopeDigest, Slot
-from luxrelay.gossip.hints import HintSet
+from luxrelay.gossip.seen import HintSet
 
 Kit = Any
 TOPIC = global_topic("testnet", TopicKind.BLOBS_AVAILABLE)

@@ -8,19 +8,19 @@ import pytest
 
 from luxrelay.bus import MessageId
 from luxrelay.gossip import GossipParams, GossipStats, PeerId
-from luxrelay.gossip.outbox import Outbox
+from luxrelay.gossip.outbox import PeerOutbox
 from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_ihave, encode_message
 
 PARAMS = GossipParams(message_max=10_000, queue_bytes_max=12_000, rpc_max=4_096)
 IDS = [MessageId(bytes([n]) * 32) for n in range(100)]
 
 
-def made(stats: GossipStats) -> Outbox:
+def made(stats: GossipStats) -> PeerOutbox:
     """Return an outbox on its own."""
-    return Outbox(PARAMS, stats, peer=PeerId(b"p"), waiting={})
+    return PeerOutbox(PARAMS, stats, peer=PeerId(b"p"), waiting={})
 
 
-def taken(outbox: Outbox) -> list[Rpc]:
+def taken(outbox: PeerOutbox) -> list[Rpc]:
     """Return the decoded frames."""
     frames = outbox.take_frames()
     return [decode_rpc(frame, GossipParams()) for frame in frames]
@@ -131,7 +131,9 @@ def test_a_message_alone_is_a_frame_already(size: int) -> None:
     ],
     ids=["idontwant", "iwant", "ihave", "graft", "prune", "subscription"],
 )
-def test_a_message_beside_something_else_takes_it_along(put: Callable[[Outbox], object]) -> None:
+def test_a_message_beside_something_else_takes_it_along(
+    put: Callable[[PeerOutbox], object],
+) -> None:
     """The way for a message alone leaves nothing behind."""
     outbox = made(GossipStats())
     outbox.message(encode_message("/a", b"x"))
@@ -174,10 +176,10 @@ def test_one_announcement_goes_to_many_peers() -> None:
     ],
     ids=["subscription", "graft", "prune", "message", "idontwant", "iwant", "ihave"],
 )
-def test_whatever_is_put_in_says_that_it_waits(put: Callable[[Outbox], object]) -> None:
+def test_whatever_is_put_in_says_that_it_waits(put: Callable[[PeerOutbox], object]) -> None:
     """The peer is noted among those that have something waiting, by every way in."""
     waiting: dict[PeerId, None] = {}
-    outbox = Outbox(PARAMS, GossipStats(), peer=PeerId(b"p"), waiting=waiting)
+    outbox = PeerOutbox(PARAMS, GossipStats(), peer=PeerId(b"p"), waiting=waiting)
 
     put(outbox)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from luxrelay.gossip.quota import TopicQuota
+from luxrelay.gossip.flow import TopicQuota
 
 
 def test_a_topic_has_three_seconds_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Who may be here: admission, judgement by score, rotation, departure.
+"""Admission of peers: limits, judgement by score, rotation, departure.
 
 Source: LP-6420 §1.3, §5.3, §6; decisions G16, G21, G22, G23, G24.
 """
@@ -13,10 +13,10 @@ from luxrelay.gossip.actions import Action, Disconnect, Discover
 from luxrelay.gossip.diversity import Diversity, DiversityParams
 from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
+from luxrelay.gossip.location import PlaceResolver, locate
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
-from luxrelay.gossip.places import PlaceResolver, locate
 from luxrelay.gossip.roles import proves_validator
 from luxrelay.gossip.rotation import Rotation
 from luxrelay.gossip.rpc import PROTOCOLS
@@ -40,7 +40,7 @@ class Guards:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class NewPeer:
     """How a peer came."""
 
     protocol: str
@@ -97,7 +97,7 @@ class Doorkeeper:
                 mesh=mesh,
             )
 
-    def let_in(self, peer: PeerId, arrival: Arrival, now: float) -> PeerState | None:
+    def let_in(self, peer: PeerId, arrival: NewPeer, now: float) -> PeerState | None:
         """Return the state of a peer that may be here, or ask for its disconnection."""
         state = self._peers.get(peer)
         if state is None:
@@ -168,7 +168,7 @@ class Doorkeeper:
         self._actions.append(Disconnect(peer=state.peer, reason=reason, refuse_s=refuse_s))
         self.see_off(state.peer, now)
 
-    def _refusal(self, peer: PeerId, arrival: Arrival, now: float) -> tuple[str, float]:
+    def _refusal(self, peer: PeerId, arrival: NewPeer, now: float) -> tuple[str, float]:
         """Return why a peer is not let in and for how long not, or an empty reason."""
         if peer == self._own_id:
             return "this is ourselves", 0.0
@@ -183,7 +183,7 @@ class Doorkeeper:
             return "", 0.0
         return self.refuses(arrival.address, outbound=arrival.outbound), 0.0
 
-    def _locate(self, state: PeerState, arrival: Arrival) -> None:
+    def _locate(self, state: PeerState, arrival: NewPeer) -> None:
         """Count a peer where it is (P6, LP-6420 §6.1)."""
         if self._diversity is not None:
             self._diversity.joined(state.peer, arrival.address, outbound=state.outbound)

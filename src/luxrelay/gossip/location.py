@@ -1,4 +1,4 @@
-"""Where a peer is: its address, the group it belongs to, and who knows its network and region.
+"""Location of a peer: address, address group, autonomous system, region.
 
 Source: LP-6420 §6.1; decisions G21, G23.
 """
@@ -80,7 +80,7 @@ def locate(address: str) -> Location | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PeerLocation:
     """What a resolver knows of an address."""
 
     asn: int = 0
@@ -89,13 +89,13 @@ class Place:
     """Name of the region; empty when unknown."""
 
 
-UNKNOWN: Final = Place()
+UNKNOWN: Final = PeerLocation()
 
 
 class PlaceResolver(Protocol):
     """Knows networks and regions; a lookup must neither block nor fail."""
 
-    def place(self, address: str) -> Place:
+    def place(self, address: str) -> PeerLocation:
         """Return what is known of an IP address."""
 
 
@@ -110,8 +110,8 @@ class PlaceTable:
 
     """
 
-    def __init__(self, networks: Iterable[tuple[str, Place]]) -> None:
-        self._places: dict[tuple[int, int, int], Place] = {}
+    def __init__(self, networks: Iterable[tuple[str, PeerLocation]]) -> None:
+        self._places: dict[tuple[int, int, int], PeerLocation] = {}
         lengths: dict[int, set[int]] = {4: set(), 6: set()}
         for text, place in networks:
             if len(self._places) >= ENTRIES_MAX:
@@ -127,7 +127,7 @@ class PlaceTable:
             lengths[network.version].add(network.prefixlen)
         self._lengths = {v: sorted(found, reverse=True) for v, found in lengths.items()}
 
-    def place(self, address: str) -> Place:
+    def place(self, address: str) -> PeerLocation:
         """Return the place of the longest network around an address; cost: its lengths."""
         try:
             found = ip_address(address)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.errors import GossipArgumentError
-from luxrelay.gossip import Place, PlaceTable, places
-from luxrelay.gossip.places import Location, locate
+from luxrelay.gossip import PeerLocation, PlaceTable
+from luxrelay.gossip import location as places
+from luxrelay.gossip.location import Location, locate
 
 
 def location(address: str, host: str, group: str, *, ours: bool = False) -> Location:
@@ -76,22 +77,22 @@ def test_the_longest_network_says_where_an_address_is() -> None:
     """Nested networks: the narrower one wins; outside all of them nothing is known (20-31)."""
     table = PlaceTable(
         [
-            ("10.0.0.0/8", Place(1, "eu")),
-            ("10.9.0.0/16", Place(2, "us")),
-            ("2001:db8::/32", Place(3, "asia")),
+            ("10.0.0.0/8", PeerLocation(1, "eu")),
+            ("10.9.0.0/16", PeerLocation(2, "us")),
+            ("2001:db8::/32", PeerLocation(3, "asia")),
         ]
     )
 
-    assert table.place("10.1.1.1") == Place(1, "eu")
-    assert table.place("10.9.1.1") == Place(2, "us")
-    assert table.place("2001:db8::9") == Place(3, "asia")
-    assert table.place("11.0.0.1") == table.place("nonsense") == Place()
+    assert table.place("10.1.1.1") == PeerLocation(1, "eu")
+    assert table.place("10.9.1.1") == PeerLocation(2, "us")
+    assert table.place("2001:db8::9") == PeerLocation(3, "asia")
+    assert table.place("11.0.0.1") == table.place("nonsense") == PeerLocation()
 
 
 def test_refuse_a_table_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network with host bits or a table without end is refused."""
     with pytest.raises(GossipArgumentError, match="is no network"):
-        PlaceTable([("10.0.0.1/8", Place())])
+        PlaceTable([("10.0.0.1/8", PeerLocation())])
     monkeypatch.setattr(places, "ENTRIES_MAX", 2)
     with pytest.raises(GossipArgumentError, match="more than 2 networks"):
-        PlaceTable([(f"10.{n}.0.0/16", Place()) for n in range(3)])
+        PlaceTable([(f"10.{n}.0.0/16", PeerLocation()) for n in range(3)])
