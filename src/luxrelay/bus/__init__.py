@@ -1,4 +1,4 @@
-"""What a message is: headers, keys, commitments, namespaces, verdicts. Pure."""
+"""Messages as values: headers, keys, commitments, namespaces, verdicts. Pure."""
 
 from luxrelay.bus.authorization import Access, authorize_write
 from luxrelay.bus.commitment import check_blob, sha3_commitment

@@ -1,4 +1,4 @@
-"""What a policy says about one header: may this key write, may it sign so, is the sidecar due.
+"""A policy's decision on one header: writer, signature scheme, sidecar.
 
 A header carries its sender's key, so identities are compared with that key; nothing is recovered
 from a signature (H27). A denial needs no signature, because the key that the header claims is the

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from luxrelay.bus.reader import ByteReader
 from luxrelay.errors import BusArgumentError, PolicyError
+from luxrelay.wire import ByteReader
 
 CborValue: TypeAlias = (
     "int | bytes | str | bool | Sequence[CborValue] | Mapping[str, CborValue] | None"

@@ -1,4 +1,4 @@
-"""Commitments of a blob: what a header says its payload is.
+"""Commitments of a blob, as a header carries them.
 
 Source: LP-6411 §2.4, §2.5; decisions H2, H11.
 """

@@ -16,8 +16,8 @@ Body version 1, and for Prepaid also 2: version 1 counts expiresAt in seconds, v
 milliseconds (S7). 1 KiB leaves no room for ML-DSA, so payers and issuers sign with Ed25519 or
 secp256k1.
 
-Source: LP-6411 §2.9, LP-6422 §4, LP-6442 §3.2, LP-6481; H12, S6, S7;
-docs/reference/fees-and-policies.md.
+Source: LP-6411 §2.9, LP-6422 §4, LP-6442 §3.2, LP-6481; docs/reference/fees-and-policies.md;
+decisions H12, S6, S7.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from luxrelay.bus.authorization import key_address
 from luxrelay.bus.header import MsgHeader, NamespaceId
 from luxrelay.bus.keys import SigningKey, VerifyKey
 from luxrelay.bus.policy import MAX_U256, Identity
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.schemes import SCHEMES, SignatureScheme
 from luxrelay.errors import BusArgumentError, FeeError, KeyFormatError
+from luxrelay.wire import ByteReader
 
 TAG_FEE: Final = b"lux.feeproof.v1"
 """Domain tag of the payer's signature."""

@@ -1,4 +1,4 @@
-"""Who checks which fee proofs: a table of verifiers by kind, and our four.
+"""Verifiers of fee proofs by kind: a table of verifiers, and the four that ship.
 
 Order for one header: ``form`` (no signature: kind, layout, place, time, amount), then, once the
 header's own signature holds, ``prove`` (the payer's binding and whatever the kind adds), then
@@ -49,7 +49,7 @@ class FeeVerifier(Protocol):
         """Return what the message takes from an account, None where nothing is counted."""
 
 
-class QuotaBook(Protocol):
+class FeeQuotaBook(Protocol):
     """A ledger: `luxrelay.bus.quota.QuotaLedger`, or one with a lock or a store around it."""
 
     def reserve(self, charge: Charge, now_ms: int) -> ReserveOutcome:
@@ -70,7 +70,7 @@ class FeeVerifiers:
         network: str,
         verifiers: Mapping[FeeKind, FeeVerifier] | None = None,
         *,
-        book: QuotaBook | None = None,
+        book: FeeQuotaBook | None = None,
         free_tier: bool = True,
     ) -> None:
         """Check proofs of ``network``; ``book`` counts what verifiers charge."""

@@ -1,4 +1,4 @@
-"""What consensus says of messages: states, the oracle's interface, and signed statements.
+"""Finality of messages: states, the oracle's interface, signed statements.
 
 Without an oracle every message is PENDING and every answer says so (J9). One oracle is here: it
 reads statements that a trusted key signed, which a validator or an operator writes to a file.
@@ -28,9 +28,9 @@ from luxrelay.bus.constants import HASH_BYTES, MAX_U64, NAMESPACE_BYTES
 from luxrelay.bus.fee import network_bytes, verify_digest
 from luxrelay.bus.header import NamespaceId
 from luxrelay.bus.keys import SigningKey
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.signed_policy import NETWORK_PATTERN
 from luxrelay.errors import BusArgumentError, FinalityError
+from luxrelay.wire import ByteReader
 
 TAG_FINALITY: Final = b"lux.finality.v1"
 """Domain tag of statements."""

@@ -23,6 +23,7 @@ from luxrelay.bus.schemes import SignatureScheme
 from luxrelay.bus.structure import Fields, first_broken_rule, read_fields, structure_verdict
 from luxrelay.bus.verdict import Code
 from luxrelay.errors import BusArgumentError, HeaderError, KeyFormatError
+from luxrelay.wire import from_hex
 
 NamespaceId = NewType("NamespaceId", bytes)
 """20 bytes (LP-6410)."""
@@ -361,7 +362,6 @@ _JSON_KEYS: Final = frozenset(
         "tfheSidecar",
     }
 )
-_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 _DECIMAL: Final = re.compile(r"[0-9]{1,20}")
 
 
@@ -400,12 +400,10 @@ def _json_int(obj: Mapping[str, object], key: str, maximum: int) -> int:
 
 def _json_bytes(obj: Mapping[str, object], key: str, length: int | None = None) -> bytes:
     value = obj[key]
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise HeaderError("expected hex digits in pairs after 0x", where=key)
-    decoded = bytes.fromhex(value[2:])
-    if length is not None and len(decoded) != length:
-        raise HeaderError(f"expected {length} bytes, found {len(decoded)}", where=key)
-    return decoded
+    try:
+        return from_hex(value if isinstance(value, str) else "?", length)
+    except ValueError as error:
+        raise HeaderError(str(error), where=key) from None
 
 
 def _check_bytes(name: str, value: object, length: int) -> None:

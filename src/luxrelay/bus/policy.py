@@ -12,7 +12,7 @@ All big-endian. Identities stand in ascending byte order, once each. A tokenId t
 flag 0 and 32 zero bytes. customData is a CBOR map (`luxrelay.bus.cbor`), or no bytes when there
 are no parameters: an empty map would be a second encoding of the same policy.
 
-Source: LP-6410 §3; docs/reference/fees-and-policies.md; S1, S21, H33.
+Source: LP-6410 §3; docs/reference/fees-and-policies.md; decisions S1, S21, H33.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Final
 
 from luxrelay.bus.cbor import CborValue, decode_cbor, encode_cbor
 from luxrelay.bus.constants import ADDRESS_BYTES, MAX_U32, MAX_U64
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import BusArgumentError, PolicyError
+from luxrelay.wire import ByteReader
 
 _RATES: Final = Struct(">IQI")
 _TAIL: Final = Struct(">BBBBH")

@@ -1,4 +1,4 @@
-"""The JSON form of a policy, for people who write one and for `luxrelay policy`.
+"""The JSON form of a policy, for editing and for `luxrelay policy`.
 
     {"version": 1,
      "owner": {"type": "wallet", "value": "0x…"},
@@ -15,7 +15,7 @@ decimal strings. ``customParams`` holds what JSON can say; where byte strings oc
 holds the CBOR in hex instead. Everything but ``owner`` has the default of `NamespacePolicy`;
 unknown keys are refused.
 
-Source: LP-6410 §3; H34.
+Source: LP-6410 §3; decision H34.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from luxrelay.bus.policy import (
     encode_custom,
 )
 from luxrelay.errors import BusArgumentError, PolicyError
+from luxrelay.wire import from_hex
 
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
-_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 _DECIMAL: Final = re.compile(r"[0-9]{1,78}")
 _TEXTUAL: Final = frozenset(
     {IdentityType.ENS, IdentityType.DID, IdentityType.EMAIL, IdentityType.PHONE}
@@ -253,9 +253,10 @@ def _boolean(obj: Mapping[str, object], key: str) -> bool:
 
 
 def _bytes(value: object, where: str) -> bytes:
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise PolicyError("expected hex digits in pairs after 0x", where=where)
-    return bytes.fromhex(value[2:])
+    try:
+        return from_hex(value if isinstance(value, str) else "?")
+    except ValueError as error:
+        raise PolicyError(str(error), where=where) from None
 
 
 def _choice(

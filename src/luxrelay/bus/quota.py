@@ -1,4 +1,4 @@
-"""The ledger of what was paid and what is used up: pure state, no clock, no lock.
+"""The ledger of paid and used quotas: pure state, no clock, no lock.
 
 Theory of operation
 -------------------
@@ -20,11 +20,11 @@ account cannot come back, not even after a restart (`forgotten_ms`).
 *Clocks*: the wall clock says whether an account is over; how long it has been over, and how long a
 charge has been in flight, is counted by a steady clock. A wall clock that jumps ahead and back
 neither forgets an account nor gives a charge back, nor keeps one for ever.
-*Threads*: one caller at a time. `luxrelay.node.quota_ledger` wraps it with a lock.
+*Threads*: one caller at a time. `luxrelay.node.fees` wraps it with a lock.
 *Restart*: `rows` and `restore` carry the committed state over; a ledger that starts empty would
 honour a spent quota again.
 
-Source: LP-6422 §4; decisions S7.
+Source: LP-6422 §4; decision S7.
 """
 
 from __future__ import annotations

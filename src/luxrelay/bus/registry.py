@@ -29,9 +29,9 @@ from luxrelay.bus.authorization import IdentityCheck
 from luxrelay.bus.header import NamespaceId
 from luxrelay.bus.namespace import RESERVED_FIRST_BYTES, is_reserved, namespace_id
 from luxrelay.bus.policy import IdentityType, NamespacePolicy, default_policy
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.signed_policy import SignedPolicy, check_first, check_update
 from luxrelay.errors import BusArgumentError, PolicyError
+from luxrelay.wire import ByteReader
 
 _U32: Final = Struct(">I")
 

@@ -1,4 +1,4 @@
-"""The TFHE sidecar: its container and what a relay can check of it.
+"""The TFHE sidecar: its container and the checks that a relay can make.
 
     TFHESidecarV1 := version u8 ‖ epoch u64 ‖ ciphertextType u8 ‖ ciphertextLen u32 ‖ ciphertext
                      ‖ headerBinding 32 ‖ proofLen u16 ‖ proof
@@ -7,7 +7,7 @@ The ciphertext stays opaque: a relay holds no TFHE keys and judges no epoch (H23
 ordinary blob under the hash that the header carries, so it has a blob's limit of 2 MiB, and a
 u256 ciphertext of the largest kind does not fit (S17).
 
-Source: LP-6411 §2.10, LP-6470, LP-6471; H3, H22, H23, S17.
+Source: LP-6411 §2.10, LP-6470, LP-6471; decisions H3, H22, H23, S17.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Final
 
 from luxrelay.bus.constants import HASH_BYTES, MAX_BLOB_BYTES, MAX_U64
 from luxrelay.bus.header import MsgHeader, NamespaceId, TFHESidecarRef
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, reject
 from luxrelay.errors import BusArgumentError, SidecarError
+from luxrelay.wire import ByteReader
 
 SIDECAR_VERSION: Final = 1
 """The one version there is."""

@@ -24,9 +24,9 @@ from luxrelay.bus.constants import MAX_U64, NAMESPACE_BYTES
 from luxrelay.bus.header import NamespaceId
 from luxrelay.bus.keys import SigningKey, VerifyKey
 from luxrelay.bus.policy import MAX_POLICY_BYTES, NamespacePolicy
-from luxrelay.bus.reader import ByteReader
 from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import BusArgumentError, KeyFormatError, PolicyError
+from luxrelay.wire import ByteReader
 
 TAG_POLICY: Final = b"lux.policy.v1"
 """Domain tag of signed policies."""

@@ -15,7 +15,7 @@ tests/property/test_structure.py holds it to yes exactly where no rule of the ta
 *Deviations from the specification*: the floor is 112 bytes (H1); feeProof is never empty (H12);
 a header without a blob carries a zero commitment or SHA3-256 of nothing (H11).
 *What else to change when you change this*: a rule here is a comparison in `read_fields` and a row
-in `luxrelay.bus.columns`; also ``Code``, the vectors, docs/reference/verdicts.md.
+in `luxrelay.bus.structure_batch`; also ``Code``, the vectors, docs/reference/verdicts.md.
 
 Source: LP-6411 §3.1, §5; decisions H1–H12, H32, H36, S6.
 """

@@ -1,4 +1,4 @@
-"""What the bus says of a message: accept, ignore or reject, with a code and a reason.
+"""Verdicts: accept, ignore or reject, with a code and a reason.
 
 A verdict is a value, never an exception: an IGNORE is nobody's fault and a REJECT is the sender's.
 

@@ -76,7 +76,7 @@ GOOD = policy_to_json(POLICIES[0])
         {"owner": None},
         {"owner": {"type": "wallet"}},
         {"owner": {"type": "wallet", "value": "0x12"}},
-        {"owner": {"type": "wallet", "value": "12" * 20}},
+        {"owner": {"type": "wallet", "value": "12 " * 20}},
         {"owner": {"type": "nobody", "value": "0x12"}},
         {"owner": {"type": "ens", "value": "\ud800"}},
         {"owner": {"type": "ens", "value": 5}},

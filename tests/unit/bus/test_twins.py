@@ -3,7 +3,7 @@
 import numpy as np
 
 from luxrelay.bus.structure import FIXED_RULES, SPAN_RULES
-from luxrelay.bus.twins import TWINS, first_broken_rules, read_block, window
+from luxrelay.bus.structure_batch import TWINS, first_broken_rules, read_block, window
 from luxrelay.testing import breakages, message_line
 
 

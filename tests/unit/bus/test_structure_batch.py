@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from luxrelay.bus import Code, MsgHeader, TFHESidecarRef, columns
-from luxrelay.bus.columns import HASHES, SCHEMA, decode_buffer, decode_columns
+from luxrelay.bus import Code, MsgHeader, TFHESidecarRef
+from luxrelay.bus import structure_batch as columns
 from luxrelay.bus.constants import FLAG_TFHE_SIDECAR, MAX_U64
+from luxrelay.bus.structure_batch import HASHES, SCHEMA, decode_buffer, decode_columns
 from luxrelay.errors import BusArgumentError
 
 
@@ -151,7 +152,8 @@ def test_reject_more_than_the_offsets_can_say(
 def test_the_room_does_not_need_arrow() -> None:
     """Importing the bus imports neither pyarrow nor its columns."""
     script = (
-        "import sys, luxrelay.bus; print({'pyarrow', 'luxrelay.bus.columns'} & set(sys.modules))"
+        "import sys, luxrelay.bus; "
+        "print({'pyarrow', 'luxrelay.bus.structure_batch'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
