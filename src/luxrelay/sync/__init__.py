@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from luxrelay.sync.catchup import CatchUp
 from luxrelay.sync.fairness import FairnessConfig
-from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.held import HeldLane
 from luxrelay.sync.messages import (
     LanePage,
@@ -54,11 +54,11 @@ __all__ = [
     "CatchUpSink",
     "ClientTls",
     "FairnessConfig",
-    "Head",
     "HeldLane",
     "LanePage",
     "LaneRange",
     "Outcome",
+    "PeerHead",
     "PeerReport",
     "PublishItem",
     "PublishReceipt",

@@ -1,4 +1,4 @@
-"""What a catch-up asks of its driver, and why a request may bring nothing.
+"""Actions of a catch-up for its driver, and reasons of empty requests.
 
 Source: LP-6421 §2.3; decisions P24, P25, J6.
 """

@@ -53,7 +53,7 @@ from typing import Final
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.actions import Action, AskHeads, AskPage, Fault, Finished, SkipTo
-from luxrelay.sync.heads import Head, SeqRange, disagreements, overlap
+from luxrelay.sync.heads import PeerHead, SeqRange, disagreements, overlap
 from luxrelay.sync.lanes import LaneRecord, PageRequest
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.params import CatchUpConfig
@@ -114,7 +114,7 @@ class CatchUp:
             )
         self._parent = parent
         self._peers = [PeerRecord(name, 1 << index) for index, name in enumerate(peers)]
-        self._own: dict[NamespaceId, Head] = {}
+        self._own: dict[NamespaceId, PeerHead] = {}
         self._gaps: Mapping[NamespaceId, Sequence[SeqRange]] = {}
         self._lanes: dict[NamespaceId, LaneRecord] = {}
         self._ready: deque[LaneRecord] = deque()
@@ -136,7 +136,7 @@ class CatchUp:
     # Inputs
 
     def start(
-        self, own: Iterable[Head], gaps: Mapping[NamespaceId, Sequence[SeqRange]], now: float
+        self, own: Iterable[PeerHead], gaps: Mapping[NamespaceId, Sequence[SeqRange]], now: float
     ) -> None:
         """Begin from what we hold.
 
@@ -154,7 +154,7 @@ class CatchUp:
         self._begin_round()
         self._advance(now)
 
-    def heads_received(self, request: int, heads: Iterable[Head], now: float) -> None:
+    def heads_received(self, request: int, heads: Iterable[PeerHead], now: float) -> None:
         """Take a peer's listing: lanes in which it is ahead are opened or extended."""
         asked = self._requests.pop(request, None)
         if asked is None or self._finished:
@@ -308,7 +308,7 @@ class CatchUp:
 
     # Lanes
 
-    def _extend(self, head: Head) -> None:
+    def _extend(self, head: PeerHead) -> None:
         """Open or lengthen the lane of a namespace in which a peer is ahead of us."""
         if head.reach is None:
             return
@@ -317,7 +317,7 @@ class CatchUp:
             lane.extend(head.latest_seq)
             self._queue(lane)
 
-    def _open(self, namespace_id: NamespaceId, theirs: Head | None) -> LaneRecord | None:
+    def _open(self, namespace_id: NamespaceId, theirs: PeerHead | None) -> LaneRecord | None:
         lane = LaneRecord.open(
             self._own.get(namespace_id),
             self._gaps.get(namespace_id, ()),
@@ -491,7 +491,7 @@ class CatchUp:
 
     def _disagreements(self) -> int:
         """Return in how many namespaces two peers name one latest sequence differently (P26)."""
-        seen: dict[NamespaceId, dict[str, Head]] = {}
+        seen: dict[NamespaceId, dict[str, PeerHead]] = {}
         for peer in self._peers:
             for namespace_id, head in peer.heads.items():
                 seen.setdefault(namespace_id, {})[peer.name] = head

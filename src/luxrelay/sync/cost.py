@@ -1,4 +1,4 @@
-"""`CostMeter`: what a caller may cost this node, over all doors together.
+"""`CostMeter`: CPU budgets of callers, over all doors together.
 
 Theory of operation
 ===================

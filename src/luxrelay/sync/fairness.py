@@ -1,4 +1,4 @@
-"""`FairQueue`: whose turn it is to read the store, so that many clients get fair shares.
+"""`FairQueue`: fair shares of the store among many readers.
 
 Theory of operation
 ===================

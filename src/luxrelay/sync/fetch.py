@@ -1,4 +1,4 @@
-"""`BlobFetch`: whom to ask for a blob next, and when to stop.
+"""`BlobFetch`: the next provider of a blob, and the end of the search.
 
 Theory of operation
 ===================
@@ -72,7 +72,7 @@ class FetchConfig:
                 raise SyncArgumentError(f"{each.name} must be positive", where="FetchConfig")
 
 
-class Wanted(IntEnum):
+class WantedRange(IntEnum):
     """What came of wanting a blob."""
 
     ASKED = 0
@@ -181,7 +181,7 @@ class BlobFetch:
 
     # Inputs
 
-    def want(self, commitment: bytes, length: int, peers: Sequence[str], now: float) -> Wanted:
+    def want(self, commitment: bytes, length: int, peers: Sequence[str], now: float) -> WantedRange:
         """Begin to fetch a blob.
 
         Args:
@@ -196,16 +196,16 @@ class BlobFetch:
                 f"a blob of {length} bytes with a commitment of {len(commitment)}", where="want"
             )
         if commitment in self._blobs:
-            return Wanted.SHARED
+            return WantedRange.SHARED
         if self._absent.get(commitment, now) > now:
-            return Wanted.ABSENT
+            return WantedRange.ABSENT
         asked = list(dict.fromkeys(peers))[: self._config.peers_max]
         if not asked or len(self._blobs) >= self._config.wanted_max:
-            return Wanted.REFUSED
+            return WantedRange.REFUSED
         self._absent.pop(commitment, None)
         self._blobs[commitment] = _Blob(length, asked[::-1], hedge_at=now)
         self._ask(now)
-        return Wanted.ASKED
+        return WantedRange.ASKED
 
     def received(self, request: int, blob: bytes, now: float) -> None:
         """Take the bytes that a peer sent."""

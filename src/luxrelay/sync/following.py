@@ -1,4 +1,4 @@
-"""A subscription over gRPC: what is asked for, and what comes.
+"""A gRPC subscription as values: its request and its events.
 
 Source: user-01, user-02; P23, J6; docs/reference/relay-sync.md.
 """

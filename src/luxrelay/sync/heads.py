@@ -1,4 +1,4 @@
-"""Heads and holes: how far a node has come in a namespace, and what is missing below that.
+"""Heads and holes: a node's reach in a namespace, and the gaps below it.
 
 A head moves contiguously only: it is the highest sequence below which nothing is missing, never
 merely the highest one seen. What is missing is kept as ascending, disjoint, inclusive ranges.
@@ -30,7 +30,7 @@ class SeqRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class PeerHead:
     """What a store holds of one namespace (P22); zeros and empty bytes for an unknown one."""
 
     namespace_id: NamespaceId
@@ -108,7 +108,7 @@ def overlap(left: SeqRange, right: SeqRange) -> SeqRange | None:
     return SeqRange(first, last) if first <= last else None
 
 
-def missing_up_to(own: Head | None, gaps: Sequence[SeqRange], latest: int) -> list[SeqRange]:
+def missing_up_to(own: PeerHead | None, gaps: Sequence[SeqRange], latest: int) -> list[SeqRange]:
     """Return the sequences from 1 to ``latest`` that we do not hold, ascending.
 
     Args:
@@ -129,7 +129,7 @@ def missing_up_to(own: Head | None, gaps: Sequence[SeqRange], latest: int) -> li
     return holes
 
 
-def disagreements(heads: Mapping[str, Head]) -> list[Disagreement]:
+def disagreements(heads: Mapping[str, PeerHead]) -> list[Disagreement]:
     """Return where peers name one latest sequence with different hashes; the keys are peers.
 
     A difference is no proof of a lie: several writers may sign one sequence (H17, J11). It says

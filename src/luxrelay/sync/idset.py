@@ -1,4 +1,4 @@
-"""`SortedIds`: a set of (timestamp, content id) in order, whose ranges are summed up fast.
+"""`SortedIds`: an ordered set of (timestamp, content id) with fast range fingerprints.
 
 Kept as arrays: 40 bytes an id, and one running sum for each 256 of them, so that the fingerprint of
 any range costs two lookups and at most 510 additions, whatever its length.

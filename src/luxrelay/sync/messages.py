@@ -1,4 +1,4 @@
-"""Messages, pages and receipts as values: what travels between relays, free of protobuf.
+"""Messages, pages and receipts between relays as values, free of protobuf.
 
 Source: LP-6421 §2.2; decisions P23, P35, P36, P37.
 """

@@ -1,6 +1,6 @@
-"""What a catch-up knows of a peer: its heads, its load, its failures, its standing.
+"""State of a peer in a catch-up: heads, load, failures, reputation.
 
-Source: decisions P26; 21-27, 21-28.
+Source: 21-27, 21-28; decision P26.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from luxrelay.bus.header import NamespaceId
-from luxrelay.sync.heads import Head
+from luxrelay.pause import doubled
+from luxrelay.sync.heads import PeerHead
 from luxrelay.sync.report import AcceptResult, Outcome, PeerReport
 
 
@@ -19,8 +20,8 @@ class PeerRecord:
     name: str
     """As the caller gave it."""
     bit: int
-    """Its place in `luxrelay.sync.holes.Hole.tried`."""
-    heads: dict[NamespaceId, Head] = field(default_factory=dict)
+    """Its place in `luxrelay.sync.lanes.Hole.tried`."""
+    heads: dict[NamespaceId, PeerHead] = field(default_factory=dict)
     """What it listed last, corrected by the statuses of its pages."""
     listing: bool = False
     """A listing of its heads is under way."""
@@ -70,8 +71,7 @@ class PeerRecord:
     def failed(self, now: float, backoff_s: float, backoff_max_s: float) -> None:
         """Count a failure and stay away for twice as long as after the one before."""
         self.strikes += 1
-        pause = min(backoff_max_s, backoff_s * 2.0 ** min(self.strikes - 1, 16))
-        self.retry_at = now + pause
+        self.retry_at = now + doubled(backoff_s, self.strikes, backoff_max_s)
 
     def report(self) -> PeerReport:
         """Return what it contributed."""

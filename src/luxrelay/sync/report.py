@@ -1,4 +1,4 @@
-"""What a catch-up is told by the store and what it tells its caller: outcomes, progress, report.
+"""Outcomes, progress and report of a catch-up.
 
 Source: decisions P24, P25, P26; 21-25 to 21-28.
 """

@@ -12,7 +12,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.actions import Action, AskHeads, AskPage, Fault, Finished, SkipTo
 from luxrelay.sync.catchup import CatchUp
-from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, Outcome
@@ -27,9 +27,9 @@ def ns(index: int = 0) -> NamespaceId:
     return NamespaceId(index.to_bytes(20, "big"))
 
 
-def head(latest: int, *, lane: int = 0, earliest: int = 1, contiguous: int = -1) -> Head:
+def head(latest: int, *, lane: int = 0, earliest: int = 1, contiguous: int = -1) -> PeerHead:
     """Return a head without holes."""
-    return Head(
+    return PeerHead(
         namespace_id=ns(lane),
         parent_id=PARENT,
         earliest_seq=earliest,
@@ -46,7 +46,7 @@ class Play:
         self.now = 100.0
         self.log: list[Action] = []
 
-    def start(self, *own: Head, gaps: dict[NamespaceId, list[SeqRange]] | None = None) -> None:
+    def start(self, *own: PeerHead, gaps: dict[NamespaceId, list[SeqRange]] | None = None) -> None:
         """Begin with what we hold."""
         self.machine.start(own, gaps or {}, self.now)
 
@@ -57,7 +57,7 @@ class Play:
         self.log = [action for action in self.log if not isinstance(action, kind)]
         return found
 
-    def list(self, **heads: Sequence[Head]) -> None:
+    def list(self, **heads: Sequence[PeerHead]) -> None:
         """Answer the listings of the peers named."""
         for ask in self.take(AskHeads):
             if ask.peer in heads:

@@ -14,7 +14,7 @@ from luxrelay.sync.fetch import (
     DropRequest,
     FetchConfig,
     GivenUp,
-    Wanted,
+    WantedRange,
 )
 
 BLOB = b"payload"
@@ -38,7 +38,7 @@ def test_ask_one_and_deliver() -> None:
     """21-37: one peer is asked, and what matches is delivered."""
     machine = fetcher()
 
-    assert machine.want(ID, 7, PEERS, 0.0) is Wanted.ASKED
+    assert machine.want(ID, 7, PEERS, 0.0) is WantedRange.ASKED
     assert asked(machine) == [(1, "a")]
     machine.received(1, BLOB, 0.1)
 
@@ -104,9 +104,9 @@ def test_each_peer_is_asked_once_and_then_nobody() -> None:
     machine.failed(2, 0.0)
 
     assert machine.drain() == [GivenUp(ID)]
-    assert machine.want(ID, 7, PEERS, 29.9) is Wanted.ABSENT
+    assert machine.want(ID, 7, PEERS, 29.9) is WantedRange.ABSENT
     assert machine.drain() == []
-    assert machine.want(ID, 7, PEERS, 30.0) is Wanted.ASKED
+    assert machine.want(ID, 7, PEERS, 30.0) is WantedRange.ASKED
 
 
 def test_those_who_want_the_same_share_one_fetch() -> None:
@@ -115,7 +115,7 @@ def test_those_who_want_the_same_share_one_fetch() -> None:
     machine.want(ID, 7, PEERS, 0.0)
     machine.drain()
 
-    assert machine.want(ID, 7, PEERS, 0.1) is Wanted.SHARED
+    assert machine.want(ID, 7, PEERS, 0.1) is WantedRange.SHARED
     assert machine.drain() == []
 
 
@@ -135,15 +135,15 @@ def test_requests_under_way_are_bounded() -> None:
 def test_wanted_absent_and_peers_are_bounded() -> None:
     """wanted_max, absent_max and peers_max hold."""
     machine = fetcher(wanted_max=1, absent_max=1, peers_max=1)
-    assert machine.want(b"\x01" * 32, 7, PEERS, 0.0) is Wanted.ASKED
-    assert machine.want(b"\x02" * 32, 7, PEERS, 0.0) is Wanted.REFUSED
+    assert machine.want(b"\x01" * 32, 7, PEERS, 0.0) is WantedRange.ASKED
+    assert machine.want(b"\x02" * 32, 7, PEERS, 0.0) is WantedRange.REFUSED
     machine.missing(1, 0.0)
     assert GivenUp(b"\x01" * 32) in machine.drain()
     machine.want(b"\x02" * 32, 7, PEERS, 0.0)
     machine.missing(2, 0.0)
 
     assert machine.absent == 1
-    assert machine.want(b"\x03" * 32, 7, [], 0.0) is Wanted.REFUSED
+    assert machine.want(b"\x03" * 32, 7, [], 0.0) is WantedRange.REFUSED
 
 
 @pytest.mark.parametrize(("key", "length"), [(b"short", 7), (ID, 0), (ID, 2 * 1024 * 1024 + 1)])

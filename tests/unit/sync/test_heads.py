@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from luxrelay.bus.header import NamespaceId
 from luxrelay.sync.heads import (
     Disagreement,
-    Head,
+    PeerHead,
     SeqRange,
     disagreements,
     holes_between,
@@ -22,9 +22,9 @@ from luxrelay.sync.heads import (
 NS = NamespaceId(b"n" * 20)
 
 
-def head(**fields: int | bytes) -> Head:
+def head(**fields: int | bytes) -> PeerHead:
     """Return a head of NS."""
-    return Head(namespace_id=NS, parent_id=NS, **fields)  # type: ignore[arg-type]
+    return PeerHead(namespace_id=NS, parent_id=NS, **fields)  # type: ignore[arg-type]
 
 
 def test_range_size_counts_both_ends() -> None:
@@ -96,7 +96,7 @@ def test_overlap_is_what_both_hold() -> None:
     ],
 )
 def test_missing_is_gaps_and_what_lies_beyond(
-    own: Head | None, gaps: list[SeqRange], latest: int, missing: list[tuple[int, int]]
+    own: PeerHead | None, gaps: list[SeqRange], latest: int, missing: list[tuple[int, int]]
 ) -> None:
     """What is missing lies above our contiguous head and not above the latest."""
     assert missing_up_to(own, gaps, latest) == missing

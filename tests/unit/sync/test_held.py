@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from luxrelay.bus import constants as c
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import from_steps, held_spans, lacking, to_steps
-from luxrelay.sync.holes import spans_of
+from luxrelay.sync.lanes import spans_of
 
 SEQS = st.sets(st.integers(1, 60)).map(sorted)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.sync.heads import SeqRange
-from luxrelay.sync.holes import Hole, HoleList, spans_of
+from luxrelay.sync.lanes import Hole, HoleList, spans_of
 
 A, B = 1, 2
 

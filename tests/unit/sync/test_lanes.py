@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from luxrelay.bus.header import NamespaceId
-from luxrelay.sync.heads import Head, SeqRange
-from luxrelay.sync.holes import Hole
-from luxrelay.sync.lanes import LaneRecord
+from luxrelay.sync.heads import PeerHead, SeqRange
+from luxrelay.sync.lanes import Hole, LaneRecord
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.peers import PeerRecord
 from luxrelay.sync.report import Outcome
@@ -17,9 +16,9 @@ PARENT = NamespaceId(b"p" * 20)
 STORED, REJECTED, UNKEPT = Outcome.STORED, Outcome.REJECTED, Outcome.UNKEPT
 
 
-def head(earliest: int, latest: int, contiguous: int = 0) -> Head:
+def head(earliest: int, latest: int, contiguous: int = 0) -> PeerHead:
     """Return a head of NS."""
-    return Head(
+    return PeerHead(
         namespace_id=NS,
         parent_id=PARENT,
         earliest_seq=earliest,
@@ -35,7 +34,7 @@ def peer(index: int, earliest: int, latest: int, contiguous: int = 0) -> PeerRec
     return record
 
 
-def lane(latest: int, own: Head | None = None, *gaps: tuple[int, int]) -> LaneRecord:
+def lane(latest: int, own: PeerHead | None = None, *gaps: tuple[int, int]) -> LaneRecord:
     """Return the lane of a peer's latest sequence."""
     spans = [SeqRange(*gap) for gap in gaps]
     made = LaneRecord.open(own, spans, head(1, latest), 100)

@@ -1,4 +1,4 @@
-"""What the service wants of a store and of a publisher; whoever fits is served.
+"""Interfaces of the service's store and publisher.
 
 `luxrelay.store.RelayStore` fits `SyncStore` as it is. Every method may be called from any thread.
 
@@ -210,7 +210,7 @@ class SyncStore(Protocol):
         ...
 
 
-class Beyond(Protocol):
+class ArchiveFallback(Protocol):
     """Knows what the store has no more, somewhere slow; asked outside of any turn.
 
     Every method raises GatewayError when too many ask already.

@@ -24,7 +24,7 @@ from luxrelay.sync.fetch import (
     Delivered,
     FetchConfig,
     GivenUp,
-    Wanted,
+    WantedRange,
 )
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.workers import Workers
@@ -54,7 +54,11 @@ class FetchStats:
     """Answers that were something else."""
 
 
-_COUNTED = {Wanted.SHARED: "shared", Wanted.ABSENT: "absent", Wanted.REFUSED: "refused"}
+_COUNTED = {
+    WantedRange.SHARED: "shared",
+    WantedRange.ABSENT: "absent",
+    WantedRange.REFUSED: "refused",
+}
 
 
 def sha3_matches(commitment: bytes, blob: bytes) -> bool:
@@ -142,10 +146,10 @@ class BlobFetcher:
                 self._counts["shared"] += 1
                 return self._ended[commitment]
             wanted = self._fetch.want(commitment, length, peers, time.monotonic())
-            if wanted is not Wanted.ASKED:
+            if wanted is not WantedRange.ASKED:
                 self._counts[_COUNTED[wanted]] += 1
             self._act()
-            if wanted not in {Wanted.ASKED, Wanted.SHARED}:
+            if wanted not in {WantedRange.ASKED, WantedRange.SHARED}:
                 return None
             self._waiting[commitment] = self._waiting.get(commitment, 0) + 1
             while commitment not in self._ended and not self._closed:

@@ -1,4 +1,4 @@
-"""`Caller`: whom a call comes from, as far as it can be proven.
+"""`Caller`: the identity of a call, as far as it is proven.
 
 A client certificate proves a key, and the key is the peer; otherwise the address is. Ports are left
 out, so that many connections of one address share one share; on the loopback, where every program

@@ -1,4 +1,4 @@
-"""`CallBook`: what happens around every call: counting, admission, and faults as statuses.
+"""`CallBook`: counting, admission and error statuses around every call.
 
 Source: LP-6421 §8; decisions P34, J10.
 """
@@ -21,13 +21,13 @@ from luxrelay.errors import (
     SyncUnreachableError,
 )
 from luxrelay.sync.cost import Price, price_of_bytes
-from luxrelay.sync.rpc.admission import Holder, StreamGate
 from luxrelay.sync.rpc.callers import Caller, caller_of
+from luxrelay.sync.rpc.fair_queue import QueuePassage, Turnstile
 from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 from luxrelay.sync.rpc.mishaps import Mishaps
-from luxrelay.sync.rpc.pages import Turn, at_once
+from luxrelay.sync.rpc.pages import PageTurn, at_once
 from luxrelay.sync.rpc.stats import SyncCounters
-from luxrelay.sync.rpc.turns import Passage, Turnstile
+from luxrelay.sync.rpc.stream_limit import StreamGate, StreamOwner
 
 _AGAIN_S: Final = 0.2
 """How soon a call asks for a turn again that its peer had no call left for."""
@@ -54,7 +54,7 @@ class ServedCall:
     ) -> None:
         self._context = context
         self._meter = meter
-        self._passage: Passage | None = None
+        self._passage: QueuePassage | None = None
         self.caller = caller
         """Whose it is."""
         self.ended = threading.Event()
@@ -69,7 +69,7 @@ class ServedCall:
         self.code = code
         self._context.abort(code, text)
 
-    def pass_through(self, passage: Passage | None) -> None:
+    def pass_through(self, passage: QueuePassage | None) -> None:
         """Take turns with others from now on, or no longer."""
         self._passage = passage
 
@@ -78,7 +78,7 @@ class ServedCall:
         if self._passage is not None:
             self._passage.end()
 
-    def turn(self, cost_us: float = Price.TURN) -> AbstractContextManager[Turn]:
+    def turn(self, cost_us: float = Price.TURN) -> AbstractContextManager[PageTurn]:
         """Wait until the call may read the store; what it read before has been taken.
 
         Args:
@@ -115,8 +115,8 @@ class ServedCall:
 
     @contextmanager
     def _charged(
-        self, meter: SharedMeter, shared: AbstractContextManager[Turn], cost_us: float
-    ) -> Iterator[Turn]:
+        self, meter: SharedMeter, shared: AbstractContextManager[PageTurn], cost_us: float
+    ) -> Iterator[PageTurn]:
         payer = self.caller.payer
         self.pay(cost_us)
         with shared as turn:
@@ -133,7 +133,7 @@ class _Noted:
 
     __slots__ = ("_turn", "size_bytes")
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: PageTurn) -> None:
         self._turn = turn
         self.size_bytes = 0
 
@@ -255,7 +255,7 @@ class CallBook:
     def _place(self, call: ServedCall, context: grpc.ServicerContext, leaving: ExitStack) -> None:
         payer = call.caller.payer
         known = payer.known or not (self._meter is None or self._meter.limits(payer))
-        holder = Holder(
+        holder = StreamOwner(
             share=call.caller.share,
             network=payer.name if payer.known else payer.group,
             known=known,

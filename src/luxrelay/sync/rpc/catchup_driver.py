@@ -22,7 +22,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import LuxRelayError, SyncUnreachableError
 from luxrelay.sync.actions import AskHeads, AskPage, Fault, Finished, SkipTo
 from luxrelay.sync.catchup import CatchUp
-from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import SyncPage, WireMessage
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport
@@ -42,7 +42,7 @@ _HEADS_A_STEP: Final = 100
 class CatchUpSink(Protocol):
     """The node's side: what it holds, and what it does with what arrives. One thread calls it."""
 
-    def heads(self, parent: NamespaceId | None) -> Iterable[Head]:
+    def heads(self, parent: NamespaceId | None) -> Iterable[PeerHead]:
         """Return our heads of a parent and its lanes, or of every namespace."""
         ...
 
@@ -78,7 +78,7 @@ class Cancelled(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Listed:
     request: int
-    heads: list[Head]
+    heads: list[PeerHead]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class _Run:
         self._scope.cancel()
         self._pool.close()
 
-    def _own(self) -> tuple[list[Head], Mapping[NamespaceId, list[SeqRange]]]:
+    def _own(self) -> tuple[list[PeerHead], Mapping[NamespaceId, list[SeqRange]]]:
         heads = list(self._sink.heads(self._parent))
         gaps: dict[NamespaceId, list[SeqRange]] = {}
         for head in heads:

@@ -5,19 +5,23 @@ cannot be reached, is busy or too slow (ask again, or another); `SyncRemoteError
 with something that cannot be used (ask another). What it says is checked for namespace, order,
 range and size; messages themselves are not verified here, whoever receives them does that.
 
-Source: LP-6421 §2.2, §2.3; decisions P18, P22, P23, P24, P37.
+`SearchCalls`: what a client asks of an index of time or of senders.
+
+Source: LP-6421 §2.2, §2.3; LP-6440; decisions P18, P22, P23, P24, P37, P38.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, NamespaceId, message_id
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.heads import Head
-from luxrelay.sync.messages import LanePage, LaneRange, SyncPage, WireMessage
+from luxrelay.sync.heads import PeerHead
+from luxrelay.sync.messages import FoundPage, LanePage, LaneRange, SyncPage, WireMessage
+from luxrelay.sync.rpc import relay_gateway_pb2 as gateway_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import (
     IDS_MAX,
@@ -28,12 +32,78 @@ from luxrelay.sync.rpc.config import (
     require,
     require_id,
 )
+from luxrelay.sync.rpc.connection import RelayConnection
 from luxrelay.sync.rpc.frames import PageCheck, to_head, to_message
 from luxrelay.sync.rpc.node_calls import NodeCalls
+from luxrelay.sync.rpc.relay_gateway_pb2_grpc import RelayGatewayStub
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
-from luxrelay.sync.rpc.search_calls import SearchCalls
 from luxrelay.sync.rpc.set_calls import SetCalls
+
+SENDER_CURSOR_BYTES: Final = c.NAMESPACE_BYTES + 8 + c.HASH_BYTES
+"""Namespace, sequence and content id of a message."""
+TIME_CURSOR_BYTES: Final = 8 + SENDER_CURSOR_BYTES
+"""The same behind its timestamp."""
+
+
+class SearchCalls(RelayConnection):
+    """The search of RelayGateway: of a gateway over gRPC, or of an archive's sync port."""
+
+    def search(
+        self,
+        sender: bytes = b"",
+        *,
+        from_time: int = 0,
+        to_time: int = 0,
+        limit: int = 0,
+        cursor: bytes = b"",
+    ) -> FoundPage:
+        """Return a page of a sender's messages by namespace and sequence, or of all by time.
+
+        Args:
+            sender: The sender's address, 20 bytes; empty for a search by time.
+            from_time: Inclusive lower bound of header timestamps, Unix milliseconds.
+            to_time: Inclusive upper bound, Unix milliseconds; 0 for none.
+            limit: At most this many messages; 0 for what the other side likes to give.
+            cursor: ``next_cursor`` of the page before, all else unchanged.
+
+        Raises:
+            SyncArgumentError: a value is out of range.
+            SyncUnreachableError: no answer in time.
+            SyncRemoteError: no search there, or an answer that cannot be used.
+
+        Source: P38.
+
+        """
+        if sender:
+            require_id("sender", sender, c.ADDRESS_BYTES)
+        length = SENDER_CURSOR_BYTES if sender else TIME_CURSOR_BYTES
+        if cursor:
+            require_id("cursor", cursor, length)
+        for name, value in (("from_time", from_time), ("to_time", to_time)):
+            require(name, value, 0, c.MAX_U64)
+        require("limit", limit, 0, PAGE_MESSAGES_MAX)
+        request = gateway_pb.SearchRequest(
+            sender=sender, from_timestamp=from_time, to_timestamp=to_time, limit=limit,
+            cursor=cursor,
+        )  # fmt: skip
+        answer = self._unary(
+            lambda channel: RelayGatewayStub(channel).SearchMessages(
+                request, timeout=self.config.page_s
+            )
+        )
+        if len(answer.messages) > (limit or PAGE_MESSAGES_MAX):
+            raise self._bad(f"{len(answer.messages)} messages instead of {limit}")
+        following = answer.next_cursor
+        if answer.has_more != bool(following) or len(following) not in {0, length}:
+            raise self._bad("a cursor that is none")
+        if following and following <= cursor:
+            raise self._bad("the cursor does not move on")
+        try:
+            messages = [to_message(each) for each in answer.messages]
+        except ValueError as error:
+            raise self._bad(str(error)) from None
+        return FoundPage(messages=messages, next_cursor=following, partial=answer.partial)
 
 
 class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
@@ -289,7 +359,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             wanted = list(answer.omitted)
         return found, missing
 
-    def get_head(self, namespace_id: bytes) -> Head:
+    def get_head(self, namespace_id: bytes) -> PeerHead:
         """Return what the relay holds of one namespace; zeros when it does not know it.
 
         Raises:
@@ -318,7 +388,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         *,
         deadline_s: float | None = None,
         scope: CallScope | None = None,
-    ) -> Generator[Head, None, None]:
+    ) -> Generator[PeerHead, None, None]:
         """Yield the heads of a parent namespace and its lanes, or of every namespace.
 
         Close the generator to end the call before its end.
@@ -414,7 +484,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             lambda channel: RelaySyncStub(channel).ListHeads(request, timeout=timeout), scope
         )
 
-    def _head(self, answer: pb.NamespaceHeadResponse, asked: bytes) -> Head:
+    def _head(self, answer: pb.NamespaceHeadResponse, asked: bytes) -> PeerHead:
         try:
             return to_head(answer, asked)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""`compare_with`: what differs between a store and one relay, lane by lane; nothing is fetched.
+"""`compare_with`: differences between a store and one relay, lane by lane; fetches nothing.
 
 Interval lists say which sequences one side holds and the other lacks. Contents are compared over
 the window that both should hold, which also finds two contents of one slot.

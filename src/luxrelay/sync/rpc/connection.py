@@ -1,6 +1,8 @@
 """`RelayConnection`: the channel to one relay, and how a call over it fails.
 
-Source: P37.
+`with_token`: a channel that shows a bearer token with every call.
+
+Source: RFC 6750; ADR 0002; decision P37.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import grpc
 
@@ -21,12 +23,67 @@ from luxrelay.errors import (
     SyncProtocolError,
     SyncRemoteError,
 )
-from luxrelay.sync.rpc.bearer import with_token
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.patience import Pace, PatientChannel
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.tls import ClientTls
+
+
+class _Details(NamedTuple):
+    """What gRPC asks of the details of a call."""
+
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: Any
+    compression: Any
+
+
+class _Shown(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Adds the token to each call."""
+
+    def __init__(self, token: str) -> None:
+        self._pair = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Pass the call on with the token."""
+        return continuation(self._with_token(client_call_details), request)
+
+    def intercept_unary_stream(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Pass the call on with the token."""
+        return continuation(self._with_token(client_call_details), request)
+
+    def intercept_stream_stream(
+        self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        """Pass the call on with the token."""
+        return continuation(self._with_token(client_call_details), request_iterator)
+
+    def _with_token(self, details: Any) -> Any:
+        return _Details(
+            details.method,
+            details.timeout,
+            [*(details.metadata or ()), self._pair],
+            details.credentials,
+            details.wait_for_ready,
+            details.compression,
+        )
+
+
+def with_token(channel: grpc.Channel, token: str) -> grpc.Channel:
+    """Return the channel, showing ``token`` with every call; itself for an empty one."""
+    return grpc.intercept_channel(channel, _Shown(token)) if token else channel
+
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _TOKEN: Final = re.compile(r"[!-~]{0,200}", re.ASCII)

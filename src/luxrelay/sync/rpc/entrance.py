@@ -51,7 +51,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.errors import SyncUnreachableError
-from luxrelay.listening import Pace, listen_sorted
+from luxrelay.listening import AcceptPace, listen_sorted
 from luxrelay.sync.arrivals import Arrival, Arrivals, ArrivalsConfig, Rank
 
 _LOG: Final = logging.getLogger("luxrelay.sync")
@@ -162,7 +162,7 @@ class Entrance:
         self._accepts_per_s = accepts_per_s
         self._came = came
         self._paid = paid
-        self._listeners: dict[socket.socket, Pace] = {}
+        self._listeners: dict[socket.socket, AcceptPace] = {}
         self._watched: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
         self._lines: set[_Line] = set()
@@ -190,7 +190,7 @@ class Entrance:
         where = f"{host}:{port}"
         try:
             for listener in listen_sorted(host, port, BACKLOG):
-                self._listeners[listener] = Pace(self._accepts_per_s)
+                self._listeners[listener] = AcceptPace(self._accepts_per_s)
                 port = int(listener.getsockname()[1])
             self._folder = tempfile.mkdtemp(prefix="lux-")
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A gRPC status as one of our errors: whose fault it is, where, and what to do.
+"""gRPC statuses as errors of ours: party at fault, place, remedy.
 
 Source: decisions J10; architecture, rule 9.
 """

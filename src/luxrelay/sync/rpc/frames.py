@@ -1,4 +1,4 @@
-"""Protobuf frames to values and back, and the checks on what a relay says.
+"""Protobuf frames to values and back, with checks of a relay's answers.
 
 Functions that read a peer's frame raise ``ValueError`` with the reason; the client adds whose
 frame it was.
@@ -14,7 +14,7 @@ from typing import Final
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import NamespaceId
-from luxrelay.sync.heads import Head, SeqRange
+from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import (
     HEADER_PEEK_BYTES,
     SLOT,
@@ -239,7 +239,7 @@ def from_status(status: SyncStatus, namespace_id: bytes = b"") -> pb.StoredMessa
     )
 
 
-def to_head(frame: pb.NamespaceHeadResponse, asked: bytes) -> Head:
+def to_head(frame: pb.NamespaceHeadResponse, asked: bytes) -> PeerHead:
     """Return the head of a frame.
 
     Args:
@@ -256,7 +256,7 @@ def to_head(frame: pb.NamespaceHeadResponse, asked: bytes) -> Head:
         raise ValueError("a head with an id that has not 20 bytes")
     if len(frame.latest_header_hash) not in {0, c.HASH_BYTES}:
         raise ValueError("a head with a hash that has not 32 bytes")
-    return Head(
+    return PeerHead(
         namespace_id=NamespaceId(namespace),
         parent_id=NamespaceId(parent),
         earliest_seq=frame.earliest_seq,

@@ -25,6 +25,7 @@ from luxrelay.sync.rpc.gateway_desk import GatewayDesk, SearchedStore, SearchPag
 from luxrelay.sync.rpc.pages import to_frame
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import RelayAdminServicer, RelayGatewayServicer
 from luxrelay.sync.rpc.set_answers import check_length
+from luxrelay.wire import from_hex
 
 GAPS_MAX: Final = 10_000
 """Gaps in one answer at most."""
@@ -41,10 +42,6 @@ _Answer = TypeVar("_Answer")
 def _typed(value: dict[str, Any], frame: _Frame) -> _Frame:
     """Return the frame filled with a JSON object's members of the same names."""
     return ParseDict(value, frame, ignore_unknown_fields=True)
-
-
-def _bytes(text: str) -> bytes:
-    return bytes.fromhex(text.removeprefix("0x"))
 
 
 class _Desk:
@@ -299,8 +296,8 @@ class AdminServicer(_Desk, RelayAdminServicer):
 
 def _policies(shown: Mapping[str, Any]) -> pb.CarriedPolicies:
     return pb.CarriedPolicies(
-        namespace_id=_bytes(shown["namespaceId"]),
+        namespace_id=from_hex(shown["namespaceId"]),
         content_topic=shown["contentTopic"],
-        policy_hashes=[_bytes(each) for each in shown["policyHashes"]],
+        policy_hashes=[from_hex(each) for each in shown["policyHashes"]],
         policies=[policy_from_json(each).encode() for each in shown["policies"]],
     )

@@ -1,4 +1,4 @@
-"""What RelayGateway and RelayAdmin want of a node; whoever fits is served.
+"""Interface of RelayGateway and RelayAdmin to a node.
 
 Source: ADR 0002; architecture, rule 10.
 """

@@ -3,7 +3,7 @@
 The first serves what the sync port serves, and RelayGateway, to callers with tokens; the second
 serves RelayAdmin alone; the third is a sync port that also answers RelayGateway's search.
 
-Source: ADR 0002; P37.
+Source: ADR 0002; decision P37.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 import grpc
 
 from luxrelay.sync.rpc import relay_gateway_pb2, relay_node_pb2, relay_sync_pb2
-from luxrelay.sync.rpc.backing import Beyond, FollowedNode, Publisher, SyncStore
+from luxrelay.sync.rpc.backing import ArchiveFallback, FollowedNode, Publisher, SyncStore
 from luxrelay.sync.rpc.config import SyncServerConfig
-from luxrelay.sync.rpc.gatekeeping import Guard
 from luxrelay.sync.rpc.gateway_calls import AdminServicer, GatewayServicer, SearchServicer
 from luxrelay.sync.rpc.gateway_desk import GatewayDesk, SearchedStore
+from luxrelay.sync.rpc.grpc_auth import Guard
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import (
     add_RelayAdminServicer_to_server,
@@ -69,7 +69,7 @@ class GatewayRpcServer(RelaySyncServer):
         guard: Guard,
         tls: ServerTls | None = None,
         counters: SyncCounters | None = None,
-        beyond: Beyond | None = None,
+        beyond: ArchiveFallback | None = None,
         meter: SharedMeter | None = None,
     ) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""`NodeCalls`: what a client asks of a running node beside its messages: publish, and the handoff.
+"""`NodeCalls`: client calls to a running node beside messages: publish and handoff.
 
-Source: decisions P37, J8, H17; user-05, user-07.
+Source: user-05, user-07; decisions P37, J8, H17.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from luxrelay.sync.messages import PublishItem, PublishReceipt, Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc.config import RECEIPTS_MAX, WATERMARKS_MAX, require, require_id
 from luxrelay.sync.rpc.connection import RelayConnection
-from luxrelay.sync.rpc.following import from_wanted, to_events
 from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
 from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
+from luxrelay.sync.rpc.subscription_frames import from_wanted, to_events
 
 
 class NodeCalls(RelayConnection):

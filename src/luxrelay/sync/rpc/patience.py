@@ -1,4 +1,4 @@
-"""Waiting for a relay ends by a clock of ours, whatever gRPC promises.
+"""Deadlines of waits for a relay, by a clock of ours beside gRPC's.
 
 Theory of operation
   gRPC ends a call at its deadline, when it is cancelled and when its channel is closed - unless its

@@ -1,6 +1,6 @@
-"""`NodeServicer`: RelayNode, that is messages for whoever takes them, subscriptions, watermarks.
+"""`NodeServicer`: RelayNode, that is publishing, subscriptions and watermarks.
 
-Source: decisions P37, J8; verdict codes of LP-6400.
+Source: verdict codes of LP-6400; decisions P37, J8.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from luxrelay.sync.rpc import relay_node_pb2 as pb
 from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
-from luxrelay.sync.rpc.following import from_events, to_wanted
 from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeServicer
 from luxrelay.sync.rpc.set_answers import check_length
+from luxrelay.sync.rpc.subscription_frames import from_events, to_wanted
 
 
 class NodeServicer(RelayNodeServicer):

@@ -18,11 +18,11 @@ from luxrelay.sync.fairness import is_recent
 from luxrelay.sync.negentropy import ReconcileConfig
 from luxrelay.sync.reconcile import TreeConfig
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.backing import Beyond, StoreHead, SyncStore
+from luxrelay.sync.rpc.backing import ArchiveFallback, StoreHead, SyncStore
 from luxrelay.sync.rpc.callers import Caller
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
-from luxrelay.sync.rpc.pages import PageReader, PageRequest, Turns, to_frame
+from luxrelay.sync.rpc.pages import PageReader, ServedPageRequest, Turns, to_frame
 from luxrelay.sync.rpc.reconciling import ReconcileDesk
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncServicer
 from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
@@ -44,7 +44,7 @@ class SyncServicer(RelaySyncServicer):
         clock_ms: Callable[[], int],
         *,
         subscribed: frozenset[NamespaceId] = frozenset(),
-        beyond: Beyond | None = None,
+        beyond: ArchiveFallback | None = None,
     ) -> None:
         self._store = store
         self._beyond = beyond
@@ -70,7 +70,7 @@ class SyncServicer(RelaySyncServicer):
             reader = PageReader(
                 self._open_store(call),
                 self._config,
-                PageRequest.check(request, self._config),
+                ServedPageRequest.check(request, self._config),
                 turns=call.turn,
                 beyond=self._beyond,
                 now_ms=self._clock_ms(),
@@ -201,7 +201,7 @@ class SyncServicer(RelaySyncServicer):
         self._calls.counters.sent(messages=len(answer.found), size_bytes=size)
         return answer
 
-    def _look_beyond(self, beyond: Beyond, answer: pb.GetMessagesResponse) -> None:
+    def _look_beyond(self, beyond: ArchiveFallback, answer: pb.GetMessagesResponse) -> None:
         """Complete an answer by what is missing here; what was not looked for is omitted."""
         wanted = [MessageId(each) for each in answer.missing]
         rows, missing = beyond.slots(wanted)

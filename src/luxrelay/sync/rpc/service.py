@@ -3,7 +3,14 @@
 The store and the publisher are called from these threads. Whatever a client sends, it gets an
 answer or a status with a text that says what was wrong; the server goes on.
 
-Source: LP-6421 §2.2, §8; decisions P18, P22, P23, P34, P35, P37, J6; 21-18 to 21-24, 21-56, 21-57.
+`MethodPool`: descriptors for reflection that are also found by the name of a method.
+
+gRPC's reflection asks a pool for the file that contains a symbol. The pool of protobuf knows
+services and messages, and says of a method (``lux.relay.v1.RelaySync.Reconcile``) that there is
+none, so that tools which describe a method fail.
+
+Source: LP-6421 §2.2, §8; 21-18 to 21-24, 21-56, 21-57; the gRPC server reflection protocol,
+``file_containing_symbol``; decisions P18, P22, P23, P34, P35, P37, J6.
 """
 
 from __future__ import annotations
@@ -13,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import grpc
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_NAME
 from grpc_health.v1.health import HealthServicer
@@ -29,25 +37,54 @@ from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.arrivals import ArrivalsConfig
 from luxrelay.sync.cost import Payer, Price, price_of_sent
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
-from luxrelay.sync.rpc.admission import StreamGate
-from luxrelay.sync.rpc.backing import Beyond, FollowedNode, Handoff, Publisher, SyncStore
+from luxrelay.sync.rpc.backing import ArchiveFallback, FollowedNode, Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
 from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
     SyncServerConfig,
 )
 from luxrelay.sync.rpc.entrance import Entrance, EntranceStats
-from luxrelay.sync.rpc.gatekeeping import DoorInterceptor, Guard
-from luxrelay.sync.rpc.looking import MethodPool
+from luxrelay.sync.rpc.fair_queue import Turnstile
+from luxrelay.sync.rpc.grpc_auth import DoorInterceptor, Guard
 from luxrelay.sync.rpc.metering import MeterStats, SharedMeter
 from luxrelay.sync.rpc.publishing import NodeServicer
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.relay_node_pb2_grpc import add_RelayNodeServicer_to_server
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import add_RelaySyncServicer_to_server
 from luxrelay.sync.rpc.stats import SyncCounters, SyncServerStats
+from luxrelay.sync.rpc.stream_limit import StreamGate
 from luxrelay.sync.rpc.tls import ServerTls
-from luxrelay.sync.rpc.turns import Turnstile
-from luxrelay.sync.rpc.waiting import Looks, Waiting
+from luxrelay.sync.rpc.waiting import PendingRequests, ReflectionLimit
+
+
+class MethodPool:
+    """Answers as the default pool does, and finds methods beside."""
+
+    def __init__(self) -> None:
+        self._pool: Any = descriptor_pool.Default()
+
+    def FindFileContainingSymbol(self, name: str) -> Any:  # noqa: N802 - protobuf's name
+        """Return the file of a symbol; a method's is its service's.
+
+        Raises:
+            KeyError: there is no such symbol.
+
+        """
+        try:
+            return self._pool.FindFileContainingSymbol(name)
+        except KeyError:
+            service, _, method = name.rpartition(".")
+            if not service:
+                raise
+            found = self._pool.FindServiceByName(service)
+            if method not in found.methods_by_name:
+                raise
+            return found.file
+
+    def __getattr__(self, name: str) -> Any:
+        """Return whatever else a pool can do."""
+        return getattr(self._pool, name)
+
 
 HANDSHAKE_MS = 10_000
 """A connection that has not become HTTP/2 by then is closed."""
@@ -97,7 +134,7 @@ class RelaySyncServer:
         followed: FollowedNode | None = None,
         counters: SyncCounters | None = None,
         guard: Guard | None = None,
-        beyond: Beyond | None = None,
+        beyond: ArchiveFallback | None = None,
         meter: SharedMeter | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
@@ -310,14 +347,14 @@ def _doubled(config: SyncServerConfig) -> int:
     return config.connections_max * (2 if config.entrance else 1)
 
 
-def _bounds_of(config: SyncServerConfig) -> tuple[Waiting, Looks]:
+def _bounds_of(config: SyncServerConfig) -> tuple[PendingRequests, ReflectionLimit]:
     """Return the bounds of what anybody may begin, so that threads are left for the others."""
     streams = config.streams_max + config.publishers_max + config.subscribers_max
     half = max(1, config.workers // 2)
     looks = min(config.looks_max, max(1, config.workers - 1 - streams))
     return (
-        Waiting(config.request_wait_s, min(config.address_waiting_max, half), half),
-        Looks(looks, config.address_looks_max, config.look_s),
+        PendingRequests(config.request_wait_s, min(config.address_waiting_max, half), half),
+        ReflectionLimit(looks, config.address_looks_max, config.look_s),
     )
 
 

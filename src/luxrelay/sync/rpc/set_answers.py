@@ -1,4 +1,4 @@
-"""`SetAnswers`: what a relay says about the set of messages it holds: intervals, digests, contents.
+"""`SetAnswers`: a relay's answers about its message set: intervals, digests, contents.
 
 Source: decisions P22, P26, J4, J11; ADR 0006 §8.
 """

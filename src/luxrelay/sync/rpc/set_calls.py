@@ -1,4 +1,4 @@
-"""`SetCalls`: what a client asks about the set of messages that a relay holds.
+"""`SetCalls`: a client's questions about a relay's message set.
 
 Source: decisions P22, P26, P28, J11.
 """

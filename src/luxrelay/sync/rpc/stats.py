@@ -1,4 +1,4 @@
-"""What the server counts, for the metrics of LP-6421 §8.
+"""Counters of the server, for the metrics of LP-6421 §8.
 
 Source: LP-6421 §8 (`relay_sync_requests`, `relay_sync_latency_ms`).
 """

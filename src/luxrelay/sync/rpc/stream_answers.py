@@ -1,4 +1,4 @@
-"""`StreamSession`: RelaySync's calls answered over a stream that is not gRPC's.
+"""`AnsweringStream`: RelaySync's calls answered over a stream that is not gRPC's.
 
 The same servicer answers, with the same turns, rates and counters, so a peer has one share whatever
 it asks through. What gRPC gives a servicer, `StreamContext` gives here.
@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.reading import SyncServicer
-from luxrelay.sync.rpc.stream_kinds import END, NAMES, PART, REQUESTS, Kind, refusal
+from luxrelay.sync.rpc.stream_kinds import END, NAMES, PART, REQUESTS, StreamKind, refusal
 
 
 class _Ended(Exception):  # noqa: N818 - no error: how a servicer leaves a call
@@ -135,7 +135,7 @@ class _Questions:
         return self.waiting.popleft()
 
 
-class StreamSession:
+class AnsweringStream:
     """Answers the questions of one stream, one after another; may be called from changing threads.
 
     Args:
@@ -159,12 +159,12 @@ class StreamSession:
     def answer(self, question: bytes) -> Iterator[bytes]:
         """Yield the frames of the answer; the last one is the end or a refusal."""
         try:
-            kind = Kind(question[0])
+            kind = StreamKind(question[0])
             request = REQUESTS[kind].FromString(question[1:])
         except (IndexError, ValueError, DecodeError):
             yield refusal(grpc.StatusCode.INVALID_ARGUMENT, "the question cannot be read")
             return
-        if kind is Kind.RECONCILE:
+        if kind is StreamKind.RECONCILE:
             yield from self._reconcile(request)
             return
         context = self._context = StreamContext(self._peer, self._answer_s, self._host)

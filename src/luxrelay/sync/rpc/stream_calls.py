@@ -1,4 +1,4 @@
-"""`StreamClient`: a `RelaySyncClient` whose calls travel over a stream that is not gRPC's.
+"""`StreamClient`: a `RelaySyncClient` over a stream that is not gRPC's.
 
 `StreamChannel` has the shape of gRPC's channel, so that every check on what a relay says is the
 same whatever carries it.

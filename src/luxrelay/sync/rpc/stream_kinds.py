@@ -17,7 +17,7 @@ import grpc
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 
 
-class Kind(IntEnum):
+class StreamKind(IntEnum):
     """Which call a question makes; the number is the question's first byte."""
 
     LIST_HELD = 1
@@ -30,23 +30,23 @@ class Kind(IntEnum):
 
 
 NAMES: Final = {
-    Kind.LIST_HELD: "ListHeld",
-    Kind.RECONCILE: "Reconcile",
-    Kind.GET_MESSAGES: "GetMessages",
-    Kind.SYNC_NAMESPACE: "SyncNamespace",
-    Kind.GET_NAMESPACE_HEAD: "GetNamespaceHead",
-    Kind.GET_DIGESTS: "GetDigests",
-    Kind.LIST_HEADS: "ListHeads",
+    StreamKind.LIST_HELD: "ListHeld",
+    StreamKind.RECONCILE: "Reconcile",
+    StreamKind.GET_MESSAGES: "GetMessages",
+    StreamKind.SYNC_NAMESPACE: "SyncNamespace",
+    StreamKind.GET_NAMESPACE_HEAD: "GetNamespaceHead",
+    StreamKind.GET_DIGESTS: "GetDigests",
+    StreamKind.LIST_HEADS: "ListHeads",
 }
 """The calls' names in relay_sync.proto."""
-REQUESTS: Final[dict[Kind, Any]] = {
-    Kind.LIST_HELD: pb.ListHeldRequest,
-    Kind.RECONCILE: pb.ReconcileRequest,
-    Kind.GET_MESSAGES: pb.GetMessagesRequest,
-    Kind.SYNC_NAMESPACE: pb.SyncRequest,
-    Kind.GET_NAMESPACE_HEAD: pb.NamespaceHeadRequest,
-    Kind.GET_DIGESTS: pb.DigestsRequest,
-    Kind.LIST_HEADS: pb.ListHeadsRequest,
+REQUESTS: Final[dict[StreamKind, Any]] = {
+    StreamKind.LIST_HELD: pb.ListHeldRequest,
+    StreamKind.RECONCILE: pb.ReconcileRequest,
+    StreamKind.GET_MESSAGES: pb.GetMessagesRequest,
+    StreamKind.SYNC_NAMESPACE: pb.SyncRequest,
+    StreamKind.GET_NAMESPACE_HEAD: pb.NamespaceHeadRequest,
+    StreamKind.GET_DIGESTS: pb.DigestsRequest,
+    StreamKind.LIST_HEADS: pb.ListHeadsRequest,
 }
 """What each call is asked with."""
 PART: Final = b"\x00"

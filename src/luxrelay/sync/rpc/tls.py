@@ -1,4 +1,4 @@
-"""Credentials of the sync port: a server's certificate, a client's, and whom each believes.
+"""TLS credentials of the sync port: certificates and trusted authorities of each side.
 
 Files are read and checked here, so that a wrong one is a clear word at the start and not a failed
 handshake later. Mutual TLS: with ``client_ca`` a server answers nobody without a certificate of

@@ -1,14 +1,14 @@
-"""`Waiting`: calls whose request has not come yet, and `Looks`: streams that anybody may open.
+"""Bounds of gRPC calls without their request, and of streams that anybody may open.
 
 Theory of operation
 -------------------
-*Waiting*: a client may send the head of a call and no message; the thread that reads it would wait
-for ever. Each reading is entered here: one that has lasted ``wait_s`` is cancelled, and so is the
-oldest of an address that has ``address_max`` of them when it begins another; when there are
-``waiting_max`` of all addresses, the oldest of the address that has most makes room. An honest
+*`PendingRequests`*: a client may send the head of a call and no message; the thread that reads it
+would wait for ever. Each reading is entered here: one that has lasted ``wait_s`` is cancelled, and
+so is the oldest of an address that has ``address_max`` of them when it begins another; when there
+are ``waiting_max`` of all addresses, the oldest of the address that has most makes room. An honest
 client's message comes with the head, so that the oldest is the one that is silent.
-*Looks*: reflection and the watching of health hold a thread while they last; there are few of
-them, few an address, and none lasts.
+*`ReflectionLimit`*: reflection and the watching of health hold a thread while they last; there are
+few of them, few an address, and none lasts.
 
 Source: architecture, rule 4.
 """
@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from luxrelay.sync.rpc.admission import StreamGate
+from luxrelay.sync.rpc.stream_limit import StreamGate
 
 _LOOKS_A_WAIT: Final = 4
 """How often the reaper looks while a call may wait."""
 
 
-class Waiting:
+class PendingRequests:
     """Cancels calls that wait too long for their request; any thread.
 
     Args:
@@ -134,7 +134,7 @@ class Waiting:
         return found
 
 
-class Looks:
+class ReflectionLimit:
     """Admits ``looks_max`` streams, ``address_max`` of one address; cancels each after ``life_s``.
 
     Args:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from luxrelay.store import StoredMessage
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.encoding import FrameBytes, varint
 from luxrelay.sync.rpc.frames import from_status
+from luxrelay.sync.rpc.pages import FrameBytes
+from luxrelay.wire import varint
 
 U64 = st.integers(0, 2**64 - 1)
 ROWS = st.builds(

@@ -14,7 +14,7 @@ from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import SyncServerConfig
 from luxrelay.sync.rpc.frames import to_status
-from luxrelay.sync.rpc.pages import PageReader, PageRequest
+from luxrelay.sync.rpc.pages import PageReader, ServedPageRequest
 
 NS = NamespaceId(b"\x22" * 20)
 NOW_MS = 1_800_000_000_000
@@ -96,7 +96,7 @@ def read(
 ) -> tuple[list[list[int]], SyncStatus]:
     """Return the sequences of each frame, and the status."""
     config = config or SyncServerConfig()
-    request = PageRequest.check(pb.SyncRequest(namespace_id=NS, **fields), config)
+    request = ServedPageRequest.check(pb.SyncRequest(namespace_id=NS, **fields), config)
     reader = PageReader(store, config, request, now_ms=NOW_MS, stop=lambda: stop)
     *frames, last = map(pb.StoredMessage.FromString, reader.frames())
     groups = [frame.batch or [frame] for frame in frames]
@@ -211,7 +211,9 @@ def test_refuse_a_cursor_of_another_request() -> None:
     """A cursor outside the range it is sent with belongs to another request."""
     cursor = (7).to_bytes(8, "big") + bytes(32)
     config = SyncServerConfig()
-    PageRequest.check(pb.SyncRequest(namespace_id=NS, cursor=cursor), config)
+    ServedPageRequest.check(pb.SyncRequest(namespace_id=NS, cursor=cursor), config)
     for fields in ({"from_seq": 7}, {"to_seq": 6}):
         with pytest.raises(SyncArgumentError, match="cursor"):
-            PageRequest.check(pb.SyncRequest(namespace_id=NS, cursor=cursor, **fields), config)
+            ServedPageRequest.check(
+                pb.SyncRequest(namespace_id=NS, cursor=cursor, **fields), config
+            )

@@ -23,9 +23,9 @@ from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.reconciling import ids_of
-from luxrelay.sync.rpc.stream_answers import StreamSession
+from luxrelay.sync.rpc.stream_answers import AnsweringStream
 from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
-from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, Kind
+from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, StreamKind
 from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, message_line
 
 NOW_MS = BEGIN_MS + 60_000
@@ -35,7 +35,7 @@ COUNT = 50
 class Direct:
     """Carries questions to a session in the same thread."""
 
-    def __init__(self, session: StreamSession) -> None:
+    def __init__(self, session: AnsweringStream) -> None:
         self._session = session
         self.drops = 0
 
@@ -91,7 +91,7 @@ def servicer(store: RelayStore) -> Iterator[SyncServicer]:
 
 def test_every_call_answers_as_over_grpc(store: RelayStore, servicer: SyncServicer) -> None:
     """J5, P37: listings, pages, contents, digests and a reconciliation, over one session."""
-    carrier = Direct(StreamSession(servicer, "peer", 5.0))
+    carrier = Direct(AnsweringStream(servicer, "peer", 5.0))
     client = StreamClient("peer", carrier)
 
     (head,) = client.list_heads(NAMESPACE)
@@ -116,7 +116,7 @@ def test_every_call_answers_as_over_grpc(store: RelayStore, servicer: SyncServic
 
 def test_what_the_stream_does_not_carry(servicer: SyncServicer) -> None:
     """A call of another kind is refused here, a question that cannot be served there."""
-    client = StreamClient("peer", Direct(StreamSession(servicer, "peer", 5.0)))
+    client = StreamClient("peer", Direct(AnsweringStream(servicer, "peer", 5.0)))
 
     with pytest.raises(SyncRemoteError, match="not over this stream"):
         client.get_blob(bytes(32))
@@ -130,7 +130,7 @@ def test_what_the_stream_does_not_carry(servicer: SyncServicer) -> None:
                                            st.binary(max_size=60)))  # fmt: skip
 def test_any_question_has_an_answer(servicer: SyncServicer, question: bytes) -> None:
     """Whatever the bytes, the answer is parts and then the end or a refusal; nothing is raised."""
-    session = StreamSession(servicer, "peer", 5.0)
+    session = AnsweringStream(servicer, "peer", 5.0)
 
     *parts, last = session.answer(question)
 
@@ -195,8 +195,8 @@ def test_a_session_that_ends_gives_its_place_back(store: RelayStore) -> None:
     server = RelaySyncServer(store, config, clock_ms=lambda: NOW_MS)
     begun = Initiator(SortedIds(*store.stamps(frozenset(), 0, 0, 10))).start()
     request = pb.ReconcileRequest(method=pb.RECONCILE_METHOD_RANGES, payload=begun)
-    question = bytes([Kind.RECONCILE]) + request.SerializeToString()
-    sessions = [StreamSession(server.servicer, name, 5.0) for name in ("a", "b")]
+    question = bytes([StreamKind.RECONCILE]) + request.SerializeToString()
+    sessions = [AnsweringStream(server.servicer, name, 5.0) for name in ("a", "b")]
 
     assert list(sessions[0].answer(question))[-1] == END
     assert list(sessions[1].answer(question))[-1][:1] == REFUSED

@@ -6,12 +6,12 @@ import threading
 from contextlib import ExitStack
 
 from luxrelay.sync.rpc.callers import network_of
-from luxrelay.sync.rpc.waiting import Looks, Waiting
+from luxrelay.sync.rpc.waiting import PendingRequests, ReflectionLimit
 
 
 def test_a_wait_that_lasts_too_long_is_cancelled() -> None:
     """The reaper cancels each once, also after it has had nothing to do."""
-    waiting = Waiting(0.05, 10, 10)
+    waiting = PendingRequests(0.05, 10, 10)
     for _ in range(2):
         cancelled = threading.Event()
         with waiting.entered("192.0.2.1", cancelled.set):
@@ -22,7 +22,7 @@ def test_a_wait_that_lasts_too_long_is_cancelled() -> None:
 
 def test_the_oldest_of_an_address_makes_room() -> None:
     """A further call of the same address cancels the oldest, one of another address none."""
-    waiting = Waiting(3_600.0, 2, 10)
+    waiting = PendingRequests(3_600.0, 2, 10)
     ended: list[str] = []
     with ExitStack() as stack:
         for address, name in (("a", "1"), ("b", "2"), ("a", "3"), ("b", "4"), ("a", "5")):
@@ -35,7 +35,7 @@ def test_the_oldest_of_an_address_makes_room() -> None:
 
 def test_many_addresses_share_what_all_may_hold() -> None:
     """A full house lets a newcomer in: the oldest call of the address that has most makes room."""
-    waiting = Waiting(3_600.0, 3, 4)
+    waiting = PendingRequests(3_600.0, 3, 4)
     ended: list[str] = []
     with ExitStack() as stack:
         for address, name in (("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("c", "5")):
@@ -51,7 +51,7 @@ def test_many_addresses_share_what_all_may_hold() -> None:
 
 def test_looks_are_bounded_together_and_for_an_address() -> None:
     """A place that was given back is given again."""
-    looks = Looks(3, 2, 3_600.0)
+    looks = ReflectionLimit(3, 2, 3_600.0)
     with ExitStack() as stack:
         found = [
             stack.enter_context(looks.entered(address, lambda: None))
@@ -65,7 +65,7 @@ def test_looks_are_bounded_together_and_for_an_address() -> None:
 
 def test_a_look_ends_by_itself() -> None:
     """It is cancelled when its life is over."""
-    looks = Looks(1, 1, 0.05)
+    looks = ReflectionLimit(1, 1, 0.05)
     ended = threading.Event()
     with looks.entered("a", ended.set) as admitted:
         assert admitted

@@ -1,13 +1,14 @@
-"""`DoorInterceptor`: who may make which call, decided before a thread waits for the request.
+"""`DoorInterceptor`: authorisation of each call before a thread waits for its request.
 
 Theory of operation
 -------------------
 *Decides* by the method's scope, before a request is read: every call is served by a handler of the
 kind that reads its requests itself, so a refused caller costs a thread no waiting. A call with one
-request reads it among those that are `Waiting`, with a bound of time and a bound for its address.
-A stream is looked at again with each frame it sends, so that a revoked token ends it, and each
-request of a publishing stream is charged. Reflection and watching health are `Looks`.
-A method that the table does not know needs the scope ``admin``: nothing opens by being forgotten.
+request reads it among those that are `PendingRequests`, with a bound of time and a bound for its
+address. A stream is looked at again with each frame it sends, so that a revoked token ends it, and
+each request of a publishing stream is charged. Reflection and watching health are
+`ReflectionLimit`. A method that the table does not know needs the scope ``admin``: nothing opens
+by being forgotten.
 *Does not know* tokens, scopes of tokens, or rates: a `Guard` does; a sync port has none.
 
 Source: RFC 6750; ADR 0002.
@@ -31,7 +32,7 @@ from luxrelay.sync.rpc.calls import gateway_status
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.mishaps import Mishaps
 from luxrelay.sync.rpc.relay_sync_pb2 import SyncRequest
-from luxrelay.sync.rpc.waiting import Looks, Waiting
+from luxrelay.sync.rpc.waiting import PendingRequests, ReflectionLimit
 
 _PACKAGE: Final = "/lux.relay.v1."
 _OPEN: Final = "/grpc.health.v1.Health/"
@@ -52,7 +53,7 @@ _Behaviour: TypeAlias = Callable[[Any, grpc.ServicerContext], Any]
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-class Pass(Protocol):
+class Credentials(Protocol):
     """A caller that was let in."""
 
     @property
@@ -82,7 +83,7 @@ class Pass(Protocol):
 class Guard(Protocol):
     """Knows the tokens."""
 
-    def admit(self, scope: str, authorization: str, address: str) -> Pass:
+    def admit(self, scope: str, authorization: str, address: str) -> Credentials:
         """Return the pass of a caller, or raise; any thread.
 
         Args:
@@ -122,8 +123,8 @@ class DoorInterceptor(grpc.ServerInterceptor):
     def __init__(
         self,
         guard: Guard | None,
-        waiting: Waiting,
-        looks: Looks,
+        waiting: PendingRequests,
+        looks: ReflectionLimit,
         mishaps: Mishaps,
         *,
         meter: SharedMeter | None = None,
@@ -172,12 +173,12 @@ class _Door:
     guard: Guard | None
     scope: str
     authorization: str
-    waiting: Waiting
+    waiting: PendingRequests
     meter: SharedMeter | None
     """For calls that are not ours; those of ours are charged in `CallBook`."""
     ledger: SharedMeter | None
     """For calls that end before they have a request, of any service."""
-    looks: Looks | None
+    looks: ReflectionLimit | None
     method: str
     mishaps: Mishaps
 
@@ -226,7 +227,7 @@ class _Door:
                 raise  # `abort` raises as well: the status has been said
             context.abort(grpc.StatusCode.INTERNAL, self.mishaps.note(self.method, error))
 
-    def _enter(self, context: grpc.ServicerContext) -> Pass | None:
+    def _enter(self, context: grpc.ServicerContext) -> Credentials | None:
         """Return the caller's pass; ends the call when there is none."""
         if self.guard is None:
             return None
@@ -242,7 +243,7 @@ class _Door:
         handler: _Handler,
         requests: Iterator[bytes],
         context: grpc.ServicerContext,
-        entered: Pass | None,
+        entered: Credentials | None,
     ) -> Iterator[Any]:
         decode = cast("Callable[[bytes], Any]", handler.request_deserializer)
         if handler.request_streaming:
@@ -293,7 +294,7 @@ def _has_ended(context: grpc.ServicerContext) -> bool:
     return bool(said) or not context.is_active()
 
 
-def _check_held(request: Any, context: grpc.ServicerContext, entered: Pass | None) -> None:
+def _check_held(request: Any, context: grpc.ServicerContext, entered: Credentials | None) -> None:
     """Refuse what is past its time, and waits for an archive, to all but those who rule (J8)."""
     if entered is None or not isinstance(request, SyncRequest) or not request.held:
         return
@@ -332,7 +333,7 @@ def _paid(
         yield data
 
 
-def _charged(requests: Iterator[Any], entered: Pass) -> Iterator[Any]:
+def _charged(requests: Iterator[Any], entered: Credentials) -> Iterator[Any]:
     for request in requests:
         entered.publish(request.ByteSize())
         yield request

@@ -8,7 +8,7 @@ import pytest
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.fairness import FairnessConfig
-from luxrelay.sync.rpc.turns import Passage, Turnstile
+from luxrelay.sync.rpc.fair_queue import QueuePassage, Turnstile
 
 FREE = FairnessConfig(
     turns_max=1,
@@ -20,7 +20,7 @@ FREE = FairnessConfig(
 )
 
 
-def enter(turnstile: Turnstile, peer: str, cancel: threading.Event | None = None) -> Passage:
+def enter(turnstile: Turnstile, peer: str, cancel: threading.Event | None = None) -> QueuePassage:
     """Return the passage of a new call."""
     passage, why = turnstile.enter(peer, (cancel or threading.Event()).set)
     assert passage is not None, why

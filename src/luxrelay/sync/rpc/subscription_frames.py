@@ -1,6 +1,6 @@
-"""Subscriptions as frames: from what a node tells to protobuf and back.
+"""Subscription events to protobuf frames and back.
 
-Source: user-01; P23.
+Source: user-01; decision P23.
 """
 
 from __future__ import annotations

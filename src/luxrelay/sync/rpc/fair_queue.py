@@ -1,6 +1,6 @@
 """`Turnstile`: the fair queue for threads. Each call has one thread, which waits for its turn here.
 
-Source: LP-6421 §6.1, §6.2; decisions P33, P34; 21-40 to 21-42.
+Source: LP-6421 §6.1, §6.2; 21-40 to 21-42; decisions P33, P34.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Waiter:
     ended: bool = False
 
 
-class Passage:
+class QueuePassage:
     """One call's way through the turnstile; its thread alone uses it."""
 
     __slots__ = ("_call", "_turnstile")
@@ -85,7 +85,7 @@ class Turnstile:
 
     def enter(
         self, peer: str, cancel: Callable[[], object], *, weight: float = 1.0, limited: bool = True
-    ) -> tuple[Passage | None, str]:
+    ) -> tuple[QueuePassage | None, str]:
         """Return a passage for a call that ``cancel`` ends, or None and why it is refused."""
         with self._changed:
             if self._closed:
@@ -101,7 +101,7 @@ class Turnstile:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name=self._name, daemon=True)
                 self._watcher.start()
-        return Passage(self, call), ""
+        return QueuePassage(self, call), ""
 
     def wait(self, call: int) -> None:
         """Return when it is the call's turn.

@@ -22,7 +22,7 @@ from luxrelay.sync.following import (
     SubscribeWanted,
 )
 from luxrelay.sync.rpc import relay_node_pb2 as pb
-from luxrelay.sync.rpc.following import (
+from luxrelay.sync.rpc.subscription_frames import (
     FRAME_BYTES,
     from_events,
     from_wanted,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from luxrelay.sync.rpc.admission import Holder, StreamGate
+from luxrelay.sync.rpc.stream_limit import StreamGate, StreamOwner
 
 
 def test_admit_up_to_the_bound() -> None:
@@ -71,7 +71,7 @@ class Crowd:
 
     def come(self, name: str, network: str, *, known: bool = False, share: str = "") -> str:
         """Have a stream begin; return why it may not."""
-        holder = Holder(share=share or name, network=network, known=known)
+        holder = StreamOwner(share=share or name, network=network, known=known)
         ticket, why = self.gate.enter(lambda: self.ended.append(name), holder)
         if ticket is not None:
             self.tickets[name] = ticket

@@ -1,4 +1,4 @@
-"""`StreamGate`: how many streams run at once, whose they are, and for how long.
+"""`StreamGate`: places of concurrent streams, their owners, and their life.
 
 Theory of operation
 -------------------
@@ -17,7 +17,7 @@ Who has proven a token or certificate never gives way to one who has not. One ad
 A stream that gives way is cancelled; its place is the newcomer's at once, its thread comes back
 when the cancellation reaches it, and no more than a quarter of the places are on their way so.
 
-Source: decision P34; architecture, rule 4.
+Source: architecture, rule 4; decision P34.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class StreamOwner:
     """Whose stream it is."""
 
     share: str = ""
@@ -46,12 +46,12 @@ class Holder:
     """It has proven a token or a certificate."""
 
 
-ANYBODY: Final = Holder()
+ANYBODY: Final = StreamOwner()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Stream:
-    holder: Holder
+    holder: StreamOwner
     cancel: Callable[[], object]
     end: float
     """When its time is over."""
@@ -69,7 +69,7 @@ class StreamGate:
         life_s: Longest life of one, seconds; `renew` begins it anew.
         name: Of the thread.
         kind: What the streams are called in refusals, in the plural.
-        share_max: Streams of one `Holder.share` at once; 0 for no bound.
+        share_max: Streams of one `StreamOwner.share` at once; 0 for no bound.
         silent_s: After so many seconds without `renew` a stream gives way to a newcomer; 0 if
             silence says nothing about a stream.
 
@@ -100,7 +100,7 @@ class StreamGate:
         self._crowded = 0
 
     def enter(
-        self, cancel: Callable[[], object], holder: Holder = ANYBODY
+        self, cancel: Callable[[], object], holder: StreamOwner = ANYBODY
     ) -> tuple[int | None, str]:
         """Return a ticket for a stream that ``cancel`` ends, or None and why it is refused."""
         with self._changed:
@@ -164,7 +164,7 @@ class StreamGate:
         if self._watcher is not None:
             self._watcher.join()
 
-    def _refusal(self, holder: Holder) -> str:
+    def _refusal(self, holder: StreamOwner) -> str:
         if self._closed:
             return "this relay is stopping"
         if self._share_max:
@@ -173,7 +173,7 @@ class StreamGate:
                 return f"a peer has {self._share_max} {self._kind} at most"
         return ""
 
-    def _gives_way(self, newcomer: Holder, now: float) -> int | None:
+    def _gives_way(self, newcomer: StreamOwner, now: float) -> int | None:
         """Return the ticket of the stream whose place the newcomer gets."""
         if len(self._leaving) >= max(1, self._max // 4):
             return None  # each has a thread until its cancellation has reached it
@@ -196,11 +196,11 @@ class StreamGate:
             return min(t for t, each in weighed.items() if each.holder.network == crowd)
         return None
 
-    def _of(self, holder: Holder) -> int:
+    def _of(self, holder: StreamOwner) -> int:
         """Return how many streams a holder's network has."""
         return sum(each.holder.network == holder.network for each in self._active.values())
 
-    def _full(self, holder: Holder, now: float) -> str:
+    def _full(self, holder: StreamOwner, now: float) -> str:
         mine = self._of(holder)
         soonest = min((each.end - now for each in self._active.values()), default=_AGAIN_S)
         again_s = min(max(soonest, 0.1), self._silent_s or _AGAIN_S)
