@@ -1,4 +1,4 @@
-"""Reliable channels: what applications hold.
+"""Reliable channels: the public names for applications.
 
 They send bytes of any size and learn honestly whether another participant has them.
 """
@@ -30,16 +30,18 @@ from luxrelay.channel.params import (
 )
 from luxrelay.channel.runtime.channel import ReliableChannel
 from luxrelay.channel.runtime.emitter import MessageEvents
-from luxrelay.channel.runtime.messaging import Envelope, Messaging, Receipt, Subscription
+from luxrelay.channel.runtime.messaging import ChannelReceipt, Envelope, Messaging, Subscription
 from luxrelay.channel.runtime.opening import create_reliable_channel
 from luxrelay.channel.runtime.persistence import MemoryPersistence
 from luxrelay.channel.runtime.sqlite import SqlitePersistence
-from luxrelay.channel.state import Persistence, Row, RowStore, Scope, Table
+from luxrelay.channel.state import ChannelScope, Persistence, Row, RowStore, StateTable
 
 __all__ = [
     "EVENT_NAMES",
     "ChannelConfig",
     "ChannelEvent",
+    "ChannelReceipt",
+    "ChannelScope",
     "Counting",
     "Encryption",
     "EncryptionPosition",
@@ -60,20 +62,18 @@ __all__ = [
     "Quota",
     "QuotaProvider",
     "RateLimitConfig",
-    "Receipt",
     "ReliableChannel",
     "ReliableSendId",
     "RepairConfig",
     "Row",
     "RowStore",
-    "Scope",
     "SdsConfig",
     "SealedBoxEncryption",
     "SegmentRevision",
     "SegmentationConfig",
     "SharedKeyEncryption",
     "SqlitePersistence",
+    "StateTable",
     "Subscription",
-    "Table",
     "create_reliable_channel",
 ]

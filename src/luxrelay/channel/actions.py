@@ -1,4 +1,4 @@
-"""What scalable data sync asks of its driver.
+"""Actions of scalable data sync for its driver.
 
 Source: SDS; decisions C2, C6.
 """
@@ -41,7 +41,7 @@ class Broadcast:
 
 
 @dataclass(slots=True)
-class Deliver:
+class DeliverMessage:
     """Hand content to the layer above: everything it depends on went before, or is lost."""
 
     message_id: str
@@ -88,4 +88,4 @@ class Fetch:
     """Which message; its hint is set."""
 
 
-Action = Broadcast | Deliver | Acknowledged | Exhausted | Lost | Fetch
+Action = Broadcast | DeliverMessage | Acknowledged | Exhausted | Lost | Fetch

@@ -25,8 +25,8 @@ from luxrelay.channel.events import (
     encode_event,
 )
 from luxrelay.channel.params import ChannelConfig, EventProfile
-from luxrelay.channel.requests import Outcome, RequestChange
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.requests import RequestChange, RequestOutcome
+from luxrelay.channel.state import Journal, Row, StateTable
 
 
 @dataclass(slots=True)
@@ -77,11 +77,11 @@ class Announcer:
         """Tell what the profile calls a change of a request."""
         seed = self._config.event_profile is EventProfile.SEED
         match change.outcome:
-            case Outcome.DISPATCHED:
+            case RequestOutcome.DISPATCHED:
                 self._happen((MessageDispatched if seed else MessageSent)(0, change.request_id))
-            case Outcome.ACKNOWLEDGED:
+            case RequestOutcome.ACKNOWLEDGED:
                 self._happen((MessageSent if seed else MessageDelivered)(0, change.request_id))
-            case Outcome.UNACKNOWLEDGED if not seed:
+            case RequestOutcome.UNACKNOWLEDGED if not seed:
                 self._happen(MessageDeliveryError(0, change.request_id, change.error))
             case _:
                 self._happen(MessageSendError(0, change.request_id, change.error))
@@ -91,7 +91,7 @@ class Announcer:
         while self._events and self._events[0].position <= position:
             event = self._events.popleft()
             self._size -= _weight(event)
-            self._journal.remove(Table.EVENTS, event.position.to_bytes(8, "big"))
+            self._journal.remove(StateTable.EVENTS, event.position.to_bytes(8, "big"))
 
     def drain(self) -> list[Announce]:
         """Return what is to be told, in order."""
@@ -108,9 +108,9 @@ class Announcer:
         """
         for row in rows:
             assert row.value is not None
-            if row.table is Table.META and row.key == b"position":
+            if row.table is StateTable.META and row.key == b"position":
                 self._next = int.from_bytes(row.value, "big")
-            elif row.table is Table.EVENTS:
+            elif row.table is StateTable.EVENTS:
                 event = decode_event(int.from_bytes(row.key, "big"), row.value)
                 self._events.append(event)
                 self._size += _weight(event)
@@ -120,9 +120,9 @@ class Announcer:
     def _happen(self, event: ChannelEvent) -> None:
         """Give an event its position, keep it, and tell it."""
         event = replace(event, position=self._next)
-        self._journal.put(Table.EVENTS, self._next.to_bytes(8, "big"), encode_event(event))
+        self._journal.put(StateTable.EVENTS, self._next.to_bytes(8, "big"), encode_event(event))
         self._next += 1
-        self._journal.put(Table.META, b"position", self._next.to_bytes(8, "big"))
+        self._journal.put(StateTable.META, b"position", self._next.to_bytes(8, "big"))
         self._events.append(event)
         self._size += _weight(event)
         self._out.append(Announce(event))

@@ -1,4 +1,4 @@
-"""What a message costs beside its content, and whether it fits the layer below.
+"""Overhead of a message beside its content, and the limit of the layer below.
 
 Source: decision C9.
 """

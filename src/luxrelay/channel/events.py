@@ -1,4 +1,4 @@
-"""What an application is told, and what each event promises.
+"""Events for an application, and the promise of each.
 
 Every event has a *position*, a number that rises by one and survives restarts. An event that the
 application has not taken is told again after a restart, with the same position; so an application

@@ -1,4 +1,4 @@
-"""The local log: what has been delivered or sent, in the order of clocks.
+"""The local log: delivered and sent messages in the order of their clocks.
 
 Beside the log stand the *tips*: messages that no message of the log names yet. A message names the
 newest of the log, the tips and what its sender has to acknowledge, so that whoever has it can find
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from luxrelay.channel.params import SdsConfig
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import HistoryEntry, SdsMessage
 
 Place = tuple[int, str]
@@ -145,7 +145,7 @@ class LocalLog:
         entry.pending = True
         self._entries[entry.message_id] = entry
         self._pending[entry.message_id] = None
-        self._journal.put(Table.LOG, entry.message_id.encode(), _pack(entry))
+        self._journal.put(StateTable.LOG, entry.message_id.encode(), _pack(entry))
         self._keep_body(entry.message_id, body)
 
     def publish(self, message_id: str, hint: bytes) -> None:
@@ -160,7 +160,7 @@ class LocalLog:
             self._insert(entry)
         elif hint and entry.hint != hint:
             entry.hint = hint
-            self._journal.put(Table.LOG, message_id.encode(), _pack(entry))
+            self._journal.put(StateTable.LOG, message_id.encode(), _pack(entry))
 
     def _insert(self, entry: LogEntry) -> None:
         """Give a message its place; the oldest make room."""
@@ -173,7 +173,7 @@ class LocalLog:
         for named in entry.names:
             self._tips.pop(named, None)
         self._tips[entry.message_id] = None
-        self._journal.put(Table.LOG, entry.message_id.encode(), _pack(entry))
+        self._journal.put(StateTable.LOG, entry.message_id.encode(), _pack(entry))
         if len(self._order) > self._config.log_max:
             self._forget_oldest()
 
@@ -182,7 +182,7 @@ class LocalLog:
         if message_id in self._entries:
             self._bodies[message_id] = body
             self._body_bytes += len(body)
-            self._journal.put(Table.BODIES, message_id.encode(), body)
+            self._journal.put(StateTable.BODIES, message_id.encode(), body)
             self._shrink()
 
     def restore(self, rows: Iterable[Row]) -> None:
@@ -190,12 +190,12 @@ class LocalLog:
         named: set[str] = set()
         for row in rows:
             assert row.value is not None
-            if row.table is Table.LOG:
+            if row.table is StateTable.LOG:
                 entry = _unpack(row.key.decode(), row.value)
                 self._entries[entry.message_id] = entry
                 if not entry.pending:
                     named.update(entry.names)
-            elif row.table is Table.BODIES:
+            elif row.table is StateTable.BODIES:
                 self._bodies[row.key.decode()] = row.value
         places = sorted((entry.lamport, name) for name, entry in self._entries.items())
         self._order = [place for place in places if not self._entries[place[1]].pending]
@@ -210,8 +210,10 @@ class LocalLog:
         message_id = place[1]
         del self._entries[message_id]
         self._tips.pop(message_id, None)
-        self._journal.remove(Table.LOG, message_id.encode())
-        self._journal.put(Table.META, b"floor", place[0].to_bytes(8, "big") + message_id.encode())
+        self._journal.remove(StateTable.LOG, message_id.encode())
+        self._journal.put(
+            StateTable.META, b"floor", place[0].to_bytes(8, "big") + message_id.encode()
+        )
         self._drop_body(message_id)
 
     def _shrink(self) -> None:
@@ -228,7 +230,7 @@ class LocalLog:
         body = self._bodies.pop(message_id, None)
         if body is not None:
             self._body_bytes -= len(body)
-            self._journal.remove(Table.BODIES, message_id.encode())
+            self._journal.remove(StateTable.BODIES, message_id.encode())
 
 
 def _pack(entry: LogEntry) -> bytes:

@@ -1,4 +1,4 @@
-"""Received messages that wait for what they depend on.
+"""Received messages that wait for their dependencies.
 
 A message waits for ids. Of these some are *missing*: nobody has sent them to us yet, and they are
 fetched and asked for. Others wait themselves. A missing id that does not come within
@@ -20,14 +20,14 @@ from typing import Final
 
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.schedule import Schedule
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import HistoryEntry, SdsMessage
 
 _LOST: Final = b"lost:"
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingMessage:
     """One message that waits."""
 
     message: SdsMessage
@@ -64,7 +64,7 @@ class Incoming:
     def __init__(self, config: SdsConfig, journal: Journal) -> None:
         self._config = config
         self._journal = journal
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingMessage] = {}
         self._dependents: dict[str, set[str]] = {}
         self._missing: dict[str, Missing] = {}
         self._fetches = Schedule()
@@ -116,7 +116,7 @@ class Incoming:
             del self._recent[next(iter(self._recent))]
         return False
 
-    def add(self, waiting: Waiting) -> list[Waiting]:
+    def add(self, waiting: WaitingMessage) -> list[WaitingMessage]:
         """Have a message; return those that give way, among which may be this one.
 
         The caller looks for what gave way if others wait for it.
@@ -124,10 +124,10 @@ class Incoming:
         message_id = waiting.message.message_id
         if self._over(waiting) and not (self.wanted(message_id) and self._waiting):
             return [waiting]
-        gone: list[Waiting] = []
+        gone: list[WaitingMessage] = []
         self._put(waiting)
         self._journal.put(
-            Table.INCOMING,
+            StateTable.INCOMING,
             message_id.encode(),
             bytes((len(waiting.hint),)) + waiting.hint + waiting.data,
         )
@@ -146,7 +146,7 @@ class Incoming:
                 break
         return gone
 
-    def _over(self, more: Waiting | None = None) -> bool:
+    def _over(self, more: WaitingMessage | None = None) -> bool:
         """Return whether a bound is exceeded, or would be with one more."""
         count, size = len(self._waiting), self._size
         if more is not None:
@@ -191,7 +191,7 @@ class Incoming:
         self._missing.pop(message_id, None)
         self._fetches.remove(message_id)
 
-    def met(self, message_id: str) -> list[Waiting]:
+    def met(self, message_id: str) -> list[WaitingMessage]:
         """Note that an id needs no waiting for; return and forget the messages that are free."""
         self.found(message_id)
         free = []
@@ -203,7 +203,7 @@ class Incoming:
                 free.append(waiting)
         return free
 
-    def lose(self, now: float) -> list[tuple[HistoryEntry, list[Waiting]]]:
+    def lose(self, now: float) -> list[tuple[HistoryEntry, list[WaitingMessage]]]:
         """Return what is lost, with the messages that this frees; they report it."""
         timeout = self._config.lost_timeout_ms / 1000
         out = []
@@ -215,7 +215,7 @@ class Incoming:
                 self._waiting[name].lost.append(message_id)
             out.append((missing.entry, self.met(message_id)))
             self.lost[message_id] = None
-            self._journal.put(Table.META, _LOST + message_id.encode(), b"\x01")
+            self._journal.put(StateTable.META, _LOST + message_id.encode(), b"\x01")
             if len(self.lost) > self._config.recent_max:
                 self.not_lost(next(iter(self.lost)))
         return out
@@ -224,7 +224,7 @@ class Incoming:
         """Wait for an id again when it is named: it came after all, or makes room."""
         if message_id in self.lost:
             del self.lost[message_id]
-            self._journal.remove(Table.META, _LOST + message_id.encode())
+            self._journal.remove(StateTable.META, _LOST + message_id.encode())
 
     def due_fetches(self, now: float) -> list[HistoryEntry]:
         """Return what to fetch from a store now; each counts as under way until `fetched`."""
@@ -256,7 +256,7 @@ class Incoming:
     def restore_lost(self, rows: Iterable[Row]) -> None:
         """Have the lost ids that were kept; other rows are not looked at."""
         for row in rows:
-            if row.table is Table.META and row.key.startswith(_LOST):
+            if row.table is StateTable.META and row.key.startswith(_LOST):
                 self.lost[row.key[len(_LOST) :].decode()] = None
 
     def restore(
@@ -272,18 +272,18 @@ class Incoming:
         """
         entries: list[HistoryEntry] = []
         for row in rows:
-            if row.table is Table.INCOMING and row.value is not None:
+            if row.table is StateTable.INCOMING and row.value is not None:
                 end = 1 + row.value[0]
                 message = SdsMessage.decode(row.value[end:])
                 needed = unmet(message)
                 entries += needed
                 names = {entry.message_id for entry in needed}
-                self._put(Waiting(message, row.value[end:], row.value[1:end], names, []))
+                self._put(WaitingMessage(message, row.value[end:], row.value[1:end], names, []))
         for entry in entries:
             self.miss(entry, now, now)
         return list(self._waiting)
 
-    def _put(self, waiting: Waiting) -> None:
+    def _put(self, waiting: WaitingMessage) -> None:
         message_id = waiting.message.message_id
         self._waiting[message_id] = waiting
         self._size += len(waiting.data)
@@ -293,10 +293,10 @@ class Incoming:
     def _take(self, message_id: str) -> None:
         waiting = self._waiting.pop(message_id)
         self._size -= len(waiting.data)
-        self._journal.remove(Table.INCOMING, message_id.encode())
+        self._journal.remove(StateTable.INCOMING, message_id.encode())
 
 
-def in_order(messages: Iterable[Waiting]) -> list[Waiting]:
+def in_order(messages: Iterable[WaitingMessage]) -> list[WaitingMessage]:
     """Return messages in the order of the log."""
     return sorted(
         messages, key=lambda one: (one.message.lamport_timestamp or 0, one.message.message_id)

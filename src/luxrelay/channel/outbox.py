@@ -1,4 +1,4 @@
-"""What waits for its turn to leave: pacing, then encryption, then a ticket for the driver.
+"""The outbox of a channel: pacing, then encryption, then a ticket for the driver.
 
 Content leaves in the order it was sent. With `Counting.FIRST_SEGMENT` the first segment of each
 message uses up one of the epoch, and everything that is not a first transmission passes by those

@@ -25,7 +25,7 @@ from typing import Final
 from luxrelay.channel.bloom import shows
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.schedule import Schedule
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 
 _FILTERED_MAX: Final = 256
 """Messages that one received filter is compared with."""
@@ -49,7 +49,7 @@ class Unacknowledged:
     """It has waited a second timeout already."""
 
 
-class Outgoing:
+class OutgoingMessages:
     """The outgoing buffer of one participant in one channel.
 
     Args:
@@ -87,7 +87,7 @@ class Outgoing:
         """Have a message; it is on its way to the driver for the first time."""
         self._messages[message_id] = Unacknowledged(message_id, size, marks, 1)
         self._size += size
-        self._journal.put(Table.OUTGOING, message_id.encode(), b"\x00\x01")
+        self._journal.put(StateTable.OUTGOING, message_id.encode(), b"\x00\x01")
 
     def dispatched(self, message_id: str, now: float) -> None:
         """Begin to wait for an acknowledgement: the last transmission has gone out, or failed."""
@@ -125,7 +125,7 @@ class Outgoing:
                 message.transmissions += 1
                 again.append((message_id, message.transmissions - 1))
                 self._journal.put(
-                    Table.OUTGOING,
+                    StateTable.OUTGOING,
                     message_id.encode(),
                     message.transmissions.to_bytes(2, "big"),
                 )
@@ -142,7 +142,7 @@ class Outgoing:
             return False
         self._size -= message.size
         self._due.remove(message_id)
-        self._journal.remove(Table.OUTGOING, message_id.encode())
+        self._journal.remove(StateTable.OUTGOING, message_id.encode())
         return True
 
     def restore(self, row: Row, size: int, marks: list[tuple[int, int]]) -> int:

@@ -1,4 +1,4 @@
-"""Messages an epoch: who may leave now, and when the next may.
+"""Message rate by epoch: permits, and the time of the next one.
 
 Theory of operation
 ===================
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from luxrelay.channel.params import RateLimitConfig
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 
 _KEY: Final = b"epoch"
 
@@ -107,7 +107,7 @@ class Pacer:
             return None
         self._used += 1
         self._journal.put(
-            Table.META, _KEY, self._epoch.to_bytes(8, "big") + self._used.to_bytes(8, "big")
+            StateTable.META, _KEY, self._epoch.to_bytes(8, "big") + self._used.to_bytes(8, "big")
         )
         return Slot(self._epoch, self._used - 1)
 
@@ -122,7 +122,7 @@ class Pacer:
 
     def restore(self, row: Row) -> None:
         """Go on from what was kept; other rows are not looked at."""
-        if row.table is Table.META and row.key == _KEY and row.value is not None:
+        if row.table is StateTable.META and row.key == _KEY and row.value is not None:
             self._epoch = int.from_bytes(row.value[:8], "big")
             self._used = int.from_bytes(row.value[8:], "big")
 

@@ -1,4 +1,4 @@
-"""What a channel can be told: every number with its unit, its default and what it bounds.
+"""Parameters of a channel: each number with unit, default and purpose.
 
 Source: reliable-channel-api (type definitions); decisions C1 to C9.
 """

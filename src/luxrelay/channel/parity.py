@@ -1,4 +1,4 @@
-"""Parity of equally long shards, bit for bit what the Leopard library makes of them.
+"""Parity of equally long shards, bit for bit as the Leopard library computes it.
 
 A shard's length is a multiple of 64. One data shard makes copies, one parity shard is the XOR of
 all. Else, with ``M`` the power of two at or above the number of parity shards and ``M`` + data

@@ -1,4 +1,4 @@
-"""SDS-R: who asks for a missing message, who answers, and when.
+"""SDS-R: repair requests and responses, and their timers.
 
 Everybody who misses a message waits a time of its own before asking, and everybody who has it
 waits a time of its own before answering, so that as a rule one asks and one answers. The times
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 
 from luxrelay.channel.params import RepairConfig
 from luxrelay.channel.schedule import Schedule
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import HistoryEntry
 
 
@@ -89,7 +89,7 @@ class Repair:
         self._missing[entry.message_id] = entry
         self._requests.put(entry.message_id, now + delay / 1000)
         self._journal.put(
-            Table.REPAIR_OUT, entry.message_id.encode(), _pack(now_ms + delay, entry.sender_id)
+            StateTable.REPAIR_OUT, entry.message_id.encode(), _pack(now_ms + delay, entry.sender_id)
         )
         if len(self._missing) > self._config.buffer_max:
             self.evicted += 1
@@ -112,7 +112,7 @@ class Repair:
         self._forget_missing(message_id)
         if message_id in self._answers:
             self._answers.remove(message_id)
-            self._journal.remove(Table.REPAIR_IN, message_id.encode())
+            self._journal.remove(StateTable.REPAIR_IN, message_id.encode())
 
     def given_up(self, message_id: str) -> None:
         """Do not ask any more."""
@@ -141,13 +141,15 @@ class Repair:
                 continue
             delay = response_delay_ms(self._own, sender, message_id, self._config)
             self._answers.put(message_id, now + delay / 1000)
-            self._journal.put(Table.REPAIR_IN, message_id.encode(), _pack(now_ms + delay, sender))
+            self._journal.put(
+                StateTable.REPAIR_IN, message_id.encode(), _pack(now_ms + delay, sender)
+            )
             if len(self._answers) > self._config.buffer_max:
                 self.evicted += 1
                 furthest = self._answers.furthest()
                 assert furthest is not None
                 self._answers.remove(furthest)
-                self._journal.remove(Table.REPAIR_IN, furthest.encode())
+                self._journal.remove(StateTable.REPAIR_IN, furthest.encode())
 
     def due_requests(self, now: float) -> tuple[HistoryEntry, ...]:
         """Return what to ask for in the next message, earliest first; each is asked for again."""
@@ -162,7 +164,7 @@ class Repair:
         """Return the ids of messages to send again now."""
         ids = self._answers.due(now)
         for message_id in ids:
-            self._journal.remove(Table.REPAIR_IN, message_id.encode())
+            self._journal.remove(StateTable.REPAIR_IN, message_id.encode())
             self._answered.pop(message_id, None)
             self._answered[message_id] = now + self._config.t_min_ms / 2000
         while len(self._answered) > self._config.buffer_max:
@@ -194,24 +196,24 @@ class Repair:
 
         """
         for row in rows:
-            if row.table not in {Table.REPAIR_OUT, Table.REPAIR_IN} or row.value is None:
+            if row.table not in {StateTable.REPAIR_OUT, StateTable.REPAIR_IN} or row.value is None:
                 continue
             message_id = row.key.decode()
             at = now + max(0, int.from_bytes(row.value[:8], "big") - now_ms) / 1000
-            if row.table is Table.REPAIR_IN:
+            if row.table is StateTable.REPAIR_IN:
                 self._answers.put(message_id, at)
             elif message_id in missing:
                 self._missing[message_id] = missing[message_id]
                 self._requests.put(message_id, at)
             else:
-                self._journal.remove(Table.REPAIR_OUT, row.key)
+                self._journal.remove(StateTable.REPAIR_OUT, row.key)
         for entry in missing.values():
             self.missed(entry, now, now_ms)
 
     def _forget_missing(self, message_id: str) -> None:
         if self._missing.pop(message_id, None) is not None:
             self._requests.remove(message_id)
-            self._journal.remove(Table.REPAIR_OUT, message_id.encode())
+            self._journal.remove(StateTable.REPAIR_OUT, message_id.encode())
 
 
 def _pack(at_ms: int, sender: str) -> bytes:

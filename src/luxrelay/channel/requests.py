@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from luxrelay.channel.events import ReliableSendId
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 
 
-class Outcome(Enum):
+class RequestOutcome(Enum):
     """What a request has come to."""
 
     DISPATCHED = 0
@@ -39,7 +39,7 @@ class RequestChange:
 
     request_id: ReliableSendId
     """Which request."""
-    outcome: Outcome
+    outcome: RequestOutcome
     """What it has come to."""
     error: str = ""
     """What went wrong."""
@@ -99,7 +99,7 @@ class Requests:
         self._put(message_id, segment)
         request = self._open[segment.request_id]
         if all(one.dispatched for one in request.values()):
-            return RequestChange(segment.request_id, Outcome.DISPATCHED)
+            return RequestChange(segment.request_id, RequestOutcome.DISPATCHED)
         return None
 
     def acknowledged(self, message_id: str) -> list[RequestChange]:
@@ -112,12 +112,12 @@ class Requests:
         if not request:
             del self._open[segment.request_id]
             # The acknowledgement may be faster than the receipt of the layer below.
-            ended = RequestChange(segment.request_id, Outcome.ACKNOWLEDGED)
+            ended = RequestChange(segment.request_id, RequestOutcome.ACKNOWLEDGED)
             if segment.dispatched:
                 return [ended]
-            return [RequestChange(segment.request_id, Outcome.DISPATCHED), ended]
+            return [RequestChange(segment.request_id, RequestOutcome.DISPATCHED), ended]
         if not segment.dispatched and all(one.dispatched for one in request.values()):
-            return [RequestChange(segment.request_id, Outcome.DISPATCHED)]
+            return [RequestChange(segment.request_id, RequestOutcome.DISPATCHED)]
         return []
 
     def failed(self, message_id: str, error: str) -> RequestChange | None:
@@ -125,7 +125,9 @@ class Requests:
         segment = self._segments.get(message_id)
         if segment is None:
             return None
-        outcome = Outcome.UNACKNOWLEDGED if segment.dispatched else Outcome.UNDISPATCHED
+        outcome = (
+            RequestOutcome.UNACKNOWLEDGED if segment.dispatched else RequestOutcome.UNDISPATCHED
+        )
         request = self._open[segment.request_id]
         others = tuple(name for name in request if name != message_id)
         for name in list(request):
@@ -135,7 +137,7 @@ class Requests:
 
     def restore(self, row: Row) -> None:
         """Have a row that was kept; rows of other tables are not looked at."""
-        if row.table is not Table.REQUESTS or row.value is None:
+        if row.table is not StateTable.REQUESTS or row.value is None:
             return
         request_id = ReliableSendId(row.value[3:35].decode())
         segment = _Segment(request_id, int.from_bytes(row.value[1:3], "big"), row.value[0] == 1)
@@ -145,9 +147,9 @@ class Requests:
 
     def _put(self, name: str, segment: _Segment) -> None:
         value = bytes((segment.dispatched,)) + segment.index.to_bytes(2, "big")
-        self._journal.put(Table.REQUESTS, name.encode(), value + segment.request_id.encode())
+        self._journal.put(StateTable.REQUESTS, name.encode(), value + segment.request_id.encode())
 
     def _drop(self, name: str) -> None:
         segment = self._segments.pop(name)
         del self._open[segment.request_id][name]
-        self._journal.remove(Table.REQUESTS, name.encode())
+        self._journal.remove(StateTable.REQUESTS, name.encode())

@@ -8,10 +8,10 @@ acknowledged, when it is sent again, when a sync message goes out, what is missi
 
 *Does not know*: segments, encryption, rate limits, the network, the application.
 
-*Machines and their states*: `LocalLog` (delivered and sent), `Outgoing` (unacknowledged, possibly
-acknowledged, gone), `Incoming` (waiting; missing, lost), `Repair` (to ask, to answer) and the
-`RollingBloom` of what was received. A received content message is new, then waiting or delivered; a
-message of ours is in the log at once.
+*Machines and their states*: `LocalLog` (delivered and sent), `OutgoingMessages` (unacknowledged,
+possibly acknowledged, gone), `Incoming` (waiting; missing, lost), `Repair` (to ask, to answer) and
+the `RollingBloom` of what was received. A received content message is new, then waiting or
+delivered; a message of ours is in the log at once.
 
 *Inputs and what they may cause*: ``send`` broadcasts. ``dispatched`` starts the timeout.
 ``receive`` may acknowledge, deliver the message and others that waited for it, and look for what is
@@ -32,7 +32,13 @@ filter of another length counts as absent. See also `repair`.
 *What else to change when you change this*: ``session.py`` (one branch an action), the model in
 ``tests/property/test_channel.py``, ``docs/explanation/channel.md``.
 
-Source: SDS; decisions C5, C6, C7.
+The Lamport clock of a participant, tied to the wall clock, and the salt of its message ids.
+
+Both only rise, also over restarts and when the wall clock goes back.
+
+What scalable data sync counts.
+
+Source: SDS; SDS (Lamport clock); docs/explanation/channel.md; decisions C5, C6, C7.
 """
 
 from __future__ import annotations
@@ -44,26 +50,111 @@ from luxrelay.channel.actions import (
     Acknowledged,
     Action,
     Broadcast,
-    Deliver,
+    DeliverMessage,
     Exhausted,
     Fetch,
     Lost,
     Purpose,
 )
 from luxrelay.channel.bloom import RollingBloom
-from luxrelay.channel.clock import LamportClock
 from luxrelay.channel.history import LocalLog, LogEntry
-from luxrelay.channel.incoming import Incoming, Waiting, in_order
-from luxrelay.channel.outgoing import Outgoing
+from luxrelay.channel.incoming import Incoming, WaitingMessage, in_order
+from luxrelay.channel.outgoing import OutgoingMessages
 from luxrelay.channel.params import SdsConfig
 from luxrelay.channel.repair import Repair
-from luxrelay.channel.state import Journal, Row, Table
-from luxrelay.channel.stats import SdsStats
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.syncing import SyncPlan
 from luxrelay.channel.wire import HistoryEntry, MessageKind, SdsMessage, content_id
 
 if TYPE_CHECKING:
     from random import Random
+
+from dataclasses import dataclass
+
+from luxrelay.channel.wire import LAMPORT_MAX
+
+
+@dataclass(slots=True)
+class SdsStats:
+    """What happened, counted since the start."""
+
+    sent: int = 0
+    """Content messages made."""
+    delivered: int = 0
+    """Content messages delivered."""
+    duplicate: int = 0
+    """Messages received again."""
+    own: int = 0
+    """Messages of ours that came back."""
+    foreign: int = 0
+    """Messages of another channel."""
+    invalid: int = 0
+    """Messages without an id or a sender."""
+    stale: int = 0
+    """Messages older than the log reaches."""
+    refused: int = 0
+    """Messages that did not fit into the incoming buffer."""
+    retransmissions: int = 0
+    """Content messages sent again."""
+    syncs: int = 0
+    """Sync messages made."""
+    answers: int = 0
+    """Messages of the log sent again because somebody asked."""
+    lost: int = 0
+    """Messages given up as lost."""
+    filters_ignored: int = 0
+    """Bloom filters of another length."""
+
+
+_KEY: Final = b"clock"
+
+
+class LamportClock:
+    """Milliseconds, or more when more happened.
+
+    Args:
+        ahead_max_ms: How far ahead of the wall clock others may move it.
+        journal: Where changes are written down.
+        now_ms: Unix milliseconds; the clock begins here.
+
+    """
+
+    def __init__(self, ahead_max_ms: int, journal: Journal, now_ms: int) -> None:
+        self._ahead_max_ms = ahead_max_ms
+        self._journal = journal
+        self._salt = 0
+        self.value = now_ms
+        """The clock."""
+
+    def tick(self, now_ms: int) -> int:
+        """Return the clock of a new message of ours."""
+        self.value = min(max(now_ms, self.value + 1), LAMPORT_MAX)
+        self._save()
+        return self.value
+
+    def adopt(self, clock: int, now_ms: int) -> int:
+        """Move to a clock that was received, within reason; return what of it is believed."""
+        clock = min(clock, now_ms + self._ahead_max_ms)
+        if self.value < clock:
+            self.value = clock
+            self._save()
+        return clock
+
+    def salt(self, now_ms: int) -> int:
+        """Return a salt that no message of ours had: Unix nanoseconds, or a little more."""
+        self._salt = max(now_ms * 1_000_000, self._salt + 1)
+        return self._salt
+
+    def restore(self, row: Row) -> None:
+        """Go on from what was kept; other rows are not looked at."""
+        if row.table is StateTable.META and row.key == _KEY and row.value is not None:
+            self.value = max(self.value, int.from_bytes(row.value[:8], "big"))
+            self._salt = int.from_bytes(row.value[8:], "big")
+
+    def _save(self) -> None:
+        value = self.value.to_bytes(8, "big") + self._salt.to_bytes(16, "big")
+        self._journal.put(StateTable.META, _KEY, value)
+
 
 _FETCH_AFTER_S: Final = 0.25
 """Grace for a message that is merely late, before a store is asked."""
@@ -109,7 +200,7 @@ class Sds:
             if config.bloom_capacity
             else None
         )
-        self._outgoing = Outgoing(config, journal)
+        self._outgoing = OutgoingMessages(config, journal)
         self._log = LocalLog(config, journal, self._outgoing.__contains__)
         self._incoming = Incoming(config, journal)
         self._repair = Repair(sender_id, config.repair, journal)
@@ -222,7 +313,7 @@ class Sds:
         self._repair.heard(message.repair_request, self._log.can_answer, now, now_ms)
         self._review(message)
         if kind is MessageKind.CONTENT:
-            waiting = Waiting(message, data, hint, set(), [])
+            waiting = WaitingMessage(message, data, hint, set(), [])
             self._receive_content(waiting, now, now_ms, fetched)
         else:
             for entry in self._unmet(message):
@@ -322,15 +413,15 @@ class Sds:
             now_ms: Unix milliseconds.
 
         """
-        self._log.restore(row for row in rows if row.table in {Table.LOG, Table.BODIES})
+        self._log.restore(row for row in rows if row.table in {StateTable.LOG, StateTable.BODIES})
         self._incoming.restore_lost(rows)
         outgoing = []
         for row in rows:
             assert row.value is not None
             self._clock.restore(row)
-            if row.table is Table.META and row.key == b"floor":
+            if row.table is StateTable.META and row.key == b"floor":
                 self._log.floor = (int.from_bytes(row.value[:8], "big"), row.value[8:].decode())
-            elif row.table is Table.OUTGOING:
+            elif row.table is StateTable.OUTGOING:
                 outgoing.append(row)
         waiting = self._incoming.restore(rows, self._unmet, now)
         if self._bloom is not None:
@@ -361,7 +452,7 @@ class Sds:
             return
         name, content = message.message_id, message.content
         assert content
-        self._actions.append(Deliver(name, message.sender_id, content, ephemeral=True))
+        self._actions.append(DeliverMessage(name, message.sender_id, content, ephemeral=True))
 
     def _seen(self, message: SdsMessage, now: float, now_ms: int) -> bool:
         """Return whether a content message need not be looked at again."""
@@ -380,7 +471,9 @@ class Sds:
             return True
         return False
 
-    def _receive_content(self, waiting: Waiting, now: float, now_ms: int, fetched: bool) -> None:
+    def _receive_content(
+        self, waiting: WaitingMessage, now: float, now_ms: int, fetched: bool
+    ) -> None:
         """Deliver a new message, or have it wait."""
         message = waiting.message
         entries = self._unmet(message)
@@ -405,7 +498,7 @@ class Sds:
         else:
             self._release([waiting], now, now_ms)
 
-    def _release(self, free: list[Waiting], now: float, now_ms: int) -> None:
+    def _release(self, free: list[WaitingMessage], now: float, now_ms: int) -> None:
         """Deliver messages and all that waited for them, in the order of clocks."""
         heap = [(one.message.lamport_timestamp or 0, one.message.message_id, one) for one in free]
         heapq.heapify(heap)
@@ -416,7 +509,7 @@ class Sds:
                 place = one.message.lamport_timestamp or 0
                 heapq.heappush(heap, (place, one.message.message_id, one))
 
-    def _deliver(self, waiting: Waiting, now: float, now_ms: int) -> None:
+    def _deliver(self, waiting: WaitingMessage, now: float, now_ms: int) -> None:
         message = waiting.message
         assert message.lamport_timestamp is not None
         assert message.content
@@ -425,7 +518,7 @@ class Sds:
         self._incoming.not_lost(message.message_id)
         self._plan.acknowledge(message.message_id, now)
         self.stats.delivered += 1
-        self._actions.append(Deliver(message.message_id, message.sender_id, message.content))
+        self._actions.append(DeliverMessage(message.message_id, message.sender_id, message.content))
 
     def _unmet(self, message: SdsMessage) -> list[HistoryEntry]:
         """Return what a message depends on and we have not delivered; what is ours never lacks."""

@@ -13,9 +13,9 @@ it is open, then complete or given up. A complete set with parity leaves a **mar
 segments that were not needed arrive later: the mark swallows each once and is gone when all have
 come. The same payload sent again is therefore whole a second time.
 
-*Inputs and what they may cause*: ``add`` returns a `Complete` when a payload is whole, `GivenUp`
+*Inputs and what they may cause*: ``add`` returns a `Complete` when a payload is whole, `SetGivenUp`
 for sets that gave way or did not have the hash they claimed, and raises `SegmentError` for bytes
-that are no segment. ``wake`` returns `GivenUp` for sets that waited too long.
+that are no segment. ``wake`` returns `SetGivenUp` for sets that waited too long.
 
 *Timers*: one for each open set, from its last new segment.
 
@@ -41,7 +41,7 @@ from typing import Final
 from luxrelay.channel.params import SegmentationConfig, SegmentRevision
 from luxrelay.channel.parity import recover
 from luxrelay.channel.segments import Segment, payload_hash
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.errors import ChannelArgumentError
 
 _STRIPS_MAX: Final = 16
@@ -67,7 +67,7 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class SetGivenUp:
     """A partial payload will not become whole."""
 
     sender_id: str
@@ -128,7 +128,7 @@ class Reassembly:
 
     # Inputs
 
-    def add(self, sender_id: str, data: bytes, now: float) -> list[Complete | GivenUp]:
+    def add(self, sender_id: str, data: bytes, now: float) -> list[Complete | SetGivenUp]:
         """Take a segment of a sender; duplicates and late ones do nothing.
 
         Raises:
@@ -141,7 +141,7 @@ class Reassembly:
             self.stats.duplicate += 1
             return []
         found = self._sets.get(key)
-        outcomes: list[Complete | GivenUp] = []
+        outcomes: list[Complete | SetGivenUp] = []
         if found is None:
             found = _Set(
                 sender_id,
@@ -153,7 +153,7 @@ class Reassembly:
             )
             outcomes += self._make_room(self._config.sets_max - 1, len(segment.payload))
             self._sets[key] = found
-            self._journal.put(Table.SETS, key, sender_id.encode())
+            self._journal.put(StateTable.SETS, key, sender_id.encode())
         elif (found.data_count, found.parity_count) != (segment.data_count, segment.parity_count):
             self.stats.mismatched += 1
             return []
@@ -168,7 +168,7 @@ class Reassembly:
             outcomes += self._make_room(self._config.sets_max, 0)
         return outcomes
 
-    def wake(self, now: float) -> list[GivenUp]:
+    def wake(self, now: float) -> list[SetGivenUp]:
         """Give up sets whose time is over."""
         timeout = self._config.set_timeout_ms / 1000
         out = []
@@ -196,11 +196,11 @@ class Reassembly:
         senders: dict[bytes, str] = {}
         for row in rows:
             assert row.value is not None
-            if row.table is Table.SETS:
+            if row.table is StateTable.SETS:
                 senders[row.key] = row.value.decode()
-            elif row.table is Table.COMPLETED:
+            elif row.table is StateTable.COMPLETED:
                 self._marks[row.key] = int.from_bytes(row.value, "big")
-            elif row.table is Table.SEGMENTS:
+            elif row.table is StateTable.SEGMENTS:
                 key = row.key[:-3]
                 segment = Segment.decode(row.value, self._config)
                 found = self._sets.setdefault(
@@ -244,7 +244,9 @@ class Reassembly:
         found.size += len(segment.payload)
         found.deadline = now
         self._size += len(segment.payload)
-        self._journal.put(Table.SEGMENTS, _segment_key(key, segment.is_parity, segment.index), data)
+        self._journal.put(
+            StateTable.SEGMENTS, _segment_key(key, segment.is_parity, segment.index), data
+        )
 
     def _swallowed(self, key: bytes, segment: Segment) -> bool:
         """Return whether a mark was waiting for just this segment, and note that it has come."""
@@ -257,20 +259,20 @@ class Reassembly:
         seen |= place
         if seen == (1 << segment.data_count + segment.parity_count) - 1:
             del self._marks[key]
-            self._journal.remove(Table.COMPLETED, key)
+            self._journal.remove(StateTable.COMPLETED, key)
         else:
             self._mark(key, seen)
         return True
 
     def _mark(self, key: bytes, seen: int) -> None:
         self._marks[key] = seen
-        self._journal.put(Table.COMPLETED, key, seen.to_bytes(32, "big"))
+        self._journal.put(StateTable.COMPLETED, key, seen.to_bytes(32, "big"))
         if len(self._marks) > self._config.completed_max:
             oldest = next(iter(self._marks))
             del self._marks[oldest]
-            self._journal.remove(Table.COMPLETED, oldest)
+            self._journal.remove(StateTable.COMPLETED, oldest)
 
-    def _finish(self, key: bytes, found: _Set) -> Complete | GivenUp:
+    def _finish(self, key: bytes, found: _Set) -> Complete | SetGivenUp:
         """Return the payload of a set that has enough, or that it is not what it claims."""
         recovered = len(found.data) < found.data_count
         payload = self._assemble(found)
@@ -316,7 +318,7 @@ class Reassembly:
             return False
         return payload_hash(whole) == found.payload_hash
 
-    def _make_room(self, sets: int, size: int) -> list[GivenUp]:
+    def _make_room(self, sets: int, size: int) -> list[SetGivenUp]:
         """Give up the sets that waited longest until ``sets`` are left and ``size`` bytes fit."""
         out = []
         while self._sets and (
@@ -325,20 +327,20 @@ class Reassembly:
             out.append(self._give_up(next(iter(self._sets)), Reason.EVICTED))
         return out
 
-    def _give_up(self, key: bytes, reason: Reason) -> GivenUp:
+    def _give_up(self, key: bytes, reason: Reason) -> SetGivenUp:
         found = self._sets[key]
         self._forget(key)
         self.stats.given_up += 1
-        return GivenUp(found.sender_id, found.payload_hash, reason)
+        return SetGivenUp(found.sender_id, found.payload_hash, reason)
 
     def _forget(self, key: bytes) -> None:
         """Drop a set and its rows."""
         found = self._sets.pop(key)
         self._size -= found.size
-        self._journal.remove(Table.SETS, key)
+        self._journal.remove(StateTable.SETS, key)
         for pieces, is_parity in ((found.data, False), (found.parity, True)):
             for index in pieces:
-                self._journal.remove(Table.SEGMENTS, _segment_key(key, is_parity, index))
+                self._journal.remove(StateTable.SEGMENTS, _segment_key(key, is_parity, index))
 
 
 def _set_key(sender_id: str, segment: Segment) -> bytes:

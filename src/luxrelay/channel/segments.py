@@ -19,8 +19,9 @@ from Crypto.Hash import keccak
 
 from luxrelay.channel.params import SegmentationConfig, SegmentRevision
 from luxrelay.channel.parity import fits, make_parity
-from luxrelay.channel.wire import fields_of, varint
+from luxrelay.channel.wire import fields_of
 from luxrelay.errors import ChannelArgumentError, SegmentError
+from luxrelay.wire import varint
 
 HEADER_BYTES: Final = 128
 """Room for the fields beside the payload of a segment; revision C reserves it."""

@@ -1,4 +1,4 @@
-"""A channel without its I/O: what one participant sends, receives and is told.
+"""A channel without I/O: one participant's sending, receiving and events.
 
 Theory of operation
 ===================
@@ -39,7 +39,7 @@ from luxrelay.channel.actions import (
     Acknowledged,
     Action,
     Broadcast,
-    Deliver,
+    DeliverMessage,
     Exhausted,
     Fetch,
     Lost,
@@ -61,7 +61,7 @@ from luxrelay.channel.requests import Requests
 from luxrelay.channel.sds import Sds
 from luxrelay.channel.segmentation import Complete, Reassembly
 from luxrelay.channel.segments import split
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import SdsMessage
 from luxrelay.errors import (
     ChannelArgumentError,
@@ -376,17 +376,17 @@ class ChannelSession:
         version = LAYOUT_VERSION.to_bytes(2, "big")
         for row in rows:
             assert row.value is not None
-            if row.table is Table.META and row.key == b"version" and row.value != version:
+            if row.table is StateTable.META and row.key == b"version" and row.value != version:
                 raise ChannelError(
                     f"state of layout {int.from_bytes(row.value, 'big')}, not {LAYOUT_VERSION}",
                     where="create_reliable_channel",
                     code="channel.state",
                 )
-            if row.table is Table.META and row.key == b"seen":
+            if row.table is StateTable.META and row.key == b"seen":
                 self._last_seen_ms = int.from_bytes(row.value, "big")
             self._outbox.restore(row)
             self._requests.restore(row)
-        self._journal.put(Table.META, b"version", version)
+        self._journal.put(StateTable.META, b"version", version)
         self._reassembly.restore(rows, now)
         self._announcer.restore(rows, taken)
         self._sds.restore(rows, now, now_ms)
@@ -414,7 +414,7 @@ class ChannelSession:
         match action:
             case Broadcast():
                 self._outbox.put(action, now, now_ms)
-            case Deliver():
+            case DeliverMessage():
                 self._deliver(action, now)
             case Acknowledged():
                 for change in self._requests.acknowledged(action.message_id):
@@ -428,7 +428,7 @@ class ChannelSession:
             case Fetch():
                 self._actions.append(action)
 
-    def _deliver(self, action: Deliver, now: float) -> None:
+    def _deliver(self, action: DeliverMessage, now: float) -> None:
         """Put a segment to its payload."""
         content = self._decrypt(self._inner, action.content)
         if content is None:
@@ -462,7 +462,7 @@ class ChannelSession:
         """Write down now and then until when we were there."""
         if now_ms - self._last_seen_ms >= _SEEN_STEP_MS:
             self._last_seen_ms = now_ms
-            self._journal.put(Table.META, b"seen", now_ms.to_bytes(8, "big"))
+            self._journal.put(StateTable.META, b"seen", now_ms.to_bytes(8, "big"))
 
     def _proven(self, payload: bytes, proof: bytes, now_ms: int) -> bool:
         assert self._proofs is not None

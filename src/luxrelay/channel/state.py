@@ -1,4 +1,4 @@
-"""What of a channel must survive a crash, as rows, and the interface of what keeps them.
+"""Durable state of a channel as rows, and the interface of its storage.
 
 The machines of a channel keep their state in memory and write down each change as it happens in
 a `Journal`: a table, a key, and the new value or its removal. The driver takes what the journal
@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
 
-class Table(IntEnum):
+class StateTable(IntEnum):
     """Where rows belong; numbers are on disk and do not change."""
 
     META = 1
@@ -52,7 +52,7 @@ class Table(IntEnum):
 class Row:
     """One row as it is kept, or with no value its removal."""
 
-    table: Table
+    table: StateTable
     """Which table."""
     key: bytes
     """Its name there, 600 bytes at most."""
@@ -61,7 +61,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ChannelScope:
     """Whose rows: one participant in one channel."""
 
     channel_id: str
@@ -109,7 +109,7 @@ class Persistence(Protocol):
         """Calls may take long: make them in a worker thread."""
         ...
 
-    def open(self, scope: Scope) -> RowStore:
+    def open(self, scope: ChannelScope) -> RowStore:
         """Return the rows of a scope, locked against every other opener.
 
         Raises:
@@ -119,7 +119,7 @@ class Persistence(Protocol):
         """
         ...
 
-    def drop(self, scope: Scope) -> None:
+    def drop(self, scope: ChannelScope) -> None:
         """Forget a scope that is not open; nothing happens when there is none.
 
         Raises:
@@ -133,13 +133,13 @@ class Journal:
     """The changes of a step, last one of each row."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Table, bytes], bytes | None] = {}
+        self._rows: dict[tuple[StateTable, bytes], bytes | None] = {}
 
-    def put(self, table: Table, key: bytes, value: bytes) -> None:
+    def put(self, table: StateTable, key: bytes, value: bytes) -> None:
         """Write a row."""
         self._rows[table, key] = value
 
-    def remove(self, table: Table, key: bytes) -> None:
+    def remove(self, table: StateTable, key: bytes) -> None:
         """Remove a row."""
         self._rows[table, key] = None
 

@@ -1,4 +1,4 @@
-"""When a sync message goes out, and what others wait to hear from us.
+"""Timer of sync messages, and acknowledgements that others wait for.
 
 Whoever sends something learns that it arrived from the causal history of somebody else's message.
 So what was delivered is *to be acknowledged* until a message names it: one of ours, or one of

@@ -25,6 +25,7 @@ from typing import Final
 from Crypto.Hash import keccak
 
 from luxrelay.errors import ChannelArgumentError, ChannelWireError, RemoteError
+from luxrelay.wire import read_varint, varint
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """Longest encoded message; above the 150 KiB of the layer below, so that it never binds there."""
@@ -201,21 +202,6 @@ def content_id(sender_id: str, salt_ns: int, content: bytes) -> str:
 _WIRE_TYPES: Final = {1: 2, 2: 2, 3: 2, 10: 0, 11: 2, 12: 2, 13: 2, 20: 2}
 """Known field numbers of a message and their wire types."""
 _ENTRY_TYPES: Final = {1: 2, 2: 2, 3: 2}
-_VARINTS: Final = tuple(
-    bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(16_384)
-)
-
-
-def varint(value: int) -> bytes:
-    """Return a protobuf varint of a value that is not negative."""
-    if value < 16_384:
-        return _VARINTS[value]
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def fields_of(  # noqa: C901 - one branch a wire type
@@ -274,13 +260,12 @@ def fields_of(  # noqa: C901 - one branch a wire type
 def _read_varint(
     data: bytes, position: int, where: str, error: type[RemoteError]
 ) -> tuple[int, int]:
-    """Return a varint of at most ten bytes, cut to 64 bits, and the position after it."""
-    value = 0
-    for index, byte in enumerate(data[position : position + 10]):
-        value |= (byte & 127) << 7 * index
-        if byte < 128:
-            return value & LAMPORT_MAX, position + index + 1
-    raise error("a number is cut off or too long", where=where)
+    """Return a varint, cut to 64 bits, and the position after it."""
+    try:
+        value, position = read_varint(data, position)
+    except IndexError:
+        raise error("a number is cut off or too long", where=where) from None
+    return value & LAMPORT_MAX, position
 
 
 def _text(value: bytes) -> str:

@@ -16,7 +16,7 @@ from luxrelay.channel.repair import (
     request_delay_ms,
     response_delay_ms,
 )
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import HistoryEntry
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "sds.json").read_text())["repair"]
@@ -183,12 +183,12 @@ def test_times_survive_a_restart() -> None:
     repair.missed(entry("found"), 10.0, 1_000)
     repair.heard([entry("h")], lambda _: True, 10.0, 1_000)
     rows = journal.drain()
-    assert {row.table for row in rows} == {Table.REPAIR_OUT, Table.REPAIR_IN}
+    assert {row.table for row in rows} == {StateTable.REPAIR_OUT, StateTable.REPAIR_IN}
 
     again = Repair("alice", CONFIG, journal)
-    again.restore([*rows, Row(Table.META, b"x", b"y")], {"m": entry("m")}, 500.0, 1_400)
+    again.restore([*rows, Row(StateTable.META, b"x", b"y")], {"m": entry("m")}, 500.0, 1_400)
 
     assert again.request_at() == 500.0 + (request_delay_ms("alice", "m", CONFIG) - 400) / 1000
     answer = response_delay_ms("alice", "bob", "h", CONFIG)
     assert again.answer_at() == 500.0 + max(0, answer - 400) / 1000
-    assert Row(Table.REPAIR_OUT, b"found", None) in journal.drain()
+    assert Row(StateTable.REPAIR_OUT, b"found", None) in journal.drain()

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from luxrelay.channel.events import ReliableSendId
-from luxrelay.channel.requests import Outcome, RequestChange, Requests
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.requests import RequestChange, RequestOutcome, Requests
+from luxrelay.channel.state import Journal, Row, StateTable
 
 REQUEST = ReliableSendId("a" * 32)
 OTHER = ReliableSendId("b" * 32)
@@ -26,10 +26,10 @@ def test_dispatched_then_acknowledged() -> None:
     requests = made("x", "y")
 
     assert requests.dispatched("x") is None
-    assert requests.dispatched("y") == RequestChange(REQUEST, Outcome.DISPATCHED)
+    assert requests.dispatched("y") == RequestChange(REQUEST, RequestOutcome.DISPATCHED)
     assert requests.dispatched("y") is None
     assert requests.acknowledged("x") == []
-    assert requests.acknowledged("y") == [RequestChange(REQUEST, Outcome.ACKNOWLEDGED)]
+    assert requests.acknowledged("y") == [RequestChange(REQUEST, RequestOutcome.ACKNOWLEDGED)]
     assert (len(requests), requests.acknowledged("y"), requests.failed("y", "late")) == (
         0,
         [],
@@ -50,7 +50,7 @@ def test_every_order_tells_each_once(order: tuple[str, ...]) -> None:
         else:
             told += requests.acknowledged(name)
 
-    assert [one.outcome for one in told] == [Outcome.DISPATCHED, Outcome.ACKNOWLEDGED]
+    assert [one.outcome for one in told] == [RequestOutcome.DISPATCHED, RequestOutcome.ACKNOWLEDGED]
     assert len(requests) == 0
 
 
@@ -61,7 +61,7 @@ def test_one_failure_ends_the_request() -> None:
 
     change = requests.failed("x", "nobody")
 
-    assert change == RequestChange(REQUEST, Outcome.UNACKNOWLEDGED, "nobody", ("y", "z"))
+    assert change == RequestChange(REQUEST, RequestOutcome.UNACKNOWLEDGED, "nobody", ("y", "z"))
     assert requests.failed("y", "again") is None
     assert requests.dispatched("y") is None
     assert requests.acknowledged("z") == []
@@ -73,7 +73,7 @@ def test_failure_before_dispatch_says_so() -> None:
     change = made("x").failed("x", "refused")
 
     assert change is not None
-    assert change.outcome is Outcome.UNDISPATCHED
+    assert change.outcome is RequestOutcome.UNDISPATCHED
 
 
 def test_requests_survive_a_restart() -> None:
@@ -90,10 +90,10 @@ def test_requests_survive_a_restart() -> None:
     assert {row.key for row in kept} == {b"y", b"z"}
 
     again = Requests(journal)
-    for row in (*kept, Row(Table.META, b"y", b"other")):
+    for row in (*kept, Row(StateTable.META, b"y", b"other")):
         again.restore(row)
 
     assert (again.progress(REQUEST), again.index("y"), again.index("z")) == (1, 1, 0)
     assert again.dispatched("y") is None
-    assert again.acknowledged("y") == [RequestChange(REQUEST, Outcome.ACKNOWLEDGED)]
+    assert again.acknowledged("y") == [RequestChange(REQUEST, RequestOutcome.ACKNOWLEDGED)]
     assert (len(again), again.progress(REQUEST)) == (1, 0)

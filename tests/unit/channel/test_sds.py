@@ -10,7 +10,7 @@ import pytest
 from luxrelay.channel.actions import Purpose
 from luxrelay.channel.bloom import RollingBloom
 from luxrelay.channel.params import RepairConfig, SdsConfig
-from luxrelay.channel.state import Table
+from luxrelay.channel.state import StateTable
 from luxrelay.channel.wire import HistoryEntry, SdsMessage
 
 Make = Callable[..., Any]
@@ -604,7 +604,7 @@ def test_log_max_forgets_the_oldest_and_refuses_older(new_net: Make, quick: Make
 
     assert len(net["a"].delivered) == 8
     assert net["a"].machine.stats.stale == 3
-    assert len([key for table, key in net["a"].rows if table is Table.BODIES]) == 5
+    assert len([key for table, key in net["a"].rows if table is StateTable.BODIES]) == 5
 
 
 def test_repairable_bytes_max_keeps_what_is_unacknowledged(new_net: Make, quick: Make) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from luxrelay.channel.params import SegmentationConfig, SegmentRevision
-from luxrelay.channel.segmentation import Complete, GivenUp, Reason, Reassembly
+from luxrelay.channel.segmentation import Complete, Reason, Reassembly, SetGivenUp
 from luxrelay.channel.segments import Segment, split
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.errors import SegmentError
 
 MESSAGE = bytes((i * 37 + 11) & 255 for i in range(1000))
@@ -38,9 +38,9 @@ class Held:
         self.cut = cut
         self.journal = Journal()
         self.machine = Reassembly(cut, self.journal)
-        self.rows: dict[tuple[Table, bytes], bytes] = {}
+        self.rows: dict[tuple[StateTable, bytes], bytes] = {}
 
-    def add(self, data: bytes, now: float = 0.0, sender: str = "a") -> list[Complete | GivenUp]:
+    def add(self, data: bytes, now: float = 0.0, sender: str = "a") -> list[Complete | SetGivenUp]:
         """Feed a segment and apply the journal."""
         out = self.machine.add(sender, data, now)
         self.commit()
@@ -182,7 +182,7 @@ def test_sets_max_evicts_the_one_that_waited_longest() -> None:
 
     (given,) = held.add(split(payloads[2], held.cut)[0])
 
-    assert isinstance(given, GivenUp)
+    assert isinstance(given, SetGivenUp)
     assert given.reason is Reason.EVICTED
     assert (
         given.payload_hash == Segment.decode(split(payloads[1], held.cut)[0], held.cut).payload_hash
@@ -199,7 +199,7 @@ def test_buffered_bytes_max_evicts() -> None:
 
     (given,) = held.add(split(bytes([9]) * 600, held.cut)[0])
 
-    assert isinstance(given, GivenUp)
+    assert isinstance(given, SetGivenUp)
     assert held.machine.held <= 1000
     assert held.machine.stats.given_up == 1
 
@@ -226,7 +226,7 @@ def test_a_lying_hash_drops_the_set() -> None:
 
     outcomes = [one for data in (segments[0], forged, *segments[2:]) for one in held.add(data)]
 
-    assert [one.reason for one in outcomes if isinstance(one, GivenUp)] == [Reason.HASH_MISMATCH]
+    assert [one.reason for one in outcomes if isinstance(one, SetGivenUp)] == [Reason.HASH_MISMATCH]
     assert held.rows == {}
     assert [one for data in segments for one in held.add(data)] == [Complete("a", MESSAGE)]
 
@@ -243,7 +243,7 @@ def test_parity_of_odd_lengths_drops_the_set() -> None:
 
     outcomes = [one for data in (*segments[:3], cut_off) for one in held.add(data)]
 
-    assert [one.reason for one in outcomes if isinstance(one, GivenUp)] == [Reason.HASH_MISMATCH]
+    assert [one.reason for one in outcomes if isinstance(one, SetGivenUp)] == [Reason.HASH_MISMATCH]
 
 
 def test_counts_that_contradict_are_ignored() -> None:
@@ -278,7 +278,7 @@ def test_a_length_that_lies_drops_the_set() -> None:
         ).encode(SegmentRevision.C)
     )
 
-    assert isinstance(given, GivenUp)
+    assert isinstance(given, SetGivenUp)
 
 
 def test_senders_do_not_meet() -> None:

@@ -28,7 +28,7 @@ from luxrelay.channel.params import (
     SegmentationConfig,
     SegmentRevision,
 )
-from luxrelay.channel.state import Row, Table
+from luxrelay.channel.state import Row, StateTable
 from luxrelay.channel.wire import HistoryEntry, SdsMessage
 from luxrelay.errors import ChannelArgumentError, ChannelError, CipherError
 
@@ -57,8 +57,10 @@ def test_payload_of_any_size(
     kinds = [type(event) for event in net["a"].events]
     assert kinds == [MessageDispatched, MessageSent]
     assert [event.request_id for event in net["a"].events] == [request] * 2
-    assert net["a"].rows.keys() >= {(Table.META, b"clock")}
-    assert not [key for key in net["a"].rows if key[0] in {Table.REQUESTS, Table.OUTGOING}]
+    assert net["a"].rows.keys() >= {(StateTable.META, b"clock")}
+    assert not [
+        key for key in net["a"].rows if key[0] in {StateTable.REQUESTS, StateTable.OUTGOING}
+    ]
 
 
 def test_current_profile(channels: ModuleType) -> None:
@@ -157,7 +159,7 @@ def test_events_have_rising_positions_over_restarts(channels: ModuleType) -> Non
     net.run(2.0)
 
     assert [event.position for event in net["b"].events] == [1, 2, 3, 4]
-    assert not [key for key in net["b"].rows if key[0] is Table.EVENTS]
+    assert not [key for key in net["b"].rows if key[0] is StateTable.EVENTS]
 
 
 def test_events_not_taken_are_told_again(channels: ModuleType) -> None:
@@ -597,7 +599,7 @@ def test_every_message_carries_a_proof(channels: ModuleType) -> None:
 def test_unknown_layout_is_refused(channels: ModuleType) -> None:
     """State of another version is refused, not guessed at."""
     net = channels.SessionNet("a")
-    rows = [Row(Table.META, b"version", b"\x00\x02")]
+    rows = [Row(StateTable.META, b"version", b"\x00\x02")]
 
     with pytest.raises(ChannelError) as caught:
         net["a"]._made().restore(rows, net.now, net.now_ms)

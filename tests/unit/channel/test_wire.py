@@ -17,9 +17,9 @@ from luxrelay.channel.wire import (
     MessageKind,
     SdsMessage,
     fields_of,
-    varint,
 )
 from luxrelay.errors import ChannelArgumentError, ChannelWireError
+from luxrelay.wire import varint
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "sds.json").read_text())
 

@@ -1,4 +1,4 @@
-"""One sender in one topic of a gateway: signs in sequence, and publishes what waits in one call.
+"""One sender in one topic of a gateway: signs in sequence, publishes in batches.
 
 A call to a node takes milliseconds and carries one message as well as sixteen, so whoever finds a
 call under way waits for it and goes with the next, as in a group commit.
@@ -22,9 +22,8 @@ from typing import Final
 import anyio
 
 from luxrelay.bus import sha3_commitment
-from luxrelay.channel.runtime.messaging import Receipt
-from luxrelay.client import AsyncRelayClient, LaneSigner, Outgoing
-from luxrelay.client import Receipt as NodeReceipt
+from luxrelay.channel.runtime.messaging import ChannelReceipt
+from luxrelay.client import AsyncRelayClient, LaneSigner, Outgoing, Receipt
 from luxrelay.errors import (
     ClientRefusedError,
     ClientRemoteError,
@@ -46,7 +45,7 @@ _FINAL: Final = frozenset({400, 401, 403, 413})
 class _Sending:
     payload: bytes
     attempts: int = 0
-    receipt: Receipt | None = None
+    receipt: ChannelReceipt | None = None
     error: MessagingError | None = None
 
     @property
@@ -76,7 +75,7 @@ class SendingLane:
         self._waiting: list[_Sending] = []
         self._unsettled: list[Outgoing] = []
 
-    async def send(self, payload: bytes) -> Receipt:
+    async def send(self, payload: bytes) -> ChannelReceipt:
         """Publish a payload and return once the node has it.
 
         Raises:
@@ -136,12 +135,12 @@ class SendingLane:
         finally:
             self._waiting[:0] = [sending for sending in batch if not sending.ended]
 
-    def _settle(self, batch: Sequence[_Sending], receipts: Sequence[NodeReceipt]) -> bool:
+    def _settle(self, batch: Sequence[_Sending], receipts: Sequence[Receipt]) -> bool:
         """Tell each what became of it; return whether the next sequence is certain."""
         certain = True
         for sending, receipt in zip(batch, receipts, strict=True):
             if receipt.stored:
-                sending.receipt = Receipt(hint=sha3_commitment(sending.payload), stored=True)
+                sending.receipt = ChannelReceipt(hint=sha3_commitment(sending.payload), stored=True)
                 continue
             certain = False
             sending.attempts += 1

@@ -1,4 +1,4 @@
-"""`Messaging`: what a reliable channel stands on, and what an adapter must promise.
+"""`Messaging`: the transport interface of a reliable channel, and its contract.
 
 An adapter carries payloads on content topics, unreliably: it may lose, delay, reorder and repeat
 them, and hand back what the channel itself has sent. The channel mends all of this. An adapter must
@@ -34,7 +34,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ChannelReceipt:
     """What the layer below says of a payload it took."""
 
     hint: bytes = b""
@@ -87,7 +87,7 @@ class Messaging(Protocol):
 
     async def send(
         self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
-    ) -> Receipt:
+    ) -> ChannelReceipt:
         """Hand a payload to the network; returns when it has been propagated.
 
         Args:

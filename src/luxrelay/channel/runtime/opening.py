@@ -25,7 +25,7 @@ from luxrelay.channel.runtime.channel import ReliableChannel
 from luxrelay.channel.runtime.messaging import Messaging
 from luxrelay.channel.runtime.persistence import MemoryPersistence
 from luxrelay.channel.session import ChannelSession
-from luxrelay.channel.state import Persistence, Row, RowStore, Scope
+from luxrelay.channel.state import ChannelScope, Persistence, Row, RowStore
 from luxrelay.channel.wire import ID_BYTES_MAX
 from luxrelay.errors import ChannelArgumentError, ChannelError
 
@@ -81,7 +81,7 @@ async def create_reliable_channel(
     segmentation = segmentation_config or SegmentationConfig()
     pace = rate_limit_config or RateLimitConfig()
     bounds = config or ChannelConfig()
-    scope = Scope(channel_id, sender_id)
+    scope = ChannelScope(channel_id, sender_id)
     _check(messaging, scope, content_topic, encryption, sds, segmentation)
     persistence = sds.persistence or MemoryPersistence()
     rows, kept = await _open(persistence, scope)
@@ -131,7 +131,7 @@ async def create_reliable_channel(
 
 def _check(  # noqa: PLR0917 - the arguments of its only caller
     messaging: Messaging,
-    scope: Scope,
+    scope: ChannelScope,
     content_topic: str,
     encryption: Encryption | None,
     sds: SdsConfig,
@@ -182,7 +182,7 @@ def _restore(session: ChannelSession, kept: list[Row], now: float, now_ms: int, 
         ) from error
 
 
-async def _open(persistence: Persistence, scope: Scope) -> tuple[RowStore, list[Row]]:
+async def _open(persistence: Persistence, scope: ChannelScope) -> tuple[RowStore, list[Row]]:
     """Return the rows of a scope, and what they are; in a thread when that blocks."""
 
     def opened() -> tuple[RowStore, list[Row]]:

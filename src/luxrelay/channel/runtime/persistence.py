@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from luxrelay.channel.state import Row, RowStore, Scope, Table
+from luxrelay.channel.state import ChannelScope, Row, RowStore, StateTable
 from luxrelay.errors import ChannelError
 
 
@@ -15,15 +15,15 @@ class MemoryPersistence:
     """Rows of any number of scopes, for as long as this object lives."""
 
     def __init__(self) -> None:
-        self._scopes: dict[Scope, dict[tuple[Table, bytes], bytes]] = {}
-        self._open: set[Scope] = set()
+        self._scopes: dict[ChannelScope, dict[tuple[StateTable, bytes], bytes]] = {}
+        self._open: set[ChannelScope] = set()
 
     @property
     def blocking(self) -> bool:
         """Nothing here takes long."""
         return False
 
-    def open(self, scope: Scope) -> RowStore:
+    def open(self, scope: ChannelScope) -> RowStore:
         """Return the rows of a scope, locked against every other opener.
 
         Raises:
@@ -34,7 +34,7 @@ class MemoryPersistence:
         self._open.add(scope)
         return _MemoryRows(self, scope)
 
-    def drop(self, scope: Scope) -> None:
+    def drop(self, scope: ChannelScope) -> None:
         """Forget a scope that is not open.
 
         Raises:
@@ -44,7 +44,7 @@ class MemoryPersistence:
         self._check_free(scope)
         self._scopes.pop(scope, None)
 
-    def _check_free(self, scope: Scope) -> None:
+    def _check_free(self, scope: ChannelScope) -> None:
         if scope in self._open:
             raise ChannelError(
                 f"{scope.sender_id} in {scope.channel_id} is open",
@@ -56,7 +56,7 @@ class MemoryPersistence:
 class _MemoryRows:
     """The rows of one scope."""
 
-    def __init__(self, owner: MemoryPersistence, scope: Scope) -> None:
+    def __init__(self, owner: MemoryPersistence, scope: ChannelScope) -> None:
         self._owner = owner
         self._scope = scope
         self._rows = owner._scopes.setdefault(scope, {})  # noqa: SLF001 - its own maker

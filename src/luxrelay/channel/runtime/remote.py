@@ -20,7 +20,7 @@ import anyio
 
 from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
 from luxrelay.channel.runtime.lanes import SendingLane, failed
-from luxrelay.channel.runtime.messaging import Envelope, Receipt, Subscription
+from luxrelay.channel.runtime.messaging import ChannelReceipt, Envelope, Subscription
 from luxrelay.client import (
     LATEST,
     AsyncRelayClient,
@@ -169,7 +169,7 @@ class RemoteMessaging:
 
     async def send(
         self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
-    ) -> Receipt:
+    ) -> ChannelReceipt:
         """Publish a payload; returns when the node has it on disk and has sent it on.
 
         Relays keep every message for their time to live, so ``ephemeral`` changes nothing here, and

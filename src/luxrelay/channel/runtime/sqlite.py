@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from luxrelay.channel.state import Row, RowStore, Scope, Table
+from luxrelay.channel.state import ChannelScope, Row, RowStore, StateTable
 from luxrelay.errors import ChannelError
 
 _SCHEMA_VERSION: Final = 1
@@ -40,7 +40,7 @@ class SqlitePersistence:
         """A commit waits for the disk."""
         return self._blocking
 
-    def open(self, scope: Scope) -> RowStore:
+    def open(self, scope: ChannelScope) -> RowStore:
         """Return the rows of a scope, locked against every other opener.
 
         Raises:
@@ -56,7 +56,7 @@ class SqlitePersistence:
         except (sqlite3.Error, OSError) as error:
             raise _ours(error, path) from error
 
-    def drop(self, scope: Scope) -> None:
+    def drop(self, scope: ChannelScope) -> None:
         """Delete the file of a scope that is not open.
 
         Raises:
@@ -70,7 +70,7 @@ class SqlitePersistence:
         for suffix in _SUFFIXES:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
-    def path(self, scope: Scope) -> Path:
+    def path(self, scope: ChannelScope) -> Path:
         """Return the file of a scope; its name tells neither channel nor participant."""
         text = f"{len(scope.channel_id)}:{scope.channel_id}:{scope.sender_id}"
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.db"
@@ -122,7 +122,7 @@ class _SqliteRows:
             found = self._database.execute(
                 "SELECT part, name, value FROM rows ORDER BY part, name"
             ).fetchall()
-            return [Row(Table(part), bytes(name), bytes(value)) for part, name, value in found]
+            return [Row(StateTable(part), bytes(name), bytes(value)) for part, name, value in found]
         except (sqlite3.Error, ValueError) as error:
             raise _ours(error, self._path) from error
 

@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from luxrelay.channel import (
     ChannelConfig,
     ChannelEvent,
+    ChannelScope,
     MemoryPersistence,
     MessageDispatched,
     MessageReceived,
@@ -23,12 +24,11 @@ from luxrelay.channel import (
     RepairConfig,
     Row,
     RowStore,
-    Scope,
     SdsConfig,
     SegmentationConfig,
     SharedKeyEncryption,
     SqlitePersistence,
-    Table,
+    StateTable,
     create_reliable_channel,
 )
 from luxrelay.errors import ChannelArgumentError, ChannelError, MessagingError
@@ -183,14 +183,14 @@ def test_damaged_state_is_said(backend: str) -> None:
 
     async def main() -> None:
         damaged = (
-            Row(Table.SEGMENTS, b"key", b"junk"),
-            Row(Table.LOG, b"m", b"junk"),
-            Row(Table.EVENTS, bytes(8), b"\xff"),
-            Row(Table.INCOMING, b"m", b"\x00junk"),
+            Row(StateTable.SEGMENTS, b"key", b"junk"),
+            Row(StateTable.LOG, b"m", b"junk"),
+            Row(StateTable.EVENTS, bytes(8), b"\xff"),
+            Row(StateTable.INCOMING, b"m", b"\x00junk"),
         )
         for row in damaged:
             persistence = MemoryPersistence()
-            rows = persistence.open(Scope("chan", "a"))
+            rows = persistence.open(ChannelScope("chan", "a"))
             rows.commit([row])
             rows.close()
             async with Wire() as wire:
@@ -198,7 +198,7 @@ def test_damaged_state_is_said(backend: str) -> None:
                     async with opened(wire, "a", sds=SdsConfig(persistence=persistence)):
                         pass
             assert caught.value.code == "channel.state"
-            persistence.open(Scope("chan", "a")).close()
+            persistence.open(ChannelScope("chan", "a")).close()
 
     run(backend, main)
 
@@ -255,7 +255,7 @@ def test_cancelled_close_closes_all_the_same(backend: str) -> None:
                     scope.cancel()
                     await a.close()
                 assert a.closed
-            persistence.open(Scope("chan", "a")).close()
+            persistence.open(ChannelScope("chan", "a")).close()
 
     run(backend, main)
 
@@ -312,7 +312,7 @@ class Failing(MemoryPersistence):
 
     broken = False
 
-    def open(self, scope: Scope) -> RowStore:
+    def open(self, scope: ChannelScope) -> RowStore:
         """Return such rows."""
         rows = super().open(scope)
         inner = rows.commit

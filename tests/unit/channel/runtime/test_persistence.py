@@ -9,11 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.channel import MemoryPersistence, Persistence, Row, Scope, SqlitePersistence, Table
+from luxrelay.channel import (
+    ChannelScope,
+    MemoryPersistence,
+    Persistence,
+    Row,
+    SqlitePersistence,
+    StateTable,
+)
 from luxrelay.errors import ChannelError
 
-SCOPE = Scope("chan", "alice")
-OTHERS = [Scope("chan", "bob"), Scope("other", "alice"), Scope("chana", "lice")]
+SCOPE = ChannelScope("chan", "alice")
+OTHERS = [
+    ChannelScope("chan", "bob"),
+    ChannelScope("other", "alice"),
+    ChannelScope("chana", "lice"),
+]
 
 
 def sealed(inner: Persistence) -> Persistence:
@@ -46,21 +57,29 @@ def test_rows_come_back_in_order(persistence: Persistence) -> None:
     """What was committed is there after closing, the last value of each, by table and key."""
     rows = persistence.open(SCOPE)
     rows.commit(
-        [Row(Table.LOG, b"b", b"1"), Row(Table.META, b"z", b""), Row(Table.LOG, b"a", b"2")]
+        [
+            Row(StateTable.LOG, b"b", b"1"),
+            Row(StateTable.META, b"z", b""),
+            Row(StateTable.LOG, b"a", b"2"),
+        ]
     )
     rows.commit(
-        [Row(Table.LOG, b"b", b"3"), Row(Table.META, b"z", None), Row(Table.LOG, b"x", None)]
+        [
+            Row(StateTable.LOG, b"b", b"3"),
+            Row(StateTable.META, b"z", None),
+            Row(StateTable.LOG, b"x", None),
+        ]
     )
     rows.close()
 
     assert list(persistence.open(SCOPE).load()) == [
-        Row(Table.LOG, b"a", b"2"), Row(Table.LOG, b"b", b"3"),
+        Row(StateTable.LOG, b"a", b"2"), Row(StateTable.LOG, b"b", b"3"),
     ]  # fmt: skip
 
 
 def test_scopes_do_not_mix(persistence: Persistence) -> None:
     """Participants and channels have rows of their own, whatever their names run into."""
-    persistence.open(SCOPE).commit([Row(Table.META, b"a", b"1")])
+    persistence.open(SCOPE).commit([Row(StateTable.META, b"a", b"1")])
 
     for scope in OTHERS:
         assert list(persistence.open(scope).load()) == []
@@ -83,7 +102,7 @@ def test_drop_forgets(persistence: Persistence) -> None:
     """A dropped scope is empty, and dropping what is not there does nothing."""
     persistence.drop(SCOPE)
     rows = persistence.open(SCOPE)
-    rows.commit([Row(Table.META, b"a", b"1")])
+    rows.commit([Row(StateTable.META, b"a", b"1")])
     rows.close()
 
     persistence.drop(SCOPE)
@@ -94,7 +113,7 @@ def test_drop_forgets(persistence: Persistence) -> None:
 def test_large_rows(persistence: Persistence) -> None:
     """A row may hold a whole message, and a key 600 bytes."""
     rows = persistence.open(SCOPE)
-    row = Row(Table.BODIES, b"k" * 600, bytes(256 * 1024))
+    row = Row(StateTable.BODIES, b"k" * 600, bytes(256 * 1024))
     rows.commit([row])
 
     assert list(rows.load()) == [row]
@@ -103,7 +122,7 @@ def test_large_rows(persistence: Persistence) -> None:
 def test_sealed_rows_need_the_key(tmp_path: Path) -> None:
     """With another key the state is refused; on the disk neither values nor keys are to be seen."""
     rows = sealed(SqlitePersistence(tmp_path)).open(SCOPE)
-    rows.commit([Row(Table.META, b"telling-name", b"secret-value")])
+    rows.commit([Row(StateTable.META, b"telling-name", b"secret-value")])
     rows.close()
     plain = SqlitePersistence(tmp_path)
     other = sys.modules["encrypted_state"].EncryptedPersistence(plain, bytes(31) + b"\1")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.channel import Row, Scope, SqlitePersistence, Table
+from luxrelay.channel import ChannelScope, Row, SqlitePersistence, StateTable
 from luxrelay.errors import ChannelError
 
-SCOPE = Scope("chan", "alice")
+SCOPE = ChannelScope("chan", "alice")
 
 
 def test_files_are_ours_alone(tmp_path: Path) -> None:
@@ -76,14 +76,14 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_failed_commit_applies_nothing(tmp_path: Path) -> None:
     """A commit that fails half-way leaves the rows as they were, and the next one works."""
     rows = SqlitePersistence(tmp_path).open(SCOPE)
-    rows.commit([Row(Table.META, b"a", b"1")])
+    rows.commit([Row(StateTable.META, b"a", b"1")])
 
     with pytest.raises(ChannelError):
-        rows.commit([Row(Table.META, b"a", b"2"), Row(Table.META, b"b", object())])  # type: ignore[arg-type]
-    assert list(rows.load()) == [Row(Table.META, b"a", b"1")]
+        rows.commit([Row(StateTable.META, b"a", b"2"), Row(StateTable.META, b"b", object())])  # type: ignore[arg-type]
+    assert list(rows.load()) == [Row(StateTable.META, b"a", b"1")]
 
-    rows.commit([Row(Table.META, b"a", b"3")])
-    assert list(rows.load()) == [Row(Table.META, b"a", b"3")]
+    rows.commit([Row(StateTable.META, b"a", b"3")])
+    assert list(rows.load()) == [Row(StateTable.META, b"a", b"3")]
 
 
 def test_a_blocking_file_may_be_called_in_the_loop(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_a_blocking_file_may_be_called_in_the_loop(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from luxrelay.channel import Row, Scope, SqlitePersistence, Table
-rows = SqlitePersistence(sys.argv[1]).open(Scope("chan", "alice"))
+from luxrelay.channel import ChannelScope, Row, SqlitePersistence, StateTable
+rows = SqlitePersistence(sys.argv[1]).open(ChannelScope("chan", "alice"))
 number = 0
 while True:
     number += 1
     value = number.to_bytes(8, "big")
-    rows.commit([Row(Table.META, b"first", value), Row(Table.META, b"second", value)])
+    rows.commit([Row(StateTable.META, b"first", value), Row(StateTable.META, b"second", value)])
     print(number, flush=True)
 """
 
