@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
-    from luxrelay.net.driver import GossipDriver
+    from luxrelay.net.driver import GossipDriver, Validator
     from luxrelay.net.host import HostStats, RelayHost, RelayStream
-    from luxrelay.net.inbox import Validator
     from luxrelay.net.links import DriverCounters, LinkCounters, NetStats
     from luxrelay.net.raw_peer import RawPubsubPeer, raw_pubsub_peer
 
@@ -34,7 +33,7 @@ _MODULES = {
     "MESHSUB": "config",
     "NetConfig": "config",
     "GossipDriver": "driver",
-    "Validator": "inbox",
+    "Validator": "driver",
     "HostStats": "host",
     "RelayHost": "host",
     "RelayStream": "host",

@@ -1,4 +1,4 @@
-"""`Account`: what one inbound connection has cost this node, and what it brought. Pure.
+"""`Account`: cost and merit of one inbound connection. Pure.
 
 Theory of operation
   Decides: how much of what a connection cost is charged to its address.

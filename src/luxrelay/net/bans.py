@@ -1,4 +1,4 @@
-"""Bans with expiry, on disk: who was shown the door stays outside after a restart too.
+"""Bans with expiry, on disk, so that they survive a restart.
 
 The file is one JSON object and is replaced as a whole, so a crash leaves the old one or the new
 one. A ban counts the steady milliseconds in which the node runs, and the file says how many are

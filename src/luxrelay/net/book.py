@@ -1,6 +1,6 @@
-"""Peers that could be dialled: where they are, who named them, and when to try again. Pure.
+"""Address book of peers to dial: addresses, sources, time of the next attempt. Pure.
 
-Source: LP-6420 §1.2; decisions G21, G22; requirements 20-02, 20-03, 20-05.
+Source: LP-6420 §1.2; requirements 20-02, 20-03, 20-05; decisions G21, G22.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
+from luxrelay.pause import doubled, jittered
 
 if TYPE_CHECKING:
     from random import Random
@@ -141,9 +142,8 @@ class AddressBook:
         ):
             del self._entries[peer]
             return entry.failures
-        doubled = self._config.redial_min_s * 2 ** min(entry.failures - 1, 20)
-        delay = min(doubled, self._config.redial_max_s)
-        entry.retry_at = now + delay * (0.5 + self._rng.random() / 2)
+        delay = doubled(self._config.redial_min_s, entry.failures, self._config.redial_max_s)
+        entry.retry_at = now + jittered(delay, self._rng)
         return entry.failures
 
     def forget(self, peer: PeerId) -> None:

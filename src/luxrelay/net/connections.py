@@ -1,4 +1,4 @@
-"""How many connections one address and one subnet may have, and who is not let in at all. Pure.
+"""Limits of connections by address and subnet, and exclusions. Pure.
 
 Only connections whose handshake came to its end count; those before have the `doorway`. A flood
 from one house or one rented /24 then takes its share of the places and not all of them.

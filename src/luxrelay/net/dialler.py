@@ -1,4 +1,4 @@
-"""One dialler a peer: a set of addresses, one task, one result for all who wait.
+"""One dialler a peer: a set of addresses, one task, one result for all callers.
 
 Theory of operation
   Decides: which addresses of a peer are tried, one after another, and when a dial is over.

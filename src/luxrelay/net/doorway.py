@@ -1,4 +1,4 @@
-"""Who may stand in the doorway: connections whose handshake has not come to its end. Pure.
+"""Limits of connections whose handshake is not complete. Pure.
 
 Nobody has proven anything yet, so these have places of their own, apart from those of peers. One
 network (an IPv4 /16, an IPv6 /32) has a quarter of them, a private one half. When there is no room,

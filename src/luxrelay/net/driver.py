@@ -16,20 +16,25 @@ Theory of operation
     queue is half full, never longer. A peer that stops taking is dropped after `write_stall_s`
     (20-58).
   Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer's queue drops the peer.
+
+Messages waiting for a verdict, and the batches in which they get it.
+
+Configured peers are kept connected: dialled, watched, and dialled again.
 """
 
 from __future__ import annotations
 
+import logging
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
 from luxrelay.bus import VerdictKind
-from luxrelay.errors import FrameError, NetError
+from luxrelay.errors import AddressError, FrameError, NetError
 from luxrelay.gossip import (
     Action,
     Deliver,
@@ -53,11 +58,138 @@ from luxrelay.net.finder import PeerFinder
 from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost, RelayStream, StreamHandler
-from luxrelay.net.inbox import Validator, VerdictInbox, slices
 from luxrelay.net.links import DriverCounters, Link, NetStats
-from luxrelay.net.redial import Redialler
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd, until_over
+from luxrelay.pause import doubled, jittered
+
+_LOGGER: Final = logging.getLogger("luxrelay.net")
+_LOUD_AT: Final = 10
+"""The failure that is said aloud once more; the others are logged at debug."""
+
+
+class Redialler:
+    """Dials a lost peer after a while that doubles, with jitter so that nodes do not march in step.
+
+    Args:
+        host: Who dials.
+        config: `redial_min_s`, `redial_max_s`, `steady_s`.
+        rng: The jitter: between half of the while and all of it.
+        counters: Where dials are counted.
+
+    """
+
+    def __init__(
+        self, host: RelayHost, config: NetConfig, rng: random.Random, counters: DriverCounters
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._rng = rng
+        self._counters = counters
+
+    async def keep(self, addresses: Sequence[str], peer: PeerId) -> None:
+        """The peer is connected, or dialled again after a while that grows.
+
+        Args:
+            addresses: All that the configuration names for the peer; each dial tries them in turn.
+            peer: Who has to answer there.
+
+        """
+        lost = failures = 0
+        while True:
+            if not self._host.is_connected(peer):
+                try:
+                    await self._host.dial(*addresses)
+                except (NetError, AddressError) as error:
+                    self._counters.dials_failed += 1
+                    failures += 1
+                    _LOGGER.log(
+                        logging.WARNING if failures in (1, _LOUD_AT) else logging.DEBUG,
+                        "peer cannot be reached",
+                        extra={"fields": {"failures": failures, "reason": str(error)}},
+                    )
+                else:
+                    self._counters.dials += 1
+                    failures = 0
+            began = trio.current_time()
+            while self._host.is_connected(peer):
+                await self._host.wait_changed()
+            if trio.current_time() - began >= self._config.steady_s:
+                lost = 0
+            lost += 1
+            delay = doubled(self._config.redial_min_s, lost, self._config.redial_max_s)
+            await trio.sleep(jittered(delay, self._rng))
+
+
+T = TypeVar("T")
+Validator = Callable[[list[Validate]], Awaitable[list[VerdictKind]]]
+"""Judges a batch: one verdict for each message, in order."""
+
+FED_BYTES: Final = 1024 * 1024
+"""Bytes fed to the router before it is drained: a quarter of what it gathers for a peer."""
+
+
+class VerdictInbox:
+    """A bounded queue that gives up all it holds, at most `batch_max` at once, judged.
+
+    Args:
+        validate: Judges a batch.
+        config: `inbox_max` and `batch_max`.
+        counters: Where overflows, batches and failures are counted.
+
+    """
+
+    def __init__(self, validate: Validator, config: NetConfig, counters: DriverCounters) -> None:
+        self._validate = validate
+        self._config = config
+        self._counters = counters
+        self._waiting: deque[Validate] = deque()
+        self._filled = trio.Event()
+
+    def put(self, item: Validate) -> bool:
+        """Whether the message waits for a verdict; False when `inbox_max` are waiting."""
+        if len(self._waiting) >= self._config.inbox_max:
+            self._counters.inbox_overflows += 1
+            return False
+        self._waiting.append(item)
+        self._filled.set()
+        return True
+
+    async def take(self) -> list[tuple[Validate, VerdictKind]]:
+        """The next batch with its verdicts; IGNORE for all of it when `validate` fails.
+
+        Our own trouble is never a peer's fault (the verdict table), so a failure is counted and
+        not raised.
+        """
+        while not self._waiting:
+            self._filled = trio.Event()
+            await self._filled.wait()
+        size = min(len(self._waiting), self._config.batch_max)
+        batch = [self._waiting.popleft() for _ in range(size)]
+        self._counters.batches += 1
+        try:
+            verdicts = await self._validate(batch)
+        except Exception:  # noqa: BLE001 - see the docstring
+            verdicts = []
+        if len(verdicts) != len(batch):
+            self._counters.validate_errors += 1
+            verdicts = [VerdictKind.IGNORE] * len(batch)
+        return list(zip(batch, verdicts, strict=True))
+
+
+def slices(
+    items: Sequence[T], count_max: int, size: Callable[[T], int], *, bytes_max: int = FED_BYTES
+) -> Iterator[Sequence[T]]:
+    """The items in order, in runs of so many and of little more than so many bytes."""
+    start = weight = 0
+    for index, item in enumerate(items):
+        weight += size(item)
+        if weight >= bytes_max or index + 1 - start >= count_max:
+            yield items[start : index + 1]
+            start, weight = index + 1, 0
+    if start < len(items):
+        yield items[start:]
+
 
 _RETRY_S: Final = 0.05
 """Seconds before the gossip stream is tried again on a connection, doubled each time."""
@@ -412,7 +544,7 @@ class GossipDriver:
         grows up to `stream_pause_max_s`, as long as the connection lives. Only a peer that opens
         none for `idle_s`, and `stream_attempts_max` times in a row, is let go: it takes no gossip.
         """
-        deaf, pause_s = _Deaf(self._config), _RETRY_S
+        deaf, lost = _Deaf(self._config), 0
         try:
             greeted, link.hello = await self._greeter.greet(link.peer)
             if greeted is Greeted.GONE:
@@ -434,9 +566,10 @@ class GossipDriver:
                         return
                     self.counters.streams_lost += 1
                 if trio.current_time() - began >= self._config.steady_s:
-                    pause_s = _RETRY_S
+                    lost = 0
+                lost += 1
+                pause_s = doubled(_RETRY_S, lost, self._config.stream_pause_max_s)
                 await self._pause(link.peer, pause_s)
-                pause_s = min(2 * pause_s, self._config.stream_pause_max_s)
         finally:
             link.close()
             self._exchange.gone(link.peer)

@@ -1,4 +1,4 @@
-"""Signed peer exchange: who else there is, in their own hand.
+"""Signed peer exchange: records of other peers, signed by themselves.
 
 A peer of our network is asked for others on a stream of its own, and is given the signed records
 of some of ours: those whose record names an address that answers at the IP the peer connects from,

@@ -1,4 +1,4 @@
-"""One failure, one connection: what a peer or a client provokes ends there, counted and logged.
+"""Containment of failures: each ends one connection, is counted and logged.
 
 Theory of operation
   Decides: that an exception of one stream, connection or round goes no further, and when it is
@@ -12,7 +12,7 @@ Theory of operation
   Bounds: `KINDS_MAX` kinds; a line of log once in `every_s` for each kind, with the number of
     failures since the last one.
 
-Source: LP-6420 §1.3; decisions G21.
+Source: LP-6420 §1.3; decision G21.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from pathlib import PurePath
 from typing import Final, TypeVarTuple
 
 import trio
+
+from luxrelay.pause import doubled
 
 KINDS_MAX: Final = 64
 """Kinds that are told apart; a further one counts as ``other``."""
@@ -136,15 +138,15 @@ class Faults:
                 ``pause_s``.
 
         """
-        pause = pause_s
+        failures = 0
         while True:
             began = trio.current_time()
             if await self.run(kind, work):
                 return
             if trio.current_time() - began > pause_max_s:
-                pause = pause_s
-            await trio.sleep(pause)
-            pause = min(2 * pause, pause_max_s)
+                failures = 0
+            failures += 1
+            await trio.sleep(doubled(pause_s, failures, pause_max_s))
 
 
 def _alone(rest: BaseException) -> BaseException:

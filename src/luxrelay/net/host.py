@@ -9,25 +9,52 @@ Theory of operation
   Bounds: every number in `NetConfig` down to `close_timeout_s`.
   Deviations: keepalive is Yamux's own ping, which every libp2p answers, instead of the ping
   protocol, which is answered too.
+
+Identify: who we are, where we listen and what we speak, told to whoever asks.
+
+The library would say that it is the library; we say the program and its version. What peers push
+about themselves is not taken: nothing here would use it, and a stranger could fill the peer store.
+
+py-libp2p logs through our loggers only, never to a terminal of its own accord.
+
+At import the library sets its logger to WARNING without a handler, so that Python's handler of
+last resort prints every warning to standard error; and its connection module calls
+`logging.debug` on the module, which installs a handler on the root logger as a side effect.
+Peers cause most of these lines, so a hostile peer could fill a log with them. We count instead.
+
+Names of peers are looked up in a few threads of their own, and so many addresses of each.
+
+A resolver that does not answer keeps its thread for half a minute, whoever gives up meanwhile. In
+the threads that a node does its work in, some dozens of such names would leave none for the store.
+A name may also stand for hundreds of addresses, each of which would be tried.
+
+Source: LP-6420 §1.1; LP-6420 §1.3; decisions G29, G21.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
+import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, Final
 
 import trio
 from libp2p.abc import INetConn, INetStream
 from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.keys import PublicKey
 from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import StreamFailure
+from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
@@ -39,6 +66,7 @@ from libp2p.protocol_muxer.exceptions import (
 )
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.tools.anyio_service import TrioManager
+from multiaddr import Multiaddr
 
 from luxrelay.errors import AddressError, ConfigError, NetError
 from luxrelay.gossip import PeerId
@@ -54,16 +82,137 @@ from luxrelay.net.charging import Charges, Meter
 from luxrelay.net.config import NetConfig
 from luxrelay.net.dialler import Dialler
 from luxrelay.net.guarded import Faults
-from luxrelay.net.identify import IDENTIFY, IDENTIFY_PUSH, answer, send
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
-from luxrelay.net.quiet import quiet_libp2p
 from luxrelay.net.records import is_everywhere, seal
-from luxrelay.net.resolver import NameResolver
 from luxrelay.net.scopes import ReadyReport, shielded
+from luxrelay.net.streams import encode_frame
 from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
+
+
+class NameResolver(trio.abc.HostnameResolver):
+    """Looks names up for one trio run.
+
+    Args:
+        lookups_max: Lookups at one time; a further one waits.
+        addresses_max: Addresses of a name that are used.
+        look_up: Does it, in a thread; as `socket.getaddrinfo`.
+
+    """
+
+    def __init__(
+        self,
+        lookups_max: int,
+        addresses_max: int,
+        look_up: Callable[..., list[Any]] = socket.getaddrinfo,
+    ) -> None:
+        self._threads = trio.CapacityLimiter(lookups_max)
+        self._addresses_max = addresses_max
+        self._look_up = look_up
+
+    async def getaddrinfo(  # noqa: PLR0917 - trio's own order
+        self,
+        host: bytes | None,
+        port: bytes | str | int | None,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - trio's own name
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        """The first addresses of the name.
+
+        Raises:
+            OSError: There is none, or the resolver cannot be reached.
+
+        """
+        look_up = partial(self._look_up, host, port, family, type, proto, flags)
+        found: list[Any] = await self._in_thread(look_up)
+        return found[: self._addresses_max]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
+        """The name of an address."""
+        found: tuple[str, str] = await self._in_thread(partial(socket.getnameinfo, sockaddr, flags))
+        return found
+
+    async def _in_thread(self, look_up: Callable[[], Any]) -> Any:
+        return await trio.to_thread.run_sync(  # type: ignore[call-arg]  # the stubs are older
+            look_up, abandon_on_cancel=True, limiter=self._threads
+        )
+
+
+_NAME: Final = "libp2p"
+_DEBUG_SWITCH: Final = "LIBP2P_DEBUG"
+
+
+def quiet_libp2p() -> None:
+    """The library is silent unless the operator sets ``LIBP2P_DEBUG`` (calling twice is fine)."""
+    import libp2p.network.connection.swarm_connection as connection_module  # noqa: PLC0415 - heavy
+
+    logger = logging.getLogger(_NAME)
+    vars(connection_module)["logging"] = logger.getChild("connection")
+    if os.environ.get(_DEBUG_SWITCH):
+        return
+    if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    logger.setLevel(logging.CRITICAL)
+
+
+IDENTIFY: Final = "/ipfs/id/1.0.0"
+IDENTIFY_PUSH: Final = "/ipfs/id/push/1.0.0"
+_PROTOCOL_VERSION: Final = "ipfs/0.1.0"
+"""What every libp2p host says here."""
+
+
+def answer(
+    *,
+    key: PublicKey,
+    agent: str,
+    addresses: Sequence[str],
+    protocols: Sequence[str],
+    record: bytes,
+    observed: tuple[str, int] | None,
+) -> bytes:
+    """The message, with its length in front.
+
+    Args:
+        key: Our public key.
+        agent: Program and version.
+        addresses: Multiaddresses that we listen on, without peer id.
+        protocols: What a stream may be opened for.
+        record: Our signed peer record; empty when there is none.
+        observed: Host and port that the peer connects from.
+
+    """
+    message = Identify(
+        protocol_version=_PROTOCOL_VERSION,
+        agent_version=agent,
+        public_key=key.serialize(),
+        listen_addrs=[Multiaddr(text).to_bytes() for text in addresses],
+        observed_addr=_observed(observed),
+        protocols=protocols,
+        signedPeerRecord=record,
+    )
+    return encode_frame(message.SerializeToString())
+
+
+def _observed(remote: tuple[str, int] | None) -> bytes:
+    if remote is None:
+        return b""
+    host = ip_address(remote[0].partition("%")[0])
+    mapped = getattr(host, "ipv4_mapped", None)
+    host = host if mapped is None else mapped
+    return bytes(Multiaddr(f"/ip{host.version}/{host}/tcp/{remote[1]}").to_bytes())
+
+
+async def send(stream: INetStream, message: bytes) -> None:
+    """The peer has been told, or is gone."""
+    with contextlib.suppress(BaseLibp2pError):
+        await stream.write(message)
+        await stream.close()
+
 
 _SEED_BYTES: Final = 32
 _LIBRARY: Final = frozenset({IDENTIFY, "/ipfs/ping/1.0.0"})

@@ -1,4 +1,4 @@
-"""What the driver knows of one peer, and what it counts."""
+"""State and counters of one peer in the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and peer ids as text, checked without loading libp2p: what a file may say is what can run.
+"""Names and peer ids as text, checked without libp2p, by the rules of the run.
 
 Source: RFC 1035 §2.3.4, RFC 1123 §2.1; the libp2p peer id specification.
 """

@@ -1,4 +1,4 @@
-"""The reconcile stream: a peer of the network is compared with, and gives what we lack.
+"""The reconcile stream: comparison with a peer, and transfer of missing messages.
 
 `/lux/relay/reconcile/1.0.0` carries interval lists, Merkle sync and range-based reconciliation, and
 the messages that they find, between peers of which no gRPC address is known. A frame is an unsigned
@@ -38,9 +38,9 @@ from luxrelay.net.host import RelayHost, RelayStream
 from luxrelay.net.streams import FrameDecoder, encode_frame
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
 from luxrelay.sync.rpc.reading import SyncServicer
-from luxrelay.sync.rpc.stream_answers import StreamSession
+from luxrelay.sync.rpc.stream_answers import AnsweringStream
 from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
-from luxrelay.sync.rpc.stream_kinds import Kind
+from luxrelay.sync.rpc.stream_kinds import StreamKind
 
 RECONCILE: Final = "/lux/relay/reconcile/1.0.0"
 PREFIX: Final = "p2p:"
@@ -173,7 +173,7 @@ class ReconcileStreams:
         self._places[number] = _Place(peer=peer, host=host, since=now, life=life)
         self._limits.opened(host)
         self.counters.streams += 1
-        session = StreamSession(self._servicer, peer_text(peer), config.answer_s, host)
+        session = AnsweringStream(self._servicer, peer_text(peer), config.answer_s, host)
         life.deadline = now + config.stream_s
         try:
             with life:
@@ -207,13 +207,13 @@ class ReconcileStreams:
         if place is not None:
             self._limits.closed(place.host)
 
-    async def _answer(self, stream: RelayStream, session: StreamSession) -> None:
+    async def _answer(self, stream: RelayStream, session: AnsweringStream) -> None:
         try:
             await self._questions(stream, session)
         except (FrameError, trio.BrokenResourceError, trio.TooSlowError):
             self.counters.cut += 1
 
-    async def _questions(self, stream: RelayStream, session: StreamSession) -> None:
+    async def _questions(self, stream: RelayStream, session: AnsweringStream) -> None:
         config = self._config
         decoder = FrameDecoder(config.question_bytes_max)
         for _ in range(config.questions_max):
@@ -289,7 +289,7 @@ class _Carrier:
     def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
         """Yield the frames of the answer to one question."""
         until = min(time.monotonic() + timeout_s, self._until)
-        if self._asked >= self._config.questions_max // 2 and question[0] != Kind.RECONCILE:
+        if self._asked >= self._config.questions_max // 2 and question[0] != StreamKind.RECONCILE:
             self.drop()  # the other side ends a stream after so many; a reconciliation stays on it
         whole = False
         try:
@@ -351,7 +351,7 @@ async def _reset(stream: RelayStream) -> None:
         await stream.reset()
 
 
-async def _let_go(session: StreamSession) -> None:
+async def _let_go(session: AnsweringStream) -> None:
     """When the stream is over, a thread that waits in an answer is let go."""
     try:
         await trio.sleep_forever()

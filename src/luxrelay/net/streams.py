@@ -1,4 +1,4 @@
-"""Frames on a stream: cut out of what arrives, gathered before they are sent.
+"""Frames on a stream: decoding of received bytes, batching of sent ones.
 
 A frame is an unsigned varint length and that many bytes, as every libp2p pubsub sends them. What
 waits for a peer is bounded in bytes and frames; whatever is ready leaves in one write of up to

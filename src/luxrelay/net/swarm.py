@@ -6,19 +6,23 @@ the places now, and gives none of a peer's to a stranger); the swarm
 dials peers it has heard of and prunes connections by rules of its own (both are ours to decide,
 G21); a peer that disconnects leaves its data behind in the peer store; and any exception of a
 stream handler ends every connection.
+
+Whether a connection still has somebody at its other end: a ping, and a sign of life in time.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
 from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import IOException
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.swarm_connection import SwarmConn
@@ -27,6 +31,7 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from libp2p.rcmgr import Direction
+from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_PING, YAMUX_HEADER_FORMAT
 from libp2p.tools.anyio_service.api import InternalManagerAPI
 from multiaddr import Multiaddr
 
@@ -36,9 +41,35 @@ from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.guarded import Faults
 from luxrelay.net.inbound import Inbound, InboundCounters
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
-from luxrelay.net.probing import answers
 from luxrelay.net.transport import RelayTcp
+from luxrelay.net.yamux import GuardedYamux
 from luxrelay.net.yamux_stream import GuardedStream
+
+_HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
+_POLL_S: Final = 0.02
+_VALUE: Final = 0x4C585250
+"""What the ping carries; the answer is not told from any other frame."""
+
+
+async def answers(muxed: IMuxedConn, seconds: float) -> bool:
+    """Whether the peer sends any frame within so long of being pinged.
+
+    The multiplexer counts how often the peer has missed a ping, and starts at zero with each frame.
+    """
+    if not isinstance(muxed, GuardedYamux) or muxed.is_closed:
+        return False
+    muxed._misses = max(1, muxed._misses)  # noqa: SLF001 - the one number that tells silence
+    with trio.move_on_after(seconds):
+        try:
+            await muxed.write_frame(_HEADER.pack(0, TYPE_PING, FLAG_SYN, 0, _VALUE))
+        except IOException:
+            return False
+        while muxed._misses:  # noqa: SLF001 - set by the reader of the connection
+            if muxed.is_closed:
+                return False
+            await trio.sleep(_POLL_S)
+        return True
+    return False
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Holder(Protocol):
+class UnreadHolder(Protocol):
     """A connection as the budget sees it."""
 
     unread: int
@@ -34,13 +34,13 @@ class UnreadBudget:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.held = 0
-        self._holders: set[Holder] = set()
+        self._holders: set[UnreadHolder] = set()
 
-    def join(self, holder: Holder) -> None:
+    def join(self, holder: UnreadHolder) -> None:
         """The connection counts from now on."""
         self._holders.add(holder)
 
-    def leave(self, holder: Holder) -> None:
+    def leave(self, holder: UnreadHolder) -> None:
         """The connection, which holds nothing any more, is forgotten."""
         self._holders.discard(holder)
 

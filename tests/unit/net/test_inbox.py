@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from luxrelay.bus import VerdictKind
 from luxrelay.gossip import MessageType, PeerId, RelayMessage, Validate
 from luxrelay.net.config import NetConfig
-from luxrelay.net.inbox import VerdictInbox, slices
+from luxrelay.net.driver import VerdictInbox, slices
 from luxrelay.net.links import DriverCounters
 
 CONFIG = NetConfig(inbox_max=5, batch_max=3)

@@ -7,7 +7,7 @@ import logging
 import libp2p.network.connection.swarm_connection as connection_module
 import pytest
 
-from luxrelay.net.quiet import quiet_libp2p
+from luxrelay.net.host import quiet_libp2p
 
 
 def test_silent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

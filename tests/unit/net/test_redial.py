@@ -11,9 +11,9 @@ import trio
 from luxrelay.errors import NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
+from luxrelay.net.driver import Redialler
 from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters
-from luxrelay.net.redial import Redialler
 
 PEER = PeerId(b"p")
 CONFIG = NetConfig(redial_min_s=1.0, redial_max_s=8.0, steady_s=5.0)
