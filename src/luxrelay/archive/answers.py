@@ -1,4 +1,4 @@
-"""What the archive answers: places, messages, pages and how far a namespace reaches. Pure values.
+"""Values of the archive's answers: places, messages, pages, reach of a namespace. Pure.
 
 Source: LP-6440; decisions P20, S16.
 """
@@ -16,7 +16,7 @@ from luxrelay.sync.messages import WireMessage
 _PLACE: Final = Struct(">Q20sQ32s")
 
 
-class Place(NamedTuple):
+class AnswerPlace(NamedTuple):
     """Where a message stands in the order of the archive."""
 
     timestamp: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
         return _PLACE.pack(*self)
 
     @classmethod
-    def decode(cls, cursor: bytes) -> Place:
+    def decode(cls, cursor: bytes) -> AnswerPlace:
         """Return the place of a cursor.
 
         Raises:
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 class ArchivedMessage:
     """One message of the archive."""
 
-    place: Place
+    place: AnswerPlace
     """Timestamp, namespace, sequence and content id."""
     date: date
     """The day whose root proves it."""

@@ -4,17 +4,18 @@ Theory of operation
 -------------------
 *Decides* what a batch that runs again may write, and when a batch has to be merged.
 *Does not know* where rows come from and how far a run goes (`pipeline`).
-A batch is one Spark job: its tasks read, check and write files (`parts`). Here these become part of
-the tables: one Delta commit for raw rows, one for messages, one for rejects when there are any.
+A batch is one Spark job: its tasks read, check and write files (`part_files`). Here these become
+part of the tables: one Delta commit for raw rows, one for messages, one for rejects when there are
+any.
 *Exactly once*: a batch carries the checkpoint's name and its number into the table's log; a table
 that has a batch is left out when it runs again after a crash. Within one checkpoint a sequence is
 read once, so appending is enough. When a checkpoint was lost and the archive reads again from the
 relays, reads a gap again, or has also read segment files, a batch that has a slot of which the
 tables know is merged by each table's key instead (`merging`).
 *Bounds*: none of its own; a batch is as large as the source's limit.
-*What else to change when you change this*: `parts`, `merging`, `completeness`.
+*What else to change when you change this*: `part_files`, `merging`, `completeness`.
 
-Source: decisions J8, J11, P42; 21-52.
+Source: 21-52; decisions J8, J11, P42.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from typing import TYPE_CHECKING
 from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.merging import by_slot, holds_any, holds_or_shares, merge_batch
-from luxrelay.archive.parts import PARTS_DDL, Check, PartReport, PartWriter
-from luxrelay.archive.reading import ReadingCheck, delivers_tasks, held_tasks, read_tasks
+from luxrelay.archive.part_files import PARTS_DDL, Check, PartReport, PartWriter
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CODE_UNREAD, RAW, WRITTEN
 from luxrelay.archive.tables import append_files, has_batch
+from luxrelay.archive.task_source import ReadingCheck, delivers_tasks, held_tasks, read_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,7 +155,7 @@ class BatchTables:
         """Write one micro-batch; again with the same number does nothing.
 
         Args:
-            raw: Rows of ``schema.RAW``, or tasks that read such rows (`reading`).
+            raw: Rows of ``schema.RAW``, or tasks that read such rows (`task_source`).
             batch: Its number in the checkpoint.
 
         Raises:

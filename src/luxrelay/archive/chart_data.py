@@ -1,4 +1,4 @@
-"""What the charts of a report show, and what they are; drawing them is `charts`' part.
+"""Data of a report's charts, with titles and units; `charts` draws them.
 
 Apart from `charts`, so that a page can be described where matplotlib is not installed.
 """

@@ -5,7 +5,8 @@ Theory of operation
 
 *Decides* what of the two is compared, where they differ, and whose lack it is.
 
-*Does not know* tables (`holdings`), Spark, how what is missing is read again (`refetching`).
+*Does not know* tables (`expected_contents`), Spark, how what is missing is read again
+(`refetching`).
 
 *What relays can prove*: one Merkle tree over the content ids of everything they hold, of every
 namespace together (J4); and, for each 256 sequences of one namespace, a digest of the header hashes
@@ -23,13 +24,13 @@ message by message, and held beside the archive's. Only this step accuses.
 *No difference*: what is newer than the archive's last sequence of its namespace, what was deleted
 on purpose, what a class or a rule keeps out of the archive, what is past its time at the relay.
 
-*Bounds*: the constants below, those of `holdings`, and those of the client.
+*Bounds*: the constants below, those of `expected_contents`, and those of the client.
 
 *No proof*: whoever chooses content ids can make two sets look equal (`luxrelay.store.merkle`), and
 a relay can say what it likes of itself. One that hides what it holds looks like one that does not
 hold it; what it serves is checked as in `ingest` before it counts as missing here.
 
-*What else to change when you change this*: `holdings`, `verification`.
+*What else to change when you change this*: `expected_contents`, `verification`.
 
 Source: retention document, "Merkle Tree Implications"; decisions J4, J8, J11, P26.
 """
@@ -44,7 +45,7 @@ import pyarrow as pa
 
 from luxrelay.archive.answers import NamespaceReach
 from luxrelay.archive.decode import check_batch
-from luxrelay.archive.holdings import (
+from luxrelay.archive.expected_contents import (
     HeldRow,
     block_digests,
     block_rows,

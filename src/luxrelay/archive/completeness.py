@@ -1,9 +1,9 @@
-"""`audit`: what the archive holds, what is missing from it, and where that may still be had.
+"""`audit`: archived ranges, missing ranges, and relays that may still serve them.
 
 Three questions to the tables: the sequences of each namespace (holes, contested slots, rows that
 stand twice), the relays that served them, the rejects; and one to the relays: their heads.
 
-Source: decisions H17, J11, P25, P26, P42; 21-52.
+Source: 21-52; decisions H17, J11, P25, P26, P42.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from luxrelay.archive.absences import passed_spans, rejected_codes, rejected_tops
 from luxrelay.archive.derived import gap_rows
 from luxrelay.archive.folder import ArchiveFolder, open_folder
 from luxrelay.archive.gaps import above, beside, reached, rejected_heads
+from luxrelay.archive.jvm_errors import failure
+from luxrelay.archive.missing_reasons import passed_spans, rejected_codes, rejected_tops
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads
@@ -24,8 +25,7 @@ from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import GAPS, MESSAGES, REJECTS, Table
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import retired
-from luxrelay.archive.transit import failure
-from luxrelay.sync.heads import Head
+from luxrelay.sync.heads import PeerHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ GAPS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class ArchiveGap:
     """Sequences that the archive does not hold."""
 
     namespace: bytes
@@ -92,7 +92,7 @@ class AuditReport:
 
     namespaces: tuple[NamespaceAudit, ...]
     """Each namespace, in order of ids, 100,000 at most."""
-    gaps: tuple[Gap, ...]
+    gaps: tuple[ArchiveGap, ...]
     """Sequences without a message: between 1 and the highest archived one, 1,000 ranges a namespace
     at most, and above it where everything that was read was rejected. What was passed over because
     its class is Ephemeral is none."""
@@ -267,7 +267,7 @@ def _sequences(
 class _Absent:
     """Sequences that were read and have no message."""
 
-    gaps: list[Gap]
+    gaps: list[ArchiveGap]
     read: list[Span]
     """Ranges above what is archived, and those passed over: nothing to be read any more."""
 
@@ -285,7 +285,7 @@ def _absences(
     missing = beside([*holes, *heads], passed)
     codes = rejected_codes(folder, missing)
     gaps = [
-        Gap(
+        ArchiveGap(
             namespace=span.namespace,
             first=span.first,
             last=span.last,
@@ -312,7 +312,7 @@ def _rejected(spark: SparkSession, folder: ArchiveFolder) -> dict[int, int]:
 
 def _heads(
     relays: Sequence[str], tls: Mapping[str, str]
-) -> tuple[dict[str, list[Head]], tuple[str, ...]]:
+) -> tuple[dict[str, list[PeerHead]], tuple[str, ...]]:
     if not relays:
         return {}, ()
     options = SourceOptions.parse({"relays": ",".join(relays), **tls})
@@ -321,9 +321,11 @@ def _heads(
     return dict(zip(names, answers, strict=True)), down
 
 
-def _located(gaps: Iterable[Gap], heads: Mapping[str, Sequence[Head]]) -> Iterable[Gap]:
+def _located(
+    gaps: Iterable[ArchiveGap], heads: Mapping[str, Sequence[PeerHead]]
+) -> Iterable[ArchiveGap]:
     """Add to each gap the relays that may still hold some of it."""
-    ranges: dict[bytes, list[tuple[str, Head]]] = {}
+    ranges: dict[bytes, list[tuple[str, PeerHead]]] = {}
     for relay, held in heads.items():
         for head in held:
             if head.earliest_seq:
@@ -339,7 +341,7 @@ def _located(gaps: Iterable[Gap], heads: Mapping[str, Sequence[Head]]) -> Iterab
 
 def _behind(
     namespaces: Iterable[NamespaceAudit],
-    heads: Mapping[str, Sequence[Head]],
+    heads: Mapping[str, Sequence[PeerHead]],
     floors: Mapping[bytes, int],
     rules: ArchiveRules,
     read: Iterable[Span] = (),

@@ -7,9 +7,9 @@ the header, what a table can hold, the signature, the policy in force (`rules`),
 was served under, the payload.
 *Does not know* relays, Spark, tables.
 The copies of one header that several relays serve stand close together in a batch, and signatures
-cost most, so a batch is first reduced to its distinct headers. `luxrelay.bus.columns` takes those
-apart and says which structural rule each breaks; what it does not know is checked here, once a
-header, and the columns are then spread over the rows. Ranges, namespaces and lengths are compared
+cost most, so a batch is first reduced to its distinct headers. `luxrelay.bus.structure_batch` takes
+those apart and says which structural rule each breaks; what it does not know is checked here, once
+a header, and the columns are then spread over the rows. Ranges, namespaces and lengths are compared
 for all rows at once. Python looks at a row for its hashes, its signature and what is wrong with
 it, and where a policy other than the open one decides; at a key, a lane or a pair of namespace
 and policy once a batch.
@@ -17,7 +17,8 @@ and policy once a batch.
 lanes are kept for the next batches, ``KEPT_MAX`` of each.
 *Deviations from the specification*: sequence numbers above 2⁶³−1 and timestamps after the year
 9999 are valid on the wire and are rejected here, because no BIGINT or DATE holds them.
-*What else to change when you change this*: `luxrelay.archive.schema`, `luxrelay.bus.columns`;
+*What else to change when you change this*: `luxrelay.archive.schema`,
+`luxrelay.bus.structure_batch`;
 tests/property/test_archive_decode.py states the rules row by row and holds this to them.
 
 Source: LP-6411 §1.2, §2.4, §2.8, §3.1; decisions H3, H11, J11, P39.
@@ -36,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from luxrelay.archive.rules import GOOD as _GOOD
-from luxrelay.archive.rules import UNKNOWN, ArchiveRules, Judgement, Outcome, lane_of
+from luxrelay.archive.rules import UNKNOWN, ArchiveRules, Judgement, RuleOutcome, lane_of
 from luxrelay.archive.schema import (
     CHECKED,
     CODE_UNREAD,
@@ -47,9 +48,9 @@ from luxrelay.archive.schema import (
 )
 from luxrelay.bus import Code, VerifyKey, sender_address
 from luxrelay.bus import constants as c
-from luxrelay.bus.columns import HASHES, decode_columns
 from luxrelay.bus.keys import SIGNING_SCHEMES
 from luxrelay.bus.structure import structure_verdict
+from luxrelay.bus.structure_batch import HASHES, decode_columns
 from luxrelay.errors import BusArgumentError, KeyFormatError
 
 KEPT_MAX: Final = 4096
@@ -57,11 +58,11 @@ KEPT_MAX: Final = 4096
 
 _HASH_WORDS: Final = c.HASH_BYTES // 8
 _CHECKED_SCHEMA: Final = CHECKED.arrow()
-_UNREAD: Final = Outcome(CODE_UNREAD, "the relay could not be read")
+_UNREAD: Final = RuleOutcome(CODE_UNREAD, "the relay could not be read")
 
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
-Outcomes = dict[int, Outcome]
+Outcomes = dict[int, RuleOutcome]
 """What is wrong, by the place of a header or a row; the others are good."""
 
 
@@ -148,7 +149,7 @@ def _check_headers(
     code = _numbers(decoded.column("code"), np.uint16)
     for place in np.flatnonzero(code).tolist():
         verdict = structure_verdict(Code(int(code[place])))
-        bad[place] = Outcome(int(verdict.code), verdict.reason)
+        bad[place] = RuleOutcome(int(verdict.code), verdict.reason)
     seq = _numbers(decoded.column("seq"), np.uint64)
     timestamp = _numbers(decoded.column("timestamp"), np.uint64)
     beyond = (code == 0) & ((seq > MAX_I64) | (timestamp > MAX_TIMESTAMP_MS))
@@ -163,10 +164,12 @@ def _check_headers(
     return bad, judged
 
 
-def _beyond(seq: int) -> Outcome:
+def _beyond(seq: int) -> RuleOutcome:
     if seq > MAX_I64:
-        return Outcome(int(Code.LOCAL_FAULT), "seq is above 2^63-1, which no table column holds")
-    return Outcome(int(Code.TIMESTAMP_INVALID), "timestamp lies after the year 9999 (P8)")
+        return RuleOutcome(
+            int(Code.LOCAL_FAULT), "seq is above 2^63-1, which no table column holds"
+        )
+    return RuleOutcome(int(Code.TIMESTAMP_INVALID), "timestamp lies after the year 9999 (P8)")
 
 
 def _check_signatures(heads: _Heads, good: Places, rules: ArchiveRules) -> Outcomes:
@@ -195,21 +198,23 @@ def _verify_key(key_field: bytes) -> VerifyKey | None:
         return None  # the right length and no point of the curve: nothing is signed by it
 
 
-def _check_signature(key: VerifyKey | None, header_hash: bytes, signature: bytes) -> Outcome:
+def _check_signature(key: VerifyKey | None, header_hash: bytes, signature: bytes) -> RuleOutcome:
     if key is not None and key.scheme not in SIGNING_SCHEMES:
-        return Outcome(
+        return RuleOutcome(
             int(Code.UNSUPPORTED_SCHEME), f"{key.scheme.name} cannot be verified here (H5)"
         )
     if key is None or not key.verify(header_hash, signature):
-        return Outcome(int(Code.INVALID_SIGNATURE), "the signature does not hold (LP-6411 §2.8)")
+        return RuleOutcome(
+            int(Code.INVALID_SIGNATURE), "the signature does not hold (LP-6411 §2.8)"
+        )
     return _GOOD
 
 
-def _check_bound(key: VerifyKey | None, header: bytes, rules: ArchiveRules) -> Outcome:
+def _check_bound(key: VerifyKey | None, header: bytes, rules: ArchiveRules) -> RuleOutcome:
     if key is not None and key.scheme not in SIGNING_SCHEMES:
         return _check_signature(key, b"", b"")
     if key is None or not rules.signature_holds(header):
-        return Outcome(int(Code.INVALID_SIGNATURE), "the bound signature does not hold (H3)")
+        return RuleOutcome(int(Code.INVALID_SIGNATURE), "the bound signature does not hold (H3)")
     return _GOOD
 
 
@@ -302,7 +307,7 @@ def _check_rows(
     for row in np.flatnonzero(broken & ~unread).tolist():
         outcomes[row] = bad[int(places[row])]
     for row in np.flatnonzero(elsewhere & ~unread & ~broken).tolist():
-        outcomes[row] = Outcome(
+        outcomes[row] = RuleOutcome(
             int(Code.INVALID_NAMESPACE), "the relay served it under another namespace (P39)"
         )
     left = ~(unread | broken | elsewhere)
@@ -323,17 +328,17 @@ def _check_blobs(blobs: pa.Array, sizes: Places, heads: _Heads, rows: Places) ->
     kzg = _of_rows(heads, "flags", np.uint8)[rows] & c.FLAG_KZG_COMMITMENT != 0
     for row in rows[kzg].tolist():
         reason = "KZG commitments need luxrelay[kzg] (LP-6411 §2.4, H2)"
-        outcomes[row] = Outcome(int(Code.UNSUPPORTED_COMMITMENT), reason)
+        outcomes[row] = RuleOutcome(int(Code.UNSUPPORTED_COMMITMENT), reason)
     rows = rows[~kzg]
     stated = _of_rows(heads, "blob_len", np.uint32)
     wrong = sizes[rows] != stated[rows]
     for row in rows[wrong].tolist():
         reason = f"blob has {sizes[row]} bytes, the header says {stated[row]} (LP-6411 §2.5)"
-        outcomes[row] = Outcome(int(Code.BLOB_MISMATCH), reason)
+        outcomes[row] = RuleOutcome(int(Code.BLOB_MISMATCH), reason)
     rows = rows[~wrong]
     for row in rows[_hash_to_another(blobs, heads, rows)].tolist():
         reason = "blob does not match blobCommitment (LP-6411 §2.4)"
-        outcomes[row] = Outcome(int(Code.BLOB_MISMATCH), reason)
+        outcomes[row] = RuleOutcome(int(Code.BLOB_MISMATCH), reason)
     return outcomes
 
 

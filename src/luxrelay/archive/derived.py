@@ -9,12 +9,12 @@ day is replaced as a whole: a run that was killed is made good by the next one, 
 changes nothing. Which days have changed since the last refresh is read from the log of the table
 (`tables.days_since`). ``contention`` and ``gaps`` look at whole namespaces: both come from one
 pass over two columns of ``messages``; which ranges are no gaps, and which above the last message
-are, `absences` says.
+are, `missing_reasons` says.
 *Bounds*: ``HOLES_MAX`` open gaps in all; the messages of one namespace and day are held by one
 task, 40 bytes each, for their root.
-*What else to change when you change this*: `schema`, `proofs`, `gaps`, `absences`.
+*What else to change when you change this*: `schema`, `proofs`, `gaps`, `missing_reasons`.
 
-Source: decisions H17, J11, P25; LP-6440.
+Source: LP-6440; decisions H17, J11, P25.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from luxrelay.archive.absences import last_seqs, passed_spans, rejected_tops
 from luxrelay.archive.folder import ArchiveFolder, write_whole
 from luxrelay.archive.gaps import GapRow, above, beside, rejected_heads, settle
+from luxrelay.archive.missing_reasons import last_seqs, passed_spans, rejected_tops
 from luxrelay.archive.offsets import Span
-from luxrelay.archive.parts import PARTS_DDL, PartReport, TableWriter
+from luxrelay.archive.part_files import PARTS_DDL, PartReport, TableWriter
 from luxrelay.archive.proofs import day_root
 from luxrelay.archive.schema import (
     CONTENTION,
@@ -55,7 +55,7 @@ from luxrelay.archive.tables import (
     version_of,
 )
 from luxrelay.bus.finality import FinalityState
-from luxrelay.store.slots import CANDIDATES_MAX
+from luxrelay.store.namespaces import CANDIDATES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""The archive folder: its marker, where its tables lie, and who may write.
+"""The archive folder: marker file, places of the tables, and the writer's lock.
 
     <folder>/luxrelay-archive.json   the marker: format, version, the checkpoint in use
     <folder>/messages, rejects       Delta tables

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from luxrelay.errors import ArchiveError
-from luxrelay.gate import Gate
+from luxrelay.gate import BrowserGate
 from luxrelay.pages import Answer, PageRules, PageServer
 
 _LOG: Final = logging.getLogger("luxrelay.archive")
@@ -64,7 +64,7 @@ class LoopbackServer:
                 ("127.0.0.1", port),
                 bounded,
                 PageRules(
-                    gate=Gate(),
+                    gate=BrowserGate(),
                     hints=_HINTS,
                     clients_max=4 * (calls_max + 1),
                     timeout_s=timeout_s,

@@ -8,10 +8,10 @@ A checkpoint that was lost, segment files beside relays, and gaps that are read 
 that the tables may hold. Spark joins them with what is there: checked rows are persisted, counted,
 grouped by content id, and each table takes up what its key does not find.
 *Bounds*: none of its own; a batch is as large as the source's limit.
-*What else to change when you change this*: `parts`, which makes the same rows of batches that
+*What else to change when you change this*: `part_files`, which makes the same rows of batches that
 cannot have been read before.
 
-Source: decisions J8, J11, P42; 21-52.
+Source: 21-52; decisions J8, J11, P42.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.parts import AHEAD_MAX_MS, Check
+from luxrelay.archive.part_files import AHEAD_MAX_MS, Check
 from luxrelay.archive.rules import CODE_EPHEMERAL
 from luxrelay.archive.schema import (
     CHECKED,
@@ -32,7 +32,7 @@ from luxrelay.archive.schema import (
     SERVED,
     Table,
 )
-from luxrelay.archive.slots import (
+from luxrelay.archive.slot_lookup import (
     FILES_DDL,
     HELD_DDL,
     SEQ_BYTES,
@@ -68,7 +68,7 @@ Its finality stays: statements alone move it (`statements`), whatever a relay cl
 
 
 def holds_any(folder: ArchiveFolder, raw: DataFrame) -> bool:
-    """Return True when the archive has read a row of one of the slots (`slots`) before.
+    """Return True when the archive has read a row of one of the slots (`slot_lookup`) before.
 
     Args:
         folder: The archive.
@@ -95,7 +95,7 @@ def holds_or_shares(folder: ArchiveFolder, tasks: DataFrame) -> bool:
 
     Args:
         folder: The archive.
-        tasks: What reads rows (`reading`).
+        tasks: What reads rows (`task_source`).
 
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here

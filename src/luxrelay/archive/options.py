@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from luxrelay.archive.offsets import Offsets, parse_offsets
+from luxrelay.bus import constants as c
 from luxrelay.errors import ArchiveArgumentError
 from luxrelay.text import parse_json
+from luxrelay.wire import from_hex
 
 RELAYS_MAX: Final = 64
 NAMESPACES_MAX: Final = 10_000
@@ -25,7 +27,6 @@ ROWS_MAX: Final = 10_000_000
 """Upper bound of maxRowsPerTrigger, rows."""
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,/]+):[0-9]{1,5}")
-_NAMESPACE: Final = re.compile(r"(?:0x)?([0-9a-fA-F]{40})")
 
 ReadMode = Literal["all", "any"]
 HeadMode = Literal["contiguous", "latest"]
@@ -71,7 +72,7 @@ class SourceOptions:
     """``faultRows``: also yield a row with a null header for each relay that was not read."""
     deliver: Delivery = "rows"
     """``deliver``: ``rows``, or ``tasks`` for `ingest`: a row a task, which says what to read
-    (`reading`)."""
+    (`task_source`)."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -156,10 +157,10 @@ def _relays(option: str, value: str) -> dict[str, object]:
 
 
 def _namespace(option: str, text: str) -> bytes:
-    found = _NAMESPACE.fullmatch(text.strip())
-    if found is None:
-        raise _wrong(option, text, "40 hex digits")
-    return bytes.fromhex(found[1])
+    try:
+        return from_hex(text.strip(), c.NAMESPACE_BYTES)
+    except ValueError:
+        raise _wrong(option, text, "40 hex digits") from None
 
 
 def _namespaces(option: str, value: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the archive's tables say about the archive, as a page for `report`. Needs no Spark.
+"""The archive's page for `report`, from its tables, without Spark.
 
 Volumes and latencies by minute, the largest namespaces and senders, gaps and how old they are,
 and what retention will remove in the coming days: all from the derived tables.

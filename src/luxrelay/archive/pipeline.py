@@ -14,7 +14,21 @@ read; the tables remember the numbers they have (`batches`).
 *Bounds*: ``rows_per_batch`` raw rows in one micro-batch.
 *What else to change when you change this*: `schema`, `completeness`.
 
-Source: decisions J8, J11, P42; 21-52.
+What a micro-batch did, as a file: how a Spark Connect server tells the process that asked.
+
+Through Spark Connect a stream's batches are written by a Python process of the server. It shares
+nothing with the one that started the run but the archive's folder, so there it leaves a report of
+each batch, and the other looks for them. A report is told, never relied on: what has been written
+stands in the tables' logs.
+
+The handoff: relays are told how far the archive has read, and keep what it has not (J8).
+
+A relay that has been told of an archive keeps what is past its time until the watermark of its
+namespace has passed it. So each run first announces itself (a watermark of 0 where there is none),
+reads, and when its last batch is committed moves the watermarks to where the checkpoint stands.
+A watermark never goes back, and one that could not be told is told by the next run.
+
+Source: 21-52; 21-51; decisions J8, J11, P42.
 """
 
 from __future__ import annotations
@@ -26,22 +40,187 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from luxrelay.archive.batch_reports import BatchReports, ReportingTables
 from luxrelay.archive.batches import BatchReport, BatchWriter
 from luxrelay.archive.derived import RefreshReport, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
-from luxrelay.archive.handoff import HandoffReport, announce, committed_offsets, hand_off
+from luxrelay.archive.jvm_errors import failure
 from luxrelay.archive.options import HeadMode, ReadMode, SourceOptions
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.statements import Statements, settle_finality
 from luxrelay.archive.tables import erased, prepare_tables, require_checkpoint
-from luxrelay.archive.transit import failure
 from luxrelay.errors import ArchiveError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
+import json
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Self
+
+from luxrelay.archive.batches import BatchCounts, BatchTables
+from luxrelay.archive.folder import write_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+from luxrelay.archive.offsets import Offsets, parse_offsets
+from luxrelay.archive.relays import connect
+from luxrelay.errors import SyncRemoteError, SyncUnreachableError
+from luxrelay.sync.heads import PeerHead
+from luxrelay.sync.messages import Watermark
+
+BATCH: Final = 1_000
+"""Watermarks told in one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffReport:
+    """What became of the watermarks."""
+
+    told: dict[str, int]
+    """Relays, and how many of their namespaces were moved."""
+    refused: dict[str, str]
+    """Relays that took none, and why."""
+
+
+def announce(options: SourceOptions) -> HandoffReport:
+    """Ask every relay to keep what is not archived yet, where it does not do so already."""
+    return _tell(options, None)
+
+
+def hand_off(options: SourceOptions, offsets: Mapping[str, int]) -> HandoffReport:
+    """Move the watermarks of every relay to ``offsets``."""
+    return _tell(options, offsets)
+
+
+def committed_offsets(checkpoint: Path) -> Offsets:
+    """Return how far the committed batches of a checkpoint have read; empty before the first.
+
+    Raises:
+        ArchiveError: ``archive.failed``: the checkpoint is not of a form that Spark writes.
+
+    """
+    numbers = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    if not numbers:
+        return {}
+    path = checkpoint / "offsets" / str(max(numbers))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return parse_offsets(json.loads(lines[2]))
+    except (OSError, ValueError, IndexError) as error:
+        raise ArchiveError(
+            f"the checkpoint cannot be read: {error}", where=str(path), code="archive.failed"
+        ) from None
+
+
+def _tell(options: SourceOptions, offsets: Mapping[str, int] | None) -> HandoffReport:
+    told: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    for relay in options.relays:
+        try:
+            with connect(relay, options) as client:
+                heads = (
+                    [client.get_head(namespace) for namespace in options.namespaces]
+                    if options.namespaces
+                    else list(client.list_heads(options.parent))
+                )
+                marks = watermarks(heads, offsets)
+                for first in range(0, len(marks), BATCH):
+                    client.set_watermarks(marks[first : first + BATCH])
+                told[relay] = len(marks)
+        except (SyncUnreachableError, SyncRemoteError) as error:
+            refused[relay] = error.what
+    return HandoffReport(told=told, refused=refused)
+
+
+def watermarks(heads: Sequence[PeerHead], offsets: Mapping[str, int] | None) -> list[Watermark]:
+    """Return the watermarks that a relay with these heads is to be told.
+
+    Args:
+        heads: What it holds, with the watermarks it knows.
+        offsets: How far the archive has read; None to announce an archive only.
+
+    """
+    marks = []
+    for head in heads:
+        if not head.latest_seq:
+            continue
+        seq = 0 if offsets is None else offsets.get(head.namespace_id.hex())
+        if seq is None or (head.watermark is not None and head.watermark >= seq):
+            continue
+        marks.append(
+            Watermark(
+                namespace_id=head.namespace_id,
+                parent_id=head.parent_id,
+                # Beyond its own head a relay has nothing that was read.
+                seq=min(seq, head.latest_seq),
+            )
+        )
+    return marks
+
+
+_FOLDER: Final = ".reports"
+_DIGITS: Final = 19
+"""Width of a number in a file's name, so that names sort as numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingTables:
+    """Writes a micro-batch and reports it; pickles by value, Spark's server calls it."""
+
+    tables: BatchTables
+    """Where rows go."""
+
+    def __call__(self, checked: DataFrame, batch: int) -> None:
+        """Write one micro-batch, then its report."""
+        counts = self.tables.write(checked, batch)
+        path = self.tables.folder.path / _FOLDER / f"{batch:0{_DIGITS}d}.json"
+        write_whole(path, json.dumps(asdict(counts)))
+
+
+class BatchReports:
+    """The reports of one run; a context manager that leaves none behind."""
+
+    def __init__(self, folder: ArchiveFolder, writer: BatchWriter) -> None:
+        self._path = folder.path / _FOLDER
+        self._writer = writer
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self._path, ignore_errors=True)  # of a run that was killed
+        self._path.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def take(self) -> None:
+        """Hand every report that is new to the writer, in order; each once."""
+        for path in sorted(self._path.glob("[0-9]*.json")):
+            self._writer.take(read_counts(path))
+            path.unlink()
+
+
+def read_counts(path: Path) -> BatchCounts:
+    """Return a report.
+
+    Raises:
+        ArchiveError: ``archive.failed``: the file is none.
+
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        codes = {int(code): number for code, number in value.pop("rejected_by_code").items()}
+        report = BatchReport(**value.pop("report"))
+        return BatchCounts(report=report, rejected_by_code=codes, **value)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ArchiveError(
+            f"the report of a batch cannot be read: {error!r}",
+            where=str(path),
+            code="archive.failed",
+        ) from None
+
 
 ROWS_PER_BATCH: Final = 200_000
 """Raw rows of one micro-batch when not given."""

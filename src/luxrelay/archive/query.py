@@ -13,7 +13,11 @@ are held at once, about 100 bytes each.
 *Promises*: a reader sees the tables as they were at its last `refresh`; each message is proven by
 the root of its day (`proofs`), and one whose root is not written yet has no proof.
 
-Source: LP-6440 (queries by namespace, time and sender); decisions P20, P21, S16.
+Places in the order of a store's index of senders: namespace, sequence, content id. Pure.
+
+One SELECT over the tables of an archive, answered by delta-rs without a JVM.
+
+Source: LP-6440 (queries by namespace, time and sender); LP-6440; decisions P20, P21, S16, P38.
 """
 
 from __future__ import annotations
@@ -28,9 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from luxrelay.archive.answers import ArchivedMessage, ArchivePage, NamespaceReach, Place
+from luxrelay.archive.answers import AnswerPlace, ArchivedMessage, ArchivePage, NamespaceReach
 from luxrelay.archive.folder import open_folder
-from luxrelay.archive.lane_order import first_in_lanes
 from luxrelay.archive.proofs import InclusionProof, prove
 from luxrelay.archive.schema import (
     MAX_I64,
@@ -40,14 +43,98 @@ from luxrelay.archive.schema import (
     prune_key,
 )
 from luxrelay.archive.snapshot import Snapshot, table_rows
-from luxrelay.archive.sql import answer
 from luxrelay.archive.tables import retired
 from luxrelay.bus.header import ContentId
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
-from luxrelay.store.slots import Candidate, settle
+from luxrelay.store.namespaces import SlotCandidate, settle
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Expression
+
+
+import re
+
+from luxrelay.archive.folder import ArchiveFolder
+from luxrelay.archive.schema import TABLES
+from luxrelay.archive.tables import open_table
+
+SQL_ROWS_MAX: Final = 1_000_000
+"""Rows of one answer to SQL at most."""
+_SELECT: Final = re.compile(r"(\s|\(|--[^\n]*\n)*(select|with)\b", re.IGNORECASE)
+
+
+def answer(folder: ArchiveFolder, statement: str) -> pa.Table:
+    """Return what a SELECT over the tables yields; tables are named as in the folder.
+
+    Raises:
+        ArchiveError: ``archive.failed``: the statement is wrong, or its answer too long;
+            ``archive.setup``: `deltalake` is not installed.
+
+    """
+    if not _SELECT.match(statement):
+        raise _wrong("only SELECT is answered")  # COPY would write files
+    opened = [(table.name, open_table(folder, table)) for table in TABLES]
+    from deltalake import QueryBuilder  # noqa: PLC0415  # with the extra only, as was seen above
+
+    builder = QueryBuilder()
+    for name, table in opened:
+        builder = builder.register(name, table)
+    batches, rows = [], 0
+    try:
+        for batch in builder.execute(statement):
+            batches.append(pa.record_batch(batch))
+            rows += batches[-1].num_rows
+            if rows > SQL_ROWS_MAX:
+                break
+    except Exception as error:  # noqa: BLE001  # delta-rs raises bare Exception for SQL
+        raise _wrong(str(error)[:400]) from None
+    if rows > SQL_ROWS_MAX:
+        raise _wrong(f"more than {SQL_ROWS_MAX:,} rows; add a LIMIT")
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _wrong(reason: str) -> ArchiveError:
+    names = ", ".join(table.name for table in TABLES)
+    return ArchiveError(
+        f"the query cannot be answered: {reason}",
+        where="SQL",
+        hint=f"tables: {names}; their columns are in docs/reference/tables.md",
+        code="archive.failed",
+    )
+
+
+_ORDER: Final = ("namespace_id", "seq", "content_id")
+
+
+def first_in_lanes(
+    rows: pa.Table, best: pa.Table | None, wanted: int, after: AnswerPlace | None
+) -> pa.Table:
+    """Return the first ``wanted`` rows of two tables behind a place, in order.
+
+    Args:
+        rows: Places, in whatever order.
+        best: What an earlier call returned; None at first.
+        wanted: Rows at most.
+        after: Rows up to here are left out; its timestamp does not matter.
+
+    """
+    if after is not None:
+        rows = rows.filter(_behind(after))
+    if best is not None:
+        rows = pa.concat_tables([best, rows])
+    return rows.sort_by([(name, "ascending") for name in _ORDER]).slice(0, wanted)
+
+
+def _behind(after: AnswerPlace) -> pc.Expression:
+    namespace, seq, content = (pc.field(name) for name in _ORDER)
+    if after.seq > MAX_I64:  # the wire has such sequences, no table does
+        return namespace > pa.scalar(after.namespace_id)
+    same_slot = (seq == pa.scalar(after.seq)) & (content > pa.scalar(after.content_id))
+    same_lane = (namespace == pa.scalar(after.namespace_id)) & (
+        (seq > pa.scalar(after.seq)) | same_slot
+    )
+    return (namespace > pa.scalar(after.namespace_id)) | same_lane
+
 
 LIMIT_MAX: Final = 10_000
 """Messages of one page at most."""
@@ -80,7 +167,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Found:
-    places: list[tuple[Place, int]] = field(default_factory=list)
+    places: list[tuple[AnswerPlace, int]] = field(default_factory=list)
     """With the length of the payload, bytes."""
     files: int = 0
 
@@ -188,7 +275,7 @@ class ArchiveReader:
         """
         _check(len(address) == 20, "an address has 20 bytes", "address")
         scope = _narrowed(_in_time(from_ms, to_ms), "sender", address)
-        after = Place.decode(cursor) if cursor else None
+        after = AnswerPlace.decode(cursor) if cursor else None
         found, best = _Found(), None
         for part in self._parts(scope, limit + 1, None):
             found.files += self._table.files_of(part)
@@ -321,9 +408,9 @@ class ArchiveReader:
             return set()
         condition = _of(namespace_id) & pc.field("seq").isin(several.combine_chunks())
         columns = ["seq", "sender_pub_key", "content_id"]
-        slots: dict[int, list[Candidate]] = {}
+        slots: dict[int, list[SlotCandidate]] = {}
         for row in self._table.rows(columns, condition).to_pylist():
-            rival = Candidate(ContentId(row["content_id"]), row["sender_pub_key"])
+            rival = SlotCandidate(ContentId(row["content_id"]), row["sender_pub_key"])
             slots.setdefault(row["seq"], []).append(rival)
         dropped = (set(rivals) - set(settle(rivals)) for rivals in slots.values())
         return {rival.content_id for rivals in dropped for rival in rivals}
@@ -356,7 +443,7 @@ class ArchiveReader:
 
     def _page(self, scope: _Scope, limit: int, cursor: bytes, max_bytes: int = 0) -> ArchivePage:
         _check(1 <= limit <= LIMIT_MAX, f"a page has 1 to {LIMIT_MAX} messages", "limit")
-        after = Place.decode(cursor) if cursor else None
+        after = AnswerPlace.decode(cursor) if cursor else None
         return self._cut(self._places(scope, limit + 1, after), limit, max_bytes)
 
     def _cut(self, found: _Found, limit: int, max_bytes: int) -> ArchivePage:
@@ -372,7 +459,7 @@ class ArchiveReader:
             files_in_all=self._table.files,
         )
 
-    def _places(self, scope: _Scope, wanted: int, after: Place | None) -> _Found:
+    def _places(self, scope: _Scope, wanted: int, after: AnswerPlace | None) -> _Found:
         """Return the first ``wanted`` places after a cursor."""
         found = _Found()
         order = _time_order if scope.seqs is None else _seq_order
@@ -380,7 +467,7 @@ class ArchiveReader:
             found.files += self._table.files_of(part)
             rows = self._table.rows((*_PLACE_COLUMNS, "blob_len"), part)
             lists = (rows.column(name).to_pylist() for name in rows.column_names)
-            places = [(Place(*each), size) for *each, size in zip(*lists, strict=True)]
+            places = [(AnswerPlace(*each), size) for *each, size in zip(*lists, strict=True)]
             if after is not None:
                 places = [each for each in places if order(each[0]) > order(after)]
             places.sort(key=lambda each: order(each[0]))
@@ -389,7 +476,7 @@ class ArchiveReader:
                 break
         return found
 
-    def _parts(self, scope: _Scope, wanted: int, after: Place | None) -> Iterator[Expression]:
+    def _parts(self, scope: _Scope, wanted: int, after: AnswerPlace | None) -> Iterator[Expression]:
         """Yield conditions that cover the scope in order.
 
         Time goes day by day. Sequences are dense, so a namespace goes by windows of them, across
@@ -409,7 +496,7 @@ class ArchiveReader:
             yield scope.condition & (seq >= pa.scalar(first)) & (seq <= pa.scalar(end))
             first, size = end + 1, size * WINDOW_GROWTH
 
-    def _rows(self, places: Sequence[Place]) -> Iterator[ArchivedMessage]:
+    def _rows(self, places: Sequence[AnswerPlace]) -> Iterator[ArchivedMessage]:
         if not places:
             return
         days = {_day(place.timestamp) for place in places}
@@ -432,11 +519,11 @@ def _of(namespace_id: bytes) -> Expression:
     return _is("namespace_key", prune_key(namespace_id)) & _is("namespace_id", namespace_id)
 
 
-def _place_of(row: dict[str, Any]) -> Place:
-    return Place(*(row[name] for name in _PLACE_COLUMNS))
+def _place_of(row: dict[str, Any]) -> AnswerPlace:
+    return AnswerPlace(*(row[name] for name in _PLACE_COLUMNS))
 
 
-def _message(place: Place, row: dict[str, Any]) -> ArchivedMessage:
+def _message(place: AnswerPlace, row: dict[str, Any]) -> ArchivedMessage:
     return ArchivedMessage(
         place=place,
         date=row["date"],
@@ -451,11 +538,11 @@ def _message(place: Place, row: dict[str, Any]) -> ArchivedMessage:
     )
 
 
-def _seq_order(place: Place) -> tuple[int, bytes]:
+def _seq_order(place: AnswerPlace) -> tuple[int, bytes]:
     return place.seq, place.content_id
 
 
-def _time_order(place: Place) -> Place:
+def _time_order(place: AnswerPlace) -> AnswerPlace:
     return place
 
 

@@ -1,4 +1,4 @@
-"""`refetch`: what the archive lacks, read again from whoever still holds it.
+"""`refetch`: missing messages, read again from relays that still hold them.
 
 The open gaps of the archive are asked of the relays range by range, checked as in `ingest`, and
 merged by each table's key: what somebody read meanwhile is not doubled, and running again is
@@ -21,6 +21,7 @@ from luxrelay.archive.batches import BatchWriter
 from luxrelay.archive.derived import gap_rows, refresh
 from luxrelay.archive.folder import open_folder, writing
 from luxrelay.archive.gaps import GapRow, beside
+from luxrelay.archive.jvm_errors import failure
 from luxrelay.archive.offsets import Span, lost_spans, union_reach
 from luxrelay.archive.options import SourceOptions
 from luxrelay.archive.relays import list_heads, read_spans
@@ -28,7 +29,6 @@ from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import erased, prepare_tables
-from luxrelay.archive.transit import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,7 +36,7 @@ from luxrelay.errors import (
     SyncRemoteError,
     SyncUnreachableError,
 )
-from luxrelay.sync.heads import Head, SeqRange, holes_between
+from luxrelay.sync.heads import PeerHead, SeqRange, holes_between
 from luxrelay.sync.messages import SLOT, LaneRange, SyncPage, WireMessage
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.tls import ClientTls
@@ -79,7 +79,7 @@ def connect(relay: str, options: SourceOptions) -> RelaySyncClient:
     return RelaySyncClient(relay, tls=ClientTls.from_files(ca, certificate, key))
 
 
-def list_heads(options: SourceOptions) -> tuple[list[list[Head]], tuple[str, ...]]:
+def list_heads(options: SourceOptions) -> tuple[list[list[PeerHead]], tuple[str, ...]]:
     """Return the heads of each relay that answers, and the relays that do not.
 
     Raises:
@@ -102,7 +102,7 @@ def list_heads(options: SourceOptions) -> tuple[list[list[Head]], tuple[str, ...
     return heads, tuple(down)
 
 
-def _heads_of(relay: str, options: SourceOptions) -> list[Head] | LuxRelayError:
+def _heads_of(relay: str, options: SourceOptions) -> list[PeerHead] | LuxRelayError:
     try:
         with connect(relay, options) as client:
             if options.namespaces:
@@ -117,7 +117,7 @@ def _heads_of(relay: str, options: SourceOptions) -> list[Head] | LuxRelayError:
         return error
 
 
-def _doubt(client: RelaySyncClient, relay: str, head: Head) -> None:
+def _doubt(client: RelaySyncClient, relay: str, head: PeerHead) -> None:
     """Ask for the last message of so long a range: a number alone would keep us reading for ever.
 
     Raises:

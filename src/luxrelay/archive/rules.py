@@ -1,4 +1,4 @@
-"""What an archive checks beyond a message's own bytes: signing mode and policy history. Pure.
+"""Archive checks beyond the message bytes: signing mode and policy history. Pure.
 
 Theory of operation
 -------------------
@@ -39,20 +39,20 @@ LANES_MAX: Final = 4096
 """Lanes kept; the key that one is derived from has 2,593 bytes at most."""
 
 
-class Outcome(NamedTuple):
+class RuleOutcome(NamedTuple):
     """What a row is: code 0 for a message, else why it is none."""
 
     code: int
     reason: str
 
 
-GOOD: Final = Outcome(0, "")
+GOOD: Final = RuleOutcome(0, "")
 
 
 class Judgement(NamedTuple):
     """What the policy says of a message, and what the tables note of it."""
 
-    outcome: Outcome
+    outcome: RuleOutcome
     verdict: int = 0
     version: int | None = None
     retention: int | None = None
@@ -196,11 +196,11 @@ def _judged(policy: NamespacePolicy, header: bytes, key: bytes) -> Judgement:
         return _violation("its policy does not let the sender write (LP-6410 §4)")
     retention = int(policy.retention_class)
     if retention == RetentionClass.EPHEMERAL:
-        passed = Outcome(CODE_EPHEMERAL, "messages of this class are not archived (J2)")
+        passed = RuleOutcome(CODE_EPHEMERAL, "messages of this class are not archived (J2)")
         return Judgement(passed, 0, policy.version, retention)
     verdict = 0 if access is Access.ALLOWED else int(Code.UNCHECKABLE)
     return Judgement(GOOD, verdict, policy.version, retention)
 
 
 def _violation(reason: str) -> Judgement:
-    return Judgement(Outcome(int(Code.POLICY_VIOLATION), reason))
+    return Judgement(RuleOutcome(int(Code.POLICY_VIOLATION), reason))

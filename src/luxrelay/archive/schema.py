@@ -33,7 +33,7 @@ def prune_key(value: bytes | None) -> int | None:
     return None if value is None else int.from_bytes(value[:8], "big", signed=True)
 
 
-class Kind(Enum):
+class ColumnKind(Enum):
     """A column type, as its Spark DDL name and its Arrow type."""
 
     STRING = ("STRING", pa.string())
@@ -63,7 +63,7 @@ class Column:
 
     name: str
     """Name in SQL."""
-    kind: Kind
+    kind: ColumnKind
     """Type."""
     meaning: str
     """What it holds, with unit; becomes the column's comment."""
@@ -117,65 +117,81 @@ RAW: Final = Table(
     "raw",
     "One message as one relay served it.",
     (
-        Column("relay", Kind.STRING, "address of the relay, host:port"),
-        Column("namespace", Kind.BINARY, "namespace that was asked for, 20 bytes"),
-        Column("seq", Kind.LONG, "sequence number by the header, or where reading stopped"),
-        Column("header", Kind.BINARY, "header bytes as served; null when the relay was unread"),
-        Column("blob", Kind.BINARY, "payload as served; null when the relay has none"),
-        Column("received_at", Kind.LONG, "when the relay received it, ms"),
-        Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
+        Column("relay", ColumnKind.STRING, "address of the relay, host:port"),
+        Column("namespace", ColumnKind.BINARY, "namespace that was asked for, 20 bytes"),
+        Column("seq", ColumnKind.LONG, "sequence number by the header, or where reading stopped"),
         Column(
-            "finality", Kind.INT, "finality state that the relay claims, unsigned; 0 is pending"
+            "header", ColumnKind.BINARY, "header bytes as served; null when the relay was unread"
         ),
-        Column("parent", Kind.BINARY, "namespace that it is a lane of, or its own, 20 bytes"),
+        Column("blob", ColumnKind.BINARY, "payload as served; null when the relay has none"),
+        Column("received_at", ColumnKind.LONG, "when the relay received it, ms"),
+        Column("expires_at", ColumnKind.LONG, "when the relay will forget it, ms"),
+        Column(
+            "finality",
+            ColumnKind.INT,
+            "finality state that the relay claims, unsigned; 0 is pending",
+        ),
+        Column("parent", ColumnKind.BINARY, "namespace that it is a lane of, or its own, 20 bytes"),
     ),
 )
 
 _HEADER_COLUMNS: Final = (
-    Column("date", Kind.DATE, "UTC day of the header timestamp", required=True),
-    Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-    Column("seq", Kind.LONG, "sequence number in the namespace, from 1", required=True),
-    Column("timestamp", Kind.LONG, "sender clock when it was signed, ms", required=True),
-    Column("version", Kind.INT, "header version", required=True),
-    Column("flags", Kind.INT, "flag bits of LP-6411 section 1.4", required=True),
-    Column("blob_commitment", Kind.BINARY, "SHA3-256 of the payload, 32 bytes", required=True),
-    Column("blob_len", Kind.LONG, "payload length, bytes", required=True),
-    Column("policy_hash", Kind.BINARY, "hash of the policy in force, 32 bytes", required=True),
-    Column("sender_pub_key", Kind.BINARY, "scheme byte and public key", required=True),
-    Column("signature", Kind.BINARY, "signature over header_hash", required=True),
-    Column("fee_proof", Kind.BINARY, "fee kind byte and its data", required=True),
-    Column("sidecar_commitment", Kind.BINARY, "SHA3-256 of the TFHE sidecar, or null"),
-    Column("sidecar_epoch", Kind.U64, "epoch of the TFHE keys, or null"),
-    Column("sender_address", Kind.BINARY, "address derived from the key, 20 bytes, or null"),
-    Column("header", Kind.BINARY, "header bytes as they arrived", required=True),
-    Column("header_hash", Kind.BINARY, "SHA3-256 of the signed 106 bytes", required=True),
-    Column("digest", Kind.BINARY, "SHA3-256 of all header bytes", required=True),
-    Column("message_id", Kind.BINARY, "SHA3-256 of namespace and seq: the slot", required=True),
-    Column("content_id", Kind.BINARY, "SHA3-256 of header_hash and key", required=True),
-    Column("blob", Kind.BINARY, "payload; null when no relay had it, empty when there is none"),
-    Column("received_at", Kind.LONG, "when the first relay received it, ms", required=True),
-    Column("expires_at", Kind.LONG, "when the last relay forgets it, ms", required=True),
+    Column("date", ColumnKind.DATE, "UTC day of the header timestamp", required=True),
+    Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+    Column("seq", ColumnKind.LONG, "sequence number in the namespace, from 1", required=True),
+    Column("timestamp", ColumnKind.LONG, "sender clock when it was signed, ms", required=True),
+    Column("version", ColumnKind.INT, "header version", required=True),
+    Column("flags", ColumnKind.INT, "flag bits of LP-6411 section 1.4", required=True),
+    Column(
+        "blob_commitment", ColumnKind.BINARY, "SHA3-256 of the payload, 32 bytes", required=True
+    ),
+    Column("blob_len", ColumnKind.LONG, "payload length, bytes", required=True),
+    Column(
+        "policy_hash", ColumnKind.BINARY, "hash of the policy in force, 32 bytes", required=True
+    ),
+    Column("sender_pub_key", ColumnKind.BINARY, "scheme byte and public key", required=True),
+    Column("signature", ColumnKind.BINARY, "signature over header_hash", required=True),
+    Column("fee_proof", ColumnKind.BINARY, "fee kind byte and its data", required=True),
+    Column("sidecar_commitment", ColumnKind.BINARY, "SHA3-256 of the TFHE sidecar, or null"),
+    Column("sidecar_epoch", ColumnKind.U64, "epoch of the TFHE keys, or null"),
+    Column("sender_address", ColumnKind.BINARY, "address derived from the key, 20 bytes, or null"),
+    Column("header", ColumnKind.BINARY, "header bytes as they arrived", required=True),
+    Column("header_hash", ColumnKind.BINARY, "SHA3-256 of the signed 106 bytes", required=True),
+    Column("digest", ColumnKind.BINARY, "SHA3-256 of all header bytes", required=True),
+    Column(
+        "message_id", ColumnKind.BINARY, "SHA3-256 of namespace and seq: the slot", required=True
+    ),
+    Column("content_id", ColumnKind.BINARY, "SHA3-256 of header_hash and key", required=True),
+    Column(
+        "blob", ColumnKind.BINARY, "payload; null when no relay had it, empty when there is none"
+    ),
+    Column("received_at", ColumnKind.LONG, "when the first relay received it, ms", required=True),
+    Column("expires_at", ColumnKind.LONG, "when the last relay forgets it, ms", required=True),
     Column(
         "finality",
-        Kind.INT,
+        ColumnKind.INT,
         "0 pending, 2 preconfirmed, 3 finalized, 4 rejected, 5 reorged; by statements alone",
     ),
-    Column("parent_id", Kind.BINARY, "namespace it is a lane of, its own, or null when unsaid"),
-    Column("namespace_key", Kind.LONG, "first 8 bytes of namespace_id as a signed integer"),
-    Column("sender_key", Kind.LONG, "first 8 bytes of sender_address as a signed integer"),
-    Column("verdict", Kind.INT, "0 accepted under its policy, 1214 when the policy is unknown"),
-    Column("policy_version", Kind.INT, "version of the policy it binds to, or null"),
-    Column("retention", Kind.INT, "1 standard, 2 archive, 3 permanent, null when unknown"),
+    Column(
+        "parent_id", ColumnKind.BINARY, "namespace it is a lane of, its own, or null when unsaid"
+    ),
+    Column("namespace_key", ColumnKind.LONG, "first 8 bytes of namespace_id as a signed integer"),
+    Column("sender_key", ColumnKind.LONG, "first 8 bytes of sender_address as a signed integer"),
+    Column(
+        "verdict", ColumnKind.INT, "0 accepted under its policy, 1214 when the policy is unknown"
+    ),
+    Column("policy_version", ColumnKind.INT, "version of the policy it binds to, or null"),
+    Column("retention", ColumnKind.INT, "1 standard, 2 archive, 3 permanent, null when unknown"),
 )
 
 CHECKED: Final = Table(
     "checked",
     "One raw row with its verdict and, when it is good, its fields.",
     (
-        Column("relay", Kind.STRING, "address of the relay, host:port"),
-        Column("code", Kind.INT, "0, or why the row is no message"),
-        Column("reason", Kind.STRING, "the verdict in words, empty when good"),
-        Column("served_seq", Kind.LONG, "sequence number by the bytes of the header"),
+        Column("relay", ColumnKind.STRING, "address of the relay, host:port"),
+        Column("code", ColumnKind.INT, "0, or why the row is no message"),
+        Column("reason", ColumnKind.STRING, "the verdict in words, empty when good"),
+        Column("served_seq", ColumnKind.LONG, "sequence number by the bytes of the header"),
         *_HEADER_COLUMNS,
     ),
 )
@@ -184,18 +200,18 @@ SERVED: Final = Table(
     "raw",
     "One message as one relay served it, good or bad; the payload stands in messages or rejects.",
     (
-        Column("date", Kind.DATE, "UTC day on which it was read", required=True),
-        Column("relay", Kind.STRING, "address of the relay, host:port", required=True),
-        Column("namespace", Kind.BINARY, "namespace that was asked for, 20 bytes"),
-        Column("seq", Kind.LONG, "sequence number by the header"),
-        Column("code", Kind.INT, "0, or the code of the verdict", required=True),
-        Column("digest", Kind.BINARY, "SHA3-256 of the header bytes", required=True),
-        Column("header", Kind.BINARY, "header bytes as served", required=True),
-        Column("blob_bytes", Kind.LONG, "bytes of the payload as served, null for none"),
-        Column("received_at", Kind.LONG, "when the relay received it, ms"),
-        Column("expires_at", Kind.LONG, "when the relay will forget it, ms"),
-        Column("finality", Kind.INT, "finality state that the relay claimed, unsigned"),
-        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+        Column("date", ColumnKind.DATE, "UTC day on which it was read", required=True),
+        Column("relay", ColumnKind.STRING, "address of the relay, host:port", required=True),
+        Column("namespace", ColumnKind.BINARY, "namespace that was asked for, 20 bytes"),
+        Column("seq", ColumnKind.LONG, "sequence number by the header"),
+        Column("code", ColumnKind.INT, "0, or the code of the verdict", required=True),
+        Column("digest", ColumnKind.BINARY, "SHA3-256 of the header bytes", required=True),
+        Column("header", ColumnKind.BINARY, "header bytes as served", required=True),
+        Column("blob_bytes", ColumnKind.LONG, "bytes of the payload as served, null for none"),
+        Column("received_at", ColumnKind.LONG, "when the relay received it, ms"),
+        Column("expires_at", ColumnKind.LONG, "when the relay will forget it, ms"),
+        Column("finality", ColumnKind.INT, "finality state that the relay claimed, unsigned"),
+        Column("ingested_at", ColumnKind.LONG, "when its batch was written, ms", required=True),
     ),
     partition_by=("date",),
     key=("relay", "namespace", "seq", "digest", "code"),
@@ -207,10 +223,10 @@ MESSAGES: Final = Table(
     "One message: a slot and a content id, verified, whichever relays served it.",
     (
         *_HEADER_COLUMNS,
-        Column("latency_ms", Kind.LONG, "received_at minus timestamp, ms", required=True),
-        Column("copies", Kind.INT, "number of relays that served it", required=True),
-        Column("relays", Kind.NAMES, "the relays that served it, sorted", required=True),
-        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+        Column("latency_ms", ColumnKind.LONG, "received_at minus timestamp, ms", required=True),
+        Column("copies", ColumnKind.INT, "number of relays that served it", required=True),
+        Column("relays", ColumnKind.NAMES, "the relays that served it, sorted", required=True),
+        Column("ingested_at", ColumnKind.LONG, "when its batch was written, ms", required=True),
     ),
     partition_by=("date",),
     key=("content_id",),
@@ -231,15 +247,15 @@ REJECTS: Final = Table(
     "rejects",
     "One row that a relay served and that is no message, as it arrived.",
     (
-        Column("relay", Kind.STRING, "address of the relay, host:port", required=True),
-        Column("namespace", Kind.BINARY, "namespace that was asked for, 20 bytes"),
-        Column("code", Kind.INT, "code of the verdict", required=True),
-        Column("reason", Kind.STRING, "the verdict in words", required=True),
-        Column("digest", Kind.BINARY, "SHA3-256 of the header bytes", required=True),
-        Column("header", Kind.BINARY, "header bytes as served", required=True),
-        Column("blob", Kind.BINARY, "payload as served, or null"),
-        Column("received_at", Kind.LONG, "when the relay received it, ms"),
-        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+        Column("relay", ColumnKind.STRING, "address of the relay, host:port", required=True),
+        Column("namespace", ColumnKind.BINARY, "namespace that was asked for, 20 bytes"),
+        Column("code", ColumnKind.INT, "code of the verdict", required=True),
+        Column("reason", ColumnKind.STRING, "the verdict in words", required=True),
+        Column("digest", ColumnKind.BINARY, "SHA3-256 of the header bytes", required=True),
+        Column("header", ColumnKind.BINARY, "header bytes as served", required=True),
+        Column("blob", ColumnKind.BINARY, "payload as served, or null"),
+        Column("received_at", ColumnKind.LONG, "when the relay received it, ms"),
+        Column("ingested_at", ColumnKind.LONG, "when its batch was written, ms", required=True),
     ),
     key=("relay", "namespace", "digest", "code"),
 )
@@ -248,10 +264,10 @@ PASSED: Final = Table(
     "passed",
     "A range of sequences that were read and are not archived, because their class is Ephemeral.",
     (
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("first", Kind.LONG, "lowest sequence", required=True),
-        Column("last", Kind.LONG, "highest sequence", required=True),
-        Column("ingested_at", Kind.LONG, "when its batch was written, ms", required=True),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column("first", ColumnKind.LONG, "lowest sequence", required=True),
+        Column("last", ColumnKind.LONG, "highest sequence", required=True),
+        Column("ingested_at", ColumnKind.LONG, "when its batch was written, ms", required=True),
     ),
     key=("namespace_id", "first", "last"),
 )
@@ -260,15 +276,15 @@ CONTENTION: Final = Table(
     "contention",
     "One of several messages of a slot (H17).",
     (
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("seq", Kind.LONG, "the contested sequence number", required=True),
-        Column("content_id", Kind.BINARY, "which message, as in messages", required=True),
-        Column("header_hash", Kind.BINARY, "SHA3-256 of the signed 106 bytes", required=True),
-        Column("sender_pub_key", Kind.BINARY, "scheme byte and public key", required=True),
-        Column("timestamp", Kind.LONG, "sender clock when it was signed, ms", required=True),
-        Column("contents", Kind.INT, "how many messages contest the slot", required=True),
-        Column("equivocates", Kind.FLAG, "its sender signed another one for the slot"),
-        Column("kept", Kind.FLAG, "a relay that saw all of them keeps this one (J11, P40)"),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column("seq", ColumnKind.LONG, "the contested sequence number", required=True),
+        Column("content_id", ColumnKind.BINARY, "which message, as in messages", required=True),
+        Column("header_hash", ColumnKind.BINARY, "SHA3-256 of the signed 106 bytes", required=True),
+        Column("sender_pub_key", ColumnKind.BINARY, "scheme byte and public key", required=True),
+        Column("timestamp", ColumnKind.LONG, "sender clock when it was signed, ms", required=True),
+        Column("contents", ColumnKind.INT, "how many messages contest the slot", required=True),
+        Column("equivocates", ColumnKind.FLAG, "its sender signed another one for the slot"),
+        Column("kept", ColumnKind.FLAG, "a relay that saw all of them keeps this one (J11, P40)"),
     ),
     key=("namespace_id", "seq", "content_id"),
 )
@@ -277,11 +293,11 @@ GAPS: Final = Table(
     "gaps",
     "A range of sequences that were read or passed and that messages does not hold, or did not.",
     (
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("first", Kind.LONG, "lowest missing sequence", required=True),
-        Column("last", Kind.LONG, "highest missing sequence", required=True),
-        Column("seen_at", Kind.LONG, "when it was first found, ms", required=True),
-        Column("filled_at", Kind.LONG, "when it was found filled, ms; null while it is open"),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column("first", ColumnKind.LONG, "lowest missing sequence", required=True),
+        Column("last", ColumnKind.LONG, "highest missing sequence", required=True),
+        Column("seen_at", ColumnKind.LONG, "when it was first found, ms", required=True),
+        Column("filled_at", ColumnKind.LONG, "when it was found filled, ms; null while it is open"),
     ),
     key=("namespace_id", "first", "last", "seen_at"),
 )
@@ -290,15 +306,17 @@ NAMESPACES: Final = Table(
     "namespaces",
     "One namespace on one day.",
     (
-        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("messages", Kind.LONG, "messages", required=True),
-        Column("slots", Kind.LONG, "distinct sequence numbers", required=True),
-        Column("senders", Kind.LONG, "distinct keys", required=True),
-        Column("first_seq", Kind.LONG, "lowest sequence number", required=True),
-        Column("last_seq", Kind.LONG, "highest sequence number", required=True),
-        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
-        Column("copies", Kind.LONG, "copies that relays served", required=True),
+        Column("date", ColumnKind.DATE, "UTC day of the header timestamps", required=True),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column("messages", ColumnKind.LONG, "messages", required=True),
+        Column("slots", ColumnKind.LONG, "distinct sequence numbers", required=True),
+        Column("senders", ColumnKind.LONG, "distinct keys", required=True),
+        Column("first_seq", ColumnKind.LONG, "lowest sequence number", required=True),
+        Column("last_seq", ColumnKind.LONG, "highest sequence number", required=True),
+        Column(
+            "blob_bytes", ColumnKind.LONG, "bytes of the payloads, by the headers", required=True
+        ),
+        Column("copies", ColumnKind.LONG, "copies that relays served", required=True),
     ),
     partition_by=("date",),
     key=("date", "namespace_id"),
@@ -308,14 +326,16 @@ SENDERS: Final = Table(
     "senders",
     "One key on one day.",
     (
-        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
-        Column("sender_pub_key", Kind.BINARY, "scheme byte and public key", required=True),
-        Column("sender_address", Kind.BINARY, "address derived from the key, or null"),
-        Column("messages", Kind.LONG, "messages", required=True),
-        Column("namespaces", Kind.LONG, "distinct namespaces", required=True),
-        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
-        Column("first_at", Kind.LONG, "lowest header timestamp, ms", required=True),
-        Column("last_at", Kind.LONG, "highest header timestamp, ms", required=True),
+        Column("date", ColumnKind.DATE, "UTC day of the header timestamps", required=True),
+        Column("sender_pub_key", ColumnKind.BINARY, "scheme byte and public key", required=True),
+        Column("sender_address", ColumnKind.BINARY, "address derived from the key, or null"),
+        Column("messages", ColumnKind.LONG, "messages", required=True),
+        Column("namespaces", ColumnKind.LONG, "distinct namespaces", required=True),
+        Column(
+            "blob_bytes", ColumnKind.LONG, "bytes of the payloads, by the headers", required=True
+        ),
+        Column("first_at", ColumnKind.LONG, "lowest header timestamp, ms", required=True),
+        Column("last_at", ColumnKind.LONG, "highest header timestamp, ms", required=True),
     ),
     partition_by=("date",),
     key=("date", "sender_pub_key"),
@@ -325,18 +345,20 @@ MINUTES: Final = Table(
     "minutes",
     "One minute in which relays received something.",
     (
-        Column("date", Kind.DATE, "UTC day of the minute", required=True),
-        Column("minute", Kind.LONG, "begin of the minute by the clock of relays, ms"),
-        Column("messages", Kind.LONG, "messages first received in it", required=True),
-        Column("copies", Kind.LONG, "copies of them that relays served", required=True),
-        Column("rejected", Kind.LONG, "rejected rows received in it", required=True),
-        Column("blob_bytes", Kind.LONG, "bytes of the payloads, by the headers", required=True),
-        Column("latency_p50_ms", Kind.LONG, "median of latency_ms, null without messages"),
-        Column("latency_p95_ms", Kind.LONG, "95th percentile of latency_ms"),
-        Column("latency_p99_ms", Kind.LONG, "99th percentile of latency_ms"),
-        Column("latency_max_ms", Kind.LONG, "greatest latency_ms"),
-        Column("duplicate_ratio", Kind.REAL, "copies beyond the first, of all good copies"),
-        Column("invalid_ratio", Kind.REAL, "rejected rows, of all rows"),
+        Column("date", ColumnKind.DATE, "UTC day of the minute", required=True),
+        Column("minute", ColumnKind.LONG, "begin of the minute by the clock of relays, ms"),
+        Column("messages", ColumnKind.LONG, "messages first received in it", required=True),
+        Column("copies", ColumnKind.LONG, "copies of them that relays served", required=True),
+        Column("rejected", ColumnKind.LONG, "rejected rows received in it", required=True),
+        Column(
+            "blob_bytes", ColumnKind.LONG, "bytes of the payloads, by the headers", required=True
+        ),
+        Column("latency_p50_ms", ColumnKind.LONG, "median of latency_ms, null without messages"),
+        Column("latency_p95_ms", ColumnKind.LONG, "95th percentile of latency_ms"),
+        Column("latency_p99_ms", ColumnKind.LONG, "99th percentile of latency_ms"),
+        Column("latency_max_ms", ColumnKind.LONG, "greatest latency_ms"),
+        Column("duplicate_ratio", ColumnKind.REAL, "copies beyond the first, of all good copies"),
+        Column("invalid_ratio", ColumnKind.REAL, "rejected rows, of all rows"),
     ),
     partition_by=("date",),
     key=("date", "minute"),
@@ -346,10 +368,12 @@ ROOTS: Final = Table(
     "roots",
     "The Merkle root over one namespace on one day, by which rows are proven.",
     (
-        Column("date", Kind.DATE, "UTC day of the header timestamps", required=True),
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("messages", Kind.LONG, "leaves: content ids by seq and content id", required=True),
-        Column("root", Kind.BINARY, "32 bytes, see luxrelay.archive.proofs", required=True),
+        Column("date", ColumnKind.DATE, "UTC day of the header timestamps", required=True),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column(
+            "messages", ColumnKind.LONG, "leaves: content ids by seq and content id", required=True
+        ),
+        Column("root", ColumnKind.BINARY, "32 bytes, see luxrelay.archive.proofs", required=True),
     ),
     partition_by=("date",),
     key=("date", "namespace_id"),
@@ -362,10 +386,12 @@ RETIRED: Final = Table(
     "retired",
     "How far a namespace has been deleted on purpose; what is missing below is no gap.",
     (
-        Column("namespace_id", Kind.BINARY, "namespace, 20 bytes", required=True),
-        Column("up_to", Kind.LONG, "highest sequence that was deleted", required=True),
-        Column("retired_at", Kind.LONG, "when, ms", required=True),
-        Column("cause", Kind.STRING, "retention, or erased for a legal deletion", required=True),
+        Column("namespace_id", ColumnKind.BINARY, "namespace, 20 bytes", required=True),
+        Column("up_to", ColumnKind.LONG, "highest sequence that was deleted", required=True),
+        Column("retired_at", ColumnKind.LONG, "when, ms", required=True),
+        Column(
+            "cause", ColumnKind.STRING, "retention, or erased for a legal deletion", required=True
+        ),
     ),
     key=("namespace_id",),
 )

@@ -4,7 +4,7 @@ Reading files costs a relay nothing, so this is the way for rates that pulling s
 stream's offset is the name of the last file read. A file that is gone when it is to be read is
 data loss, as with relays; one that cannot be read is an error that names it.
 
-Source: decisions J8, P42; LP-6440.
+Source: LP-6440; decisions J8, P42.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from luxrelay.archive.jvm_errors import carry
 from luxrelay.archive.options import DELIVERIES, Delivery
-from luxrelay.archive.reading import TASKS_DDL, deliver
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.segment_files import (
     SUFFIXES,
@@ -38,7 +38,7 @@ from luxrelay.archive.segment_files import (
     stamp_of,
     unreadable,
 )
-from luxrelay.archive.transit import carry
+from luxrelay.archive.task_source import TASKS_DDL, deliver
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from luxrelay.archive.answers import ArchivedMessage, ArchivePage, NamespaceReach, Place
+from luxrelay.archive.answers import AnswerPlace, ArchivedMessage, ArchivePage, NamespaceReach
 from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
 from luxrelay.bus import NamespaceId
@@ -108,7 +108,7 @@ class ArchiveStore:
         if query.cursor:
             assert len(query.cursor) == CURSOR_BYTES
             seq, content = int.from_bytes(query.cursor[:8], "big"), query.cursor[8:]
-            after = Place(0, query.namespace_id, seq, content).encode()
+            after = AnswerPlace(0, query.namespace_id, seq, content).encode()
         with self._lock:
             page = self._reader.by_namespace(
                 query.namespace_id,

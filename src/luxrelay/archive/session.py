@@ -1,4 +1,4 @@
-"""A Spark session with the right jars, or a clear word on what is missing.
+"""A Spark session with the right jars, or an error that names the missing part.
 
 `ArchiveSession` starts a JVM of its own, with its output in a log file, and ends it again; or it
 is a client of a Spark Connect server (``sc://host:port``), and needs no Java; or this process is a

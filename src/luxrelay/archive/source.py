@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 *Decides* nothing of its own: `offsets` says what is read by whom, `relays` reads it.
 *Does not know* tables, verdicts, signatures: what it yields are raw rows (``schema.RAW``), or
-with ``deliver=tasks`` what is to be read for them (`reading`).
+with ``deliver=tasks`` what is to be read for them (`task_source`).
 Spark keeps the planner (`RelayStreamReader`, in a Python process of its own) and the tasks
 (`read`, on executors) apart. The planner asks every relay for its heads and cuts ranges; a task
 reads its ranges from the relays and keeps nothing. So a reader pickles as its options.
@@ -13,7 +13,15 @@ Arrow batch.
 *Promises* (PySpark's own contract): a reader pickles; `read` is stateless and may run again;
 limits are obeyed, and ``ReadAllAvailable`` too; an empty range has no partition.
 
-Source: LP-6421 §2.2; decisions P23, P25, P26, P42.
+How long a hole is waited for: contiguous heads, and what may be read beyond them.
+
+A message that is late leaves a hole; a message that never comes would leave one for ever, and
+nothing behind it would be archived. So a hole is given up once a message beyond it has been at a
+relay for ``holePatienceMs``: whatever was to come before that message had this long to arrive.
+Nothing need be remembered for that, the relay's own ``received_at`` tells it. What is given up
+shows as a gap, and `refetch` brings it when it comes after all.
+
+Source: LP-6421 §2.2; decisions P23, P25, P26, P42, H16, H18, J8.
 """
 
 from __future__ import annotations
@@ -43,6 +51,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from luxrelay.archive.jvm_errors import carry
 from luxrelay.archive.offsets import (
     Reach,
     Span,
@@ -57,15 +66,81 @@ from luxrelay.archive.offsets import (
     union_reach,
 )
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.patience import past_holes
-from luxrelay.archive.reading import TASKS_DDL, deliver
 from luxrelay.archive.relays import data_loss, list_heads, read_spans
 from luxrelay.archive.schema import MAX_I64, RAW
-from luxrelay.archive.transit import carry
+from luxrelay.archive.task_source import TASKS_DDL, deliver
 from luxrelay.errors import LuxRelayError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from typing import Final
+
+from luxrelay.archive.offsets import holed
+from luxrelay.archive.relays import connect
+from luxrelay.errors import SyncRemoteError, SyncUnreachableError
+from luxrelay.sync.heads import PeerHead
+from luxrelay.sync.rpc.client import RelaySyncClient
+
+HOLED_MAX: Final = 200
+"""Namespaces that are asked about in one survey; the rest waits for the next."""
+STEPS_MAX: Final = 20
+"""Messages looked at in one namespace: what they find is old enough, if not always the newest."""
+
+
+def past_holes(
+    options: SourceOptions, heads: Sequence[Sequence[PeerHead]], down: Sequence[str], *, now_ms: int
+) -> dict[str, int]:
+    """Return up to which sequence each namespace with holes may be read.
+
+    Args:
+        options: Relays, and how long a hole is waited for.
+        heads: The heads of each relay that answered, in the order of the options.
+        down: The relays that did not.
+        now_ms: The time, Unix milliseconds.
+
+    """
+    found = dict(list(holed(heads).items())[:HOLED_MAX])
+    if not found:
+        return {}
+    edge = now_ms - options.hole_patience_ms
+    answering = [relay for relay in options.relays if relay not in down]
+    passed: dict[str, int] = {}
+    for relay, held in zip(answering, heads, strict=True):
+        # Whoever has the newest message is asked; one that fails leaves the hole for later.
+        wanted = [
+            head
+            for head in held
+            if (name := head.namespace_id.hex()) in found and head.latest_seq == found[name][1]
+        ]
+        if not wanted:
+            continue
+        with connect(relay, options) as client:
+            try:
+                for head in wanted:
+                    name = head.namespace_id.hex()
+                    reached = _reached(client, head, found[name], edge)
+                    passed[name] = max(passed.get(name, 0), reached)
+            except (SyncUnreachableError, SyncRemoteError):
+                continue
+    return {name: reached for name, reached in passed.items() if reached > found[name][0]}
+
+
+def _reached(client: RelaySyncClient, head: PeerHead, bounds: tuple[int, int], edge: int) -> int:
+    """Return the highest sequence found whose message has been at the relay since ``edge``."""
+    low, high = bounds
+    middle = high
+    for _ in range(STEPS_MAX):
+        if low >= high:
+            break
+        page = client.sync_page(head.namespace_id, middle - 1, high, 1)
+        if not page.messages:
+            high = middle - 1
+        elif page.messages[0].received_at <= edge:
+            low = max(low, page.messages[0].seq)
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
 
 
 _TAKEN = (EqualTo, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)

@@ -1,4 +1,4 @@
-"""Finality joined to what is archived: signed statements become states of messages.
+"""Finality of archived messages, from signed statements.
 
 A message is archived as pending, whatever its relay claims of it: a claim is not signed, and
 stands in ``raw`` alone. The statements that a node reads (`bus.finality`) are read here as well,
@@ -8,7 +8,7 @@ A message that comes later gets its state with the run that brings it.
 
 A statement that does not check is counted and changes nothing; the others hold.
 
-Source: decisions J9, P40; LP-6413.
+Source: LP-6413; decisions J9, P40.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, write_whole, writing
+from luxrelay.archive.jvm_errors import failure
 from luxrelay.archive.schema import MAX_I64, MESSAGES
 from luxrelay.archive.session import ArchiveSession
 from luxrelay.archive.tables import prepare_tables, target_name, version_of
-from luxrelay.archive.transit import failure
 from luxrelay.bus.finality import FinalityState, FinalityStatement, StatementOracle
 from luxrelay.errors import ArchiveArgumentError, FinalityError
+from luxrelay.wire import from_hex
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,7 +153,7 @@ def _judge(statements: Statements, text: str) -> tuple[Said, int, int]:
     applied = refused = 0
     for line in _lines(text):
         try:
-            statement = FinalityStatement.decode(bytes.fromhex(line.removeprefix("0x")))
+            statement = FinalityStatement.decode(from_hex(line))
             oracle.apply(statement)
         except (FinalityError, ValueError):
             refused += 1

@@ -10,7 +10,8 @@ verify it, and on request with the proof that it stands in the root of its names
 *Bounds*: ``LIMIT_MAX`` messages and ``PAGE_BYTES_MAX`` payload bytes a page; ``CALLS_MAX``
 questions at once, answered one after the other; a client that says nothing is cut off.
 
-Source: LP-6440 (queries by namespace, time, sender and blob, proofs of inclusion); P20, P21, S16.
+Source: LP-6440 (queries by namespace, time, sender and blob, proofs of inclusion); decisions P20,
+P21, S16.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from luxrelay.archive.query import ArchiveReader
 from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
 from luxrelay.errors import ArchiveArgumentError, LuxRelayError
 from luxrelay.pages import Answer
+from luxrelay.wire import from_hex
 
 PAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Payload bytes of one answer, unless one message alone has more."""
@@ -203,12 +205,9 @@ def _bytes(question: Mapping[str, str], name: str, size: int | None) -> bytes | 
     if text is None:
         return None
     try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        raise _wrong(name, "write it in hex") from None
-    if size is not None and len(value) != size:
-        raise _wrong(name, f"it has {2 * size} hex digits")
-    return value
+        return from_hex(text, size)
+    except ValueError as error:
+        raise _wrong(name, str(error)) from None
 
 
 def _number(question: Mapping[str, str], name: str, default: int) -> int:

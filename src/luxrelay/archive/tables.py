@@ -2,7 +2,8 @@
 
 delta-rs (`deltalake`) reads and writes the same log as Spark in milliseconds, so what concerns the
 log alone is done by it: creating tables, adding columns, versions, which days have changed,
-removing files that no version needs, and commits of files that executors have written (`parts`).
+removing files that no version needs, and commits of files that executors have written
+(`part_files`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from luxrelay.archive.folder import ArchiveFolder
-from luxrelay.archive.parts import PartFile, TableWriter
+from luxrelay.archive.part_files import PartFile, TableWriter
 from luxrelay.archive.schema import ERASED, RETIRED, TABLES, WRITTEN, Table
 from luxrelay.errors import ArchiveError
 

@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from luxrelay.archive.absences import gather_passed
 from luxrelay.archive.derived import read_table, refresh
 from luxrelay.archive.folder import ArchiveFolder, open_folder, writing
+from luxrelay.archive.jvm_errors import failure
+from luxrelay.archive.missing_reasons import gather_passed
 from luxrelay.archive.schema import (
     CONTENTION,
     ERASED,
@@ -53,7 +54,6 @@ from luxrelay.archive.tables import (
     target_name,
     vacuum,
 )
-from luxrelay.archive.transit import failure
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ArchiveArgumentError
 

@@ -1,4 +1,4 @@
-"""`verify`: does the archive hold what it says, and what the relays say? A sample; no JVM.
+"""`verify`: a sample of archived messages against their hashes and the relays. No JVM.
 
 Three questions: does each message of a random sample pass every check again, its payload and its
 signature included; does the root of its day stand in ``roots`` and prove it; and is each relay's

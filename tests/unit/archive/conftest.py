@@ -23,7 +23,7 @@ from luxrelay.archive.tables import prepare_tables
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncUnreachableError
-from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
+from luxrelay.sync import PeerHead, SyncPage, SyncStatus, WireMessage
 from luxrelay.sync.messages import LanePage, LaneRange
 
 T0 = 1_704_067_200_000
@@ -110,7 +110,7 @@ class MemoryClient:
         if self._relay in self._relays.down:
             raise SyncUnreachableError("the relay does not answer", where=self._relay)
 
-    def get_head(self, namespace: bytes) -> Head:
+    def get_head(self, namespace: bytes) -> PeerHead:
         """Return one head."""
         self._check()
         rows = self._relays.held.get(self._relay, {}).get(namespace, [])
@@ -118,7 +118,7 @@ class MemoryClient:
         contiguous = min(seqs, default=0)
         while contiguous + 1 in seqs:
             contiguous += 1
-        return Head(
+        return PeerHead(
             namespace_id=NamespaceId(namespace),
             parent_id=NamespaceId(self._relays.parents.get(namespace, namespace)),
             earliest_seq=min(seqs, default=0),
@@ -127,7 +127,7 @@ class MemoryClient:
             messages=len(seqs),
         )
 
-    def list_heads(self, parent: bytes | None = None) -> Iterator[Head]:
+    def list_heads(self, parent: bytes | None = None) -> Iterator[PeerHead]:
         """Yield every head."""
         self._check()
         for namespace in sorted(self._relays.held.get(self._relay, {})):

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from luxrelay.archive.batch_reports import BatchReports, ReportingTables, read_counts
 from luxrelay.archive.batches import BatchCounts, BatchReport, BatchTables, BatchWriter
 from luxrelay.archive.folder import ArchiveFolder, Marker
+from luxrelay.archive.pipeline import BatchReports, ReportingTables, read_counts
 from luxrelay.errors import ArchiveError
 
 

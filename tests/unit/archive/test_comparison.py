@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luxrelay.archive import comparison, holdings
+from luxrelay.archive import comparison
+from luxrelay.archive import expected_contents as holdings
 from luxrelay.archive.comparison import Archived, RelayComparison, compare
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.query import ArchiveReader

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from luxrelay.archive.completeness import (
+    ArchiveGap,
     AuditReport,
     Behind,
-    Gap,
     NamespaceAudit,
     _absences,
     _behind,
@@ -22,7 +22,7 @@ from luxrelay.archive.schema import MAX_I64
 from luxrelay.bus import NamespaceId, SignatureScheme, SigningKey
 from luxrelay.bus.policy import Identity, IdentityType, NamespacePolicy, RetentionClass
 from luxrelay.bus.signed_policy import SignedPolicy
-from luxrelay.sync import Head
+from luxrelay.sync import PeerHead
 
 A, B = NamespaceId(b"a" * 20), NamespaceId(b"b" * 20)
 
@@ -38,8 +38,8 @@ WHOLE = AuditReport(
 )
 
 
-def _head(namespace: NamespaceId, earliest: int, contiguous: int, latest: int) -> Head:
-    return Head(
+def _head(namespace: NamespaceId, earliest: int, contiguous: int, latest: int) -> PeerHead:
+    return PeerHead(
         namespace_id=namespace,
         parent_id=namespace,
         earliest_seq=earliest,
@@ -61,7 +61,7 @@ def test_complete_means_nothing_is_missing_doubled_or_unread() -> None:
     doubled = replace(WHOLE.namespaces[0], duplicates=1)
 
     assert WHOLE.complete
-    assert not replace(WHOLE, gaps=(Gap(namespace=A, first=2, last=3),)).complete
+    assert not replace(WHOLE, gaps=(ArchiveGap(namespace=A, first=2, last=3),)).complete
     assert not replace(WHOLE, behind=(Behind(namespace=A, archived=9, head=10),)).complete
     assert not replace(WHOLE, namespaces=(doubled,)).complete
     assert not replace(WHOLE, unreachable=("a:1",)).complete
@@ -76,7 +76,7 @@ def test_gaps_name_who_may_still_hold_them() -> None:
         "c:1": [_head(A, 0, 9, 0), _head(B, 1, 9, 9)],
     }
 
-    (gap,) = _located([Gap(namespace=A, first=2, last=4)], heads)
+    (gap,) = _located([ArchiveGap(namespace=A, first=2, last=4)], heads)
 
     assert gap.held_by == ("a:1",)
 
@@ -133,8 +133,8 @@ def test_gaps_say_what_was_rejected_there(absent_of: Callable[..., ArchiveFolder
     found = _absences(folder, WHOLE.namespaces, [Span(A, 4, 7)])
 
     assert found.gaps == [
-        Gap(namespace=A, first=4, last=5, rejected=(1005,)),
-        Gap(namespace=A, first=10, last=12, rejected=(1005, 1201)),
+        ArchiveGap(namespace=A, first=4, last=5, rejected=(1005,)),
+        ArchiveGap(namespace=A, first=10, last=12, rejected=(1005, 1201)),
     ]
     assert found.read == [Span(A, 10, 12), Span(A, 6, 7)]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.archive.handoff import committed_offsets, watermarks
+from luxrelay.archive.pipeline import committed_offsets, watermarks
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import ArchiveError
-from luxrelay.sync import Head
+from luxrelay.sync import PeerHead
 from luxrelay.sync.messages import Watermark
 
 A, B, PARENT = NamespaceId(b"a" * 20), NamespaceId(b"b" * 20), NamespaceId(b"p" * 20)
 
 
-def _head(name: NamespaceId, latest: int, watermark: int | None = None) -> Head:
-    return Head(
+def _head(name: NamespaceId, latest: int, watermark: int | None = None) -> PeerHead:
+    return PeerHead(
         namespace_id=name,
         parent_id=PARENT,
         earliest_seq=1,

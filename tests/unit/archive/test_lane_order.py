@@ -6,12 +6,12 @@ import random
 
 import pyarrow as pa
 
-from luxrelay.archive.answers import Place
-from luxrelay.archive.lane_order import first_in_lanes
+from luxrelay.archive.answers import AnswerPlace
+from luxrelay.archive.query import first_in_lanes
 from luxrelay.archive.schema import MAX_I64
 
 PLACES = [
-    Place(1_000 - seq, bytes([name]) * 20, seq, bytes([content]) * 32)
+    AnswerPlace(1_000 - seq, bytes([name]) * 20, seq, bytes([content]) * 32)
     for name in (1, 2, 0xFF)
     for seq in (1, 2, MAX_I64)
     for content in (0, 0xFF)
@@ -19,7 +19,7 @@ PLACES = [
 """In order; times run against it."""
 
 
-def _table(places: list[Place]) -> pa.Table:
+def _table(places: list[AnswerPlace]) -> pa.Table:
     columns = (
         pa.array([place.timestamp for place in places], pa.int64()),
         pa.array([place.namespace_id for place in places], pa.binary()),
@@ -29,8 +29,8 @@ def _table(places: list[Place]) -> pa.Table:
     return pa.table(list(columns), names=["timestamp", "namespace_id", "seq", "content_id"])
 
 
-def _found(table: pa.Table) -> list[Place]:
-    return [Place(**row) for row in table.to_pylist()]
+def _found(table: pa.Table) -> list[AnswerPlace]:
+    return [AnswerPlace(**row) for row in table.to_pylist()]
 
 
 def test_parts_give_what_the_whole_gives() -> None:
@@ -49,5 +49,5 @@ def test_a_page_goes_on_behind_a_place() -> None:
     table = _table(PLACES)
     for at, place in enumerate(PLACES):
         assert _found(first_in_lanes(table, None, 99, place)) == PLACES[at + 1 :]
-    above = Place(0, PLACES[0].namespace_id, MAX_I64 + 1, b"")
+    above = AnswerPlace(0, PLACES[0].namespace_id, MAX_I64 + 1, b"")
     assert _found(first_in_lanes(table, None, 99, above)) == PLACES[6:]

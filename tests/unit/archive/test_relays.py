@@ -17,7 +17,7 @@ from luxrelay.archive.schema import RAW
 from luxrelay.bus import NamespaceId
 from luxrelay.bus.finality import FinalityState
 from luxrelay.errors import ArchiveError, SyncUnreachableError
-from luxrelay.sync import Head, SyncPage, SyncStatus, WireMessage
+from luxrelay.sync import PeerHead, SyncPage, SyncStatus, WireMessage
 
 NS, OTHER = b"n" * 20, b"o" * 20
 Forge = Callable[..., WireMessage]
@@ -270,7 +270,7 @@ class Boaster:
     """A relay that claims a range far larger than what it serves."""
 
     def __init__(self, forge: Forge, last: int, serves: int) -> None:
-        self._head = Head(
+        self._head = PeerHead(
             namespace_id=NamespaceId(NS), parent_id=NamespaceId(NS), earliest_seq=1,
             contiguous_seq=last, latest_seq=last,
         )  # fmt: skip
@@ -286,7 +286,7 @@ class Boaster:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def list_heads(self, _parent: bytes | None) -> list[Head]:
+    def list_heads(self, _parent: bytes | None) -> list[PeerHead]:
         """Boast."""
         return [self._head]
 

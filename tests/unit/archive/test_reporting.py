@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.archive.chart_data import Outage, Series
-from luxrelay.archive.completeness import AuditReport, Behind, Gap, NamespaceAudit
+from luxrelay.archive.completeness import ArchiveGap, AuditReport, Behind, NamespaceAudit
 from luxrelay.archive.reporting import (
     ROWS_SHOWN,
     ReportTable,
@@ -27,7 +27,7 @@ AUDIT = AuditReport(
             namespace=b"n" * 20, first=1, last=9, rows=7, slots=7, contested=0, duplicates=0
         ),
     ),
-    gaps=(Gap(namespace=b"n" * 20, first=3, last=4, held_by=("a:1",), rejected=(1005,)),),
+    gaps=(ArchiveGap(namespace=b"n" * 20, first=3, last=4, held_by=("a:1",), rejected=(1005,)),),
     behind=(),
     rejected_by_code={1005: 2, 9999: 1},
     messages_by_copies={2: 6, 1: 1},

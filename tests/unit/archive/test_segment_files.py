@@ -17,7 +17,7 @@ from luxrelay.archive.segment_files import (
     stamp_of,
     write_segments,
 )
-from luxrelay.archive.slots import slots_of
+from luxrelay.archive.slot_lookup import slots_of
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.sync import WireMessage
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-from luxrelay.archive.reading import TASKS_DDL, read_tasks
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.segment_files import write_segments
 from luxrelay.archive.segments import SegmentOptions, SegmentSource, SegmentStreamReader
+from luxrelay.archive.task_source import TASKS_DDL, read_tasks
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.sync import WireMessage
 

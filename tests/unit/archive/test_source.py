@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from luxrelay.archive.reading import TASKS_DDL, read_tasks
+from luxrelay.archive.jvm_errors import recover
 from luxrelay.archive.source import LuxRelaySource, RelayStreamReader
-from luxrelay.archive.transit import recover
+from luxrelay.archive.task_source import TASKS_DDL, read_tasks
 from luxrelay.errors import ArchiveArgumentError, ArchiveError
 from luxrelay.sync import WireMessage
 

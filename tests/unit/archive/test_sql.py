@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.archive.folder import ArchiveFolder, open_folder
-from luxrelay.archive.sql import answer
+from luxrelay.archive.query import answer
 from luxrelay.errors import ArchiveError
 from luxrelay.sync import WireMessage
 
@@ -72,7 +72,7 @@ def test_whatever_else_is_refused_and_writes_and_reads_no_file(
 
 def test_answers_have_a_bound(folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is not longer than SQL_ROWS_MAX, and says so."""
-    monkeypatch.setattr("luxrelay.archive.sql.SQL_ROWS_MAX", 33)
+    monkeypatch.setattr("luxrelay.archive.query.SQL_ROWS_MAX", 33)
 
     with pytest.raises(ArchiveError, match="LIMIT"):
         answer(folder, "SELECT seq FROM messages")

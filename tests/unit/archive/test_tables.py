@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from luxrelay.archive import tables
 from luxrelay.archive.folder import ArchiveFolder, Marker
-from luxrelay.archive.parts import PartFile
-from luxrelay.archive.schema import GAPS, MESSAGES, NAMESPACES, TABLES, Column, Kind
+from luxrelay.archive.part_files import PartFile
+from luxrelay.archive.schema import GAPS, MESSAGES, NAMESPACES, TABLES, Column, ColumnKind
 from luxrelay.archive.tables import (
     append_files,
     days_since,
@@ -104,7 +104,7 @@ def test_a_new_column_is_added_to_an_old_table(
 ) -> None:
     """Rows of an older version keep and read null; new rows fill it."""
     write_deltalake(str(folder.table(GAPS)), _gap({}), mode="append")
-    newer = replace(GAPS, columns=(*GAPS.columns, Column("cause", Kind.STRING, "why")))
+    newer = replace(GAPS, columns=(*GAPS.columns, Column("cause", ColumnKind.STRING, "why")))
     monkeypatch.setattr(tables, "TABLES", (newer,))
 
     assert prepare_tables(folder) == ["gaps.cause added"]
@@ -149,8 +149,10 @@ def test_refuse_a_table_of_another_shape(
     folder: ArchiveFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A type that differs, or a new column that may not be null, changes nothing."""
-    other = replace(GAPS, columns=(*GAPS.columns[:-1], Column("filled_at", Kind.STRING, "when")))
-    strict = replace(GAPS, columns=(*GAPS.columns, Column("cause", Kind.STRING, "why", True)))
+    other = replace(
+        GAPS, columns=(*GAPS.columns[:-1], Column("filled_at", ColumnKind.STRING, "when"))
+    )
+    strict = replace(GAPS, columns=(*GAPS.columns, Column("cause", ColumnKind.STRING, "why", True)))
 
     for changed in (other, strict):
         monkeypatch.setattr(tables, "TABLES", (changed,))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from luxrelay.archive import reading
-from luxrelay.archive.reading import TASK, ReadingCheck, deliver, read_tasks
-from luxrelay.archive.transit import carry, recover
+from luxrelay.archive import task_source as reading
+from luxrelay.archive.jvm_errors import carry, recover
+from luxrelay.archive.task_source import TASK, ReadingCheck, deliver, read_tasks
 from luxrelay.errors import ArchiveError
 
 read: list[int] = []

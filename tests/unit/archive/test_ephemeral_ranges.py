@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.archive.passed import PassedRow, merged, passed_of
+from luxrelay.archive.ephemeral_ranges import PassedRow, merged, passed_of
 from luxrelay.archive.rules import CODE_EPHEMERAL
 from luxrelay.archive.schema import CHECKED
 

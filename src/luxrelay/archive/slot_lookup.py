@@ -1,4 +1,4 @@
-"""The slots that rows carry, read where the rows are: who else may have them is asked before.
+"""Lookup of (namespace, seq) slots on the executors: append or MERGE.
 
 A slot is that of the header's bytes, and also the one that a row says it was served for, or its
 sequence in the header's namespace: as ``raw`` and ``messages`` name them. Nothing is checked, so a
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from luxrelay.archive.reading import TASK, read_tasks
+from luxrelay.archive.jvm_errors import carry
 from luxrelay.archive.schema import MAX_I64
-from luxrelay.archive.transit import carry
+from luxrelay.archive.task_source import TASK, read_tasks
 from luxrelay.bus import constants as c
 from luxrelay.errors import ArchiveError
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.archive import holdings
-from luxrelay.archive.holdings import (
+from luxrelay.archive import expected_contents as holdings
+from luxrelay.archive.expected_contents import (
     HeldRow,
     HeldTree,
     block_digests,

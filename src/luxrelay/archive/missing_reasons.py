@@ -1,4 +1,4 @@
-"""Why a sequence has no message although it was read: what was rejected, what was passed over.
+"""Reasons of missing sequences: rejected rows and Ephemeral ranges.
 
 Theory of operation
 -------------------
@@ -24,9 +24,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from luxrelay.archive.ephemeral_ranges import PassedRow, merged
 from luxrelay.archive.folder import ArchiveFolder
 from luxrelay.archive.offsets import LEAP_MAX, Span
-from luxrelay.archive.passed import PassedRow, merged
 from luxrelay.archive.schema import MAX_I64, NAMESPACES, PASSED, REJECTS
 from luxrelay.archive.snapshot import table_batches
 from luxrelay.archive.tables import open_table, replace_rows, retired

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from luxrelay.archive.options import SourceOptions
-from luxrelay.archive.patience import HOLED_MAX, past_holes
 from luxrelay.archive.relays import list_heads
+from luxrelay.archive.source import HOLED_MAX, past_holes
 from luxrelay.sync import WireMessage
 
 Forge = Callable[..., WireMessage]

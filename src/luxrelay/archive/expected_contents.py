@@ -1,4 +1,4 @@
-"""What of the archive a relay should hold: the content ids within its intervals, and their tree.
+"""Content ids that a relay should hold by the archive, and the Merkle tree over them.
 
 Theory of operation
 -------------------
@@ -29,7 +29,7 @@ from luxrelay.archive.schema import MAX_I64, prune_key
 from luxrelay.bus.finality import FinalityState
 from luxrelay.bus.header import ContentId
 from luxrelay.store.merkle import MerkleTree
-from luxrelay.store.slots import Candidate, settle
+from luxrelay.store.namespaces import SlotCandidate, settle
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import BLOCK_SEQS
 
@@ -170,7 +170,7 @@ def losers(rows: Iterable[HeldRow]) -> list[HeldRow]:
     lost: list[HeldRow] = []
     for rivals in slots.values():
         final = [name for name, row in rivals.items() if row.finality == FinalityState.FINALIZED]
-        kept = settle(Candidate(ContentId(name), row.sender) for name, row in rivals.items())
+        kept = settle(SlotCandidate(ContentId(name), row.sender) for name, row in rivals.items())
         names = set(final) or {each.content_id for each in kept}
         lost += [row for name, row in rivals.items() if name not in names]
     return lost

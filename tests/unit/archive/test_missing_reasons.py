@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from luxrelay.archive.absences import (
+from luxrelay.archive.ephemeral_ranges import merged
+from luxrelay.archive.folder import ArchiveFolder, Marker
+from luxrelay.archive.missing_reasons import (
     gather_passed,
     last_seqs,
     passed_rows,
@@ -17,9 +19,7 @@ from luxrelay.archive.absences import (
     rejected_codes,
     rejected_tops,
 )
-from luxrelay.archive.folder import ArchiveFolder, Marker
 from luxrelay.archive.offsets import LEAP_MAX, Span
-from luxrelay.archive.passed import merged
 from luxrelay.archive.schema import PASSED, REJECTS, RETIRED
 from luxrelay.errors import ArchiveError
 

@@ -16,7 +16,7 @@ may repeat.
 *What else to change when you change this*: `schema`, `merging`, which does the same to batches that
 may have been read before.
 
-Source: decisions J8, J11, P42; Delta transaction protocol, "Add File" and "Per-file Statistics".
+Source: Delta transaction protocol, "Add File" and "Per-file Statistics"; decisions J8, J11, P42.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from luxrelay.archive.passed import passed_of
+from luxrelay.archive.ephemeral_ranges import passed_of
+from luxrelay.archive.jvm_errors import carry
 from luxrelay.archive.schema import MESSAGES, MS_PER_DAY, PASSED, REJECTS, SERVED, Table
 from luxrelay.archive.task_rows import Copies, TaskRows
-from luxrelay.archive.transit import carry
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
 from luxrelay.errors import ArchiveError

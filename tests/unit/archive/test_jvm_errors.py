@@ -2,7 +2,7 @@
 
 import traceback
 
-from luxrelay.archive.transit import carry, failure, recover
+from luxrelay.archive.jvm_errors import carry, failure, recover
 from luxrelay.errors import ArchiveError, SyncUnreachableError
 
 

@@ -1,4 +1,4 @@
-"""What a task has to read, as one row; the process that checks and writes rows also reads them.
+"""One row a read task: the executor that checks and writes rows also reads them.
 
 A data source of Spark hands its rows to the JVM, which hands them to the Python that works on them:
 each way a row is made from columns and back, at a cost of a third of a signature. `ingest` asks its
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from luxrelay.archive.parts import Check
+    from luxrelay.archive.part_files import Check
 
 TASK: Final = "task"
 """The column of tasks."""

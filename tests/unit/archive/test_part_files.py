@@ -15,7 +15,8 @@ import pytest
 
 from luxrelay.archive.decode import check_batch, checker
 from luxrelay.archive.folder import ArchiveFolder, writing
-from luxrelay.archive.parts import AHEAD_MAX_MS, PartReport, PartWriter, TableWriter
+from luxrelay.archive.jvm_errors import recover
+from luxrelay.archive.part_files import AHEAD_MAX_MS, PartReport, PartWriter, TableWriter
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import (
     MESSAGES,
@@ -36,7 +37,6 @@ from luxrelay.archive.tables import (
     replace_files,
     require_checkpoint,
 )
-from luxrelay.archive.transit import recover
 from luxrelay.bus import Code, TFHESidecarRef
 from luxrelay.errors import ArchiveError
 from luxrelay.sync import WireMessage
@@ -426,7 +426,7 @@ def test_a_file_that_breaks_off_is_gone(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("luxrelay.archive.parts.os.fsync", full)
+    monkeypatch.setattr("luxrelay.archive.part_files.os.fsync", full)
 
     with pytest.raises(ArchiveError, match="No space left"):
         _written(folder, [_row(forge())])

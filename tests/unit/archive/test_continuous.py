@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from luxrelay.archive.following import FAILURES_MAX, follow
+from luxrelay.archive.continuous import FAILURES_MAX, follow
 from luxrelay.archive.pipeline import IngestReport
 from luxrelay.errors import ArchiveError, SyncRemoteError, SyncUnreachableError
 
