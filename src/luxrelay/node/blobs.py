@@ -3,7 +3,7 @@
 What comes is checked against the header, passes through the sync door and is stored there. Only
 what a stored header names is asked for, so nobody can make this node ask for what does not exist.
 
-Source: LP-6421 §5.2; J7, P28; 21-37, 21-38.
+Source: LP-6421 §5.2; 21-37, 21-38; decisions J7, P28.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 
 from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
+from luxrelay.node.missing_blobs import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.node.stages.latency import LatencyHistogram
-from luxrelay.node.wanted import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig

@@ -1,4 +1,4 @@
-"""Blocks that were announced: counted, the newest kept, told to whoever follows.
+"""Block announcements: counted, the newest kept, passed on to subscribers.
 
 Whether a block is what its proposer says is not known here (G12); the announcement was signed by
 the proposer and is of now, no more.

@@ -3,7 +3,7 @@
 Runs in a worker thread; what arrives passes through the sync door like every other message. After
 the sequences come the blobs that stored headers still lack.
 
-Source: LP-6421 §2.2, §2.3; J7, P24, P25, P26, P39.
+Source: LP-6421 §2.2, §2.3; decisions J7, P24, P25, P26, P39.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
 from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.net.bans import steady_ms
 from luxrelay.node.blobs import MissingBlobs
+from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
-from luxrelay.node.stages.doors import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
+from luxrelay.node.peer_reputation import PeerStanding
 from luxrelay.node.stages.latency import LatencyHistogram
-from luxrelay.node.standing import PeerStanding
 from luxrelay.node.totals import BLOBS
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
-from luxrelay.sync import ClientTls, Head, RelaySyncClient, WireMessage
+from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame
 from luxrelay.sync.report import (
     AcceptResult,
@@ -59,7 +59,7 @@ class StoreSink:
         self.pages = 0
         """Pages that were judged; who watches a round sees by it that it moves on."""
 
-    def heads(self, parent: NamespaceId | None) -> Iterator[Head]:
+    def heads(self, parent: NamespaceId | None) -> Iterator[PeerHead]:
         """Yield our heads of a parent and its lanes."""
         cursor = b""
         while True:
@@ -449,8 +449,8 @@ class CatchUpLoop:
                 log(logging.INFO, "a sync peer serves us again", peer=peer.peer)
 
 
-def _as_head(head: NamespaceHead) -> Head:
-    return Head(
+def _as_head(head: NamespaceHead) -> PeerHead:
+    return PeerHead(
         namespace_id=head.namespace_id,
         parent_id=head.parent,
         earliest_seq=head.earliest_seq,

@@ -1,4 +1,4 @@
-"""The TLS files of a node's listeners and of its calls to peers, read as they are when it starts.
+"""TLS files of a node's listeners and of its calls to peers, read at its start.
 
 Source: LP-6490; docs/how-to/secure.md.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from luxrelay.errors import ConfigError, LuxRelayError, SyncArgumentError
-from luxrelay.node.config import NodeConfig, SyncLimits
-from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.tls import server_context
 from luxrelay.sync import ClientTls, ServerTls
+
+if TYPE_CHECKING:
+    from luxrelay.node.config import NodeConfig, SyncLimits
+    from luxrelay.node.gateway.config import GatewayConfig
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Checks of configuration values: each returns what was expected, or None when the value fits."""
+"""Checks of configuration values: each returns the expected form, or None if it fits."""
 
 from __future__ import annotations
 

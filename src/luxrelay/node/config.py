@@ -3,7 +3,9 @@
 A wrong value is answered with the file and line, what was expected, and nothing is
 started.
 
-Source: decisions J10; LP-6490.
+The TLS files of a node's listeners and of its calls to peers, read as they are when it starts.
+
+Source: LP-6490; docs/how-to/secure.md; decision J10.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, VerifyKey, topic_namespace
 from luxrelay.bus.limits import LimitConfig
 from luxrelay.bus.policy import default_policy
-from luxrelay.errors import AddressError, ConfigError, GossipArgumentError, KeyFormatError
+from luxrelay.errors import (
+    AddressError,
+    ConfigError,
+    GossipArgumentError,
+    KeyFormatError,
+)
 from luxrelay.files import read_bounded
 from luxrelay.node.document import Document
-from luxrelay.node.following import Following, following_of
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.listeners import sharing_a_port
 from luxrelay.node.peering import (
@@ -31,6 +37,8 @@ from luxrelay.node.peering import (
 )
 from luxrelay.node.rates import rate_of
 from luxrelay.node.store_keys import StoreLimits, store_limits_of
+from luxrelay.node.subscription_config import Following, following_of
+from luxrelay.wire import from_hex
 
 NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
@@ -343,7 +351,7 @@ def _key_fields(texts: Sequence[str], lines: Document, section: str) -> tuple[by
     fields = []
     for text in texts:
         try:
-            field = bytes.fromhex(text.removeprefix("0x"))
+            field = from_hex(text)
             VerifyKey.from_field(field)
         except (ValueError, KeyFormatError):
             problem = f"{text[:24]}… is no public key field"
@@ -431,18 +439,18 @@ def _namespaces(lines: Document, base: Path) -> tuple[NamespaceEntry, ...]:
 
 
 def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> NamespaceEntry:
-    topic, text = values["content_topic"], values["id"].removeprefix("0x")
+    topic, text = values["content_topic"], values["id"]
     if bool(topic) == bool(text):
         raise ConfigError(
             "a namespace needs either content_topic or id", where=where, hint="give one of the two"
         )
-    namespace = topic_namespace(topic) if topic else NamespaceId(bytes.fromhex(text))
+    namespace = topic_namespace(topic) if topic else NamespaceId(from_hex(text))
     if not any(namespace):
         raise ConfigError("the all-zero namespace is invalid", where=where, hint="see S6")
     quota, ratio = values["quota_bytes"], values["thin_ratio"]
     if ratio == 1:
         raise ConfigError("thin_ratio is 1", where=where, hint="0 keeps all, 2 every second one")
-    declared = values["policy_hash"].removeprefix("0x")
+    declared = values["policy_hash"]
     if values["policy_file"]:
         if declared:
             raise ConfigError(
@@ -451,5 +459,5 @@ def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> Names
                 hint="give one of the two",
             )
         return NamespaceEntry(namespace, b"", topic, base / values["policy_file"], quota, ratio)
-    policy = bytes.fromhex(declared) if declared else default_policy(namespace).policy_hash
+    policy = from_hex(declared) if declared else default_policy(namespace).policy_hash
     return NamespaceEntry(namespace, policy, topic, quota_bytes=quota, thin_ratio=ratio)

@@ -4,7 +4,7 @@ A file holds one statement a line, in hex with or without 0x, the oldest first; 
 lines that begin with # are skipped. A validator or an operator appends to it. A statement that does
 not check is logged and skipped: what was said before stays as it is.
 
-Source: decisions J9, S19; LP-6413.
+Source: LP-6413; decisions J9, S19.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from luxrelay.bus.finality import (
 from luxrelay.errors import ConfigError, FinalityError
 from luxrelay.files import read_bounded
 from luxrelay.node.logs import log
+from luxrelay.wire import from_hex
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest file of statements that is read, bytes."""
@@ -129,7 +130,7 @@ class FinalityFile:
         if not text or text.startswith("#"):
             return 0
         try:
-            statement = FinalityStatement.decode(bytes.fromhex(text.removeprefix("0x")))
+            statement = FinalityStatement.decode(from_hex(text))
             with self._lock:
                 changed = self._oracle.apply(statement)
         except (FinalityError, ValueError) as error:

@@ -17,9 +17,9 @@ from prometheus_client.core import (
     Metric,
 )
 
-from luxrelay.node.gateway.holdings import OlderStats
 from luxrelay.node.gateway.server import ServerCounters
 from luxrelay.node.gateway.service import GatewayStats
+from luxrelay.node.gateway.store_and_archive import OlderStats
 
 
 def gateway_metrics(stats: GatewayStats) -> Iterable[Metric]:

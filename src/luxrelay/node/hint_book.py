@@ -1,4 +1,4 @@
-"""Who says that it has which blob: accepted hints, until they are over.
+"""Accepted blob hints by provider, until they expire.
 
 Source: LP-6420 §3.2; decisions G3, G10; 20-11.
 """

@@ -1,6 +1,11 @@
 """Key files: PKCS #8 PEM or a keystore, mode 0600, created whole or not at all.
 
-Source: docs/reference/keys.md; LP-6411 §2.7.
+Keys as PKCS #8 PEM text, not encrypted, and back.
+
+Ed25519 and ML-DSA keys are written as their seed, secp256k1 keys as their scalar; a hybrid key is
+two blocks, Ed25519 first, whose seeds are independent. Other programs read these blocks.
+
+Source: docs/reference/keys.md; LP-6411 §2.7; RFC 8410, RFC 5958, RFC 9881.
 """
 
 from __future__ import annotations
@@ -10,11 +15,102 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
 from luxrelay.bus import SignatureScheme, SigningKey
-from luxrelay.errors import KeyFileError
+from luxrelay.errors import BusArgumentError, KeyFileError
 from luxrelay.files import write_whole
-from luxrelay.node.keypem import decode_pem, encode_pem
 from luxrelay.node.keystore import COST_DEFAULT, is_keystore, open_keystore, seal_key
+
+_BEGIN: Final = b"-----BEGIN PRIVATE KEY-----"
+_END: Final = b"-----END PRIVATE KEY-----"
+_ENCRYPTED: Final = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_HALF: Final = 32
+_HYBRID_PARTS: Final = (SignatureScheme.ED25519, SignatureScheme.ML_DSA_65)
+
+
+def encode_pem(key: SigningKey) -> bytes:
+    """Return the PEM text of ``key``: one block, or two of a hybrid key."""
+    if key.scheme is SignatureScheme.HYBRID_ED25519_ML_DSA_65:
+        halves = (key.seed[:_HALF], key.seed[_HALF:])
+        return b"".join(map(_encode_block, _HYBRID_PARTS, halves))
+    return _encode_block(key.scheme, key.seed)
+
+
+def decode_pem(text: bytes, where: str) -> SigningKey:
+    """Return the key of a PEM text.
+
+    Args:
+        text: What the file holds: one block, or the two of a hybrid key, and nothing else.
+        where: The file, for the error.
+
+    Raises:
+        KeyFileError: it is encrypted, damaged, or holds a key of no scheme of ours.
+
+    """
+    if text.lstrip().startswith(_ENCRYPTED):
+        raise KeyFileError(
+            "PKCS #8's own encryption is not used here",
+            where=where,
+            hint="write the key with `luxrelay keys new --passphrase`, or decrypt it first",
+        )
+    blocks = text.split(_END)
+    if len(blocks) not in {2, 3} or blocks.pop().strip():
+        raise KeyFileError("no PKCS #8 PEM key", where=where)
+    parts = [_decode_block(block.strip(), where) for block in blocks]
+    schemes = tuple(scheme for scheme, _ in parts)
+    if len(parts) == 2 and schemes != _HYBRID_PARTS:
+        raise KeyFileError(
+            "two keys that are not Ed25519 and ML-DSA-65, in this order",
+            where=where,
+            hint="a hybrid key is these two; keep other keys in files of their own",
+        )
+    scheme = SignatureScheme.HYBRID_ED25519_ML_DSA_65 if len(parts) == 2 else schemes[0]
+    try:
+        return SigningKey.from_seed(scheme, b"".join(seed for _, seed in parts))
+    except BusArgumentError as error:
+        raise KeyFileError(error.what, where=where) from error
+
+
+def _encode_block(scheme: SignatureScheme, seed: bytes) -> bytes:
+    key: PrivateKeyTypes
+    if scheme is SignatureScheme.ED25519:
+        key = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
+    elif scheme is SignatureScheme.SECP256K1:
+        key = ec.derive_private_key(int.from_bytes(seed, "big"), ec.SECP256K1())
+    elif scheme is SignatureScheme.ML_DSA_65:
+        key = mldsa.MLDSA65PrivateKey.from_seed_bytes(seed)
+    else:
+        key = mldsa.MLDSA87PrivateKey.from_seed_bytes(seed)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _decode_block(block: bytes, where: str) -> tuple[SignatureScheme, bytes]:
+    if not block.startswith(_BEGIN):  # also refuses the older forms that are not PKCS #8
+        raise KeyFileError("no PKCS #8 PEM key", where=where)
+    try:
+        key = load_pem_private_key(block + b"\n" + _END + b"\n", password=None)
+        if isinstance(key, ed25519.Ed25519PrivateKey):
+            return SignatureScheme.ED25519, key.private_bytes_raw()
+        if isinstance(key, mldsa.MLDSA65PrivateKey):
+            return SignatureScheme.ML_DSA_65, key.private_bytes_raw()
+        if isinstance(key, mldsa.MLDSA87PrivateKey):
+            return SignatureScheme.ML_DSA_87, key.private_bytes_raw()
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeyFileError("no PKCS #8 PEM key in seed form", where=where) from error
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256K1):
+        scalar = key.private_numbers().private_value
+        return SignatureScheme.SECP256K1, scalar.to_bytes(_HALF, "big")
+    raise KeyFileError("the key is of no scheme of LP-6411", where=where)
+
 
 FILE_BYTES_MAX: Final = 16 * 1024
 """Largest key file that is read."""

@@ -96,7 +96,7 @@ def open_keystore(text: bytes, passphrase: bytes, where: str) -> SigningKey:
 
     """
     _check_passphrase(passphrase, where)
-    reader = _Reader(text, where)
+    reader = _Fields(text, where)
     secret = _derive(passphrase, reader.salt, reader.cost, where)
     try:
         seed = bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(
@@ -117,7 +117,7 @@ def open_keystore(text: bytes, passphrase: bytes, where: str) -> SigningKey:
     return key
 
 
-class _Reader:
+class _Fields:
     """Takes a keystore apart; every field has one form."""
 
     def __init__(self, text: bytes, where: str) -> None:

@@ -25,7 +25,7 @@ from luxrelay.bus import (
     sha3_commitment,
     topic_namespace,
 )
-from luxrelay.channel import Envelope, Receipt, Subscription
+from luxrelay.channel import ChannelReceipt, Envelope, Subscription
 from luxrelay.client import LaneSigner
 from luxrelay.errors import LuxRelayError, MessagingError
 from luxrelay.node.stages.deliver import Feed, Note
@@ -133,7 +133,7 @@ class NodeMessaging:
 
     async def send(
         self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
-    ) -> Receipt:
+    ) -> ChannelReceipt:
         """Publish a payload; returns when it is on disk and was sent on.
 
         The store keeps every message for its time to live, so ``ephemeral`` changes nothing, and
@@ -155,7 +155,7 @@ class NodeMessaging:
         async with self._turn:
             return await trio.to_thread.run_sync(partial(self._send, parent, payload))
 
-    def _send(self, parent: NamespaceId, payload: bytes) -> Receipt:
+    def _send(self, parent: NamespaceId, payload: bytes) -> ChannelReceipt:
         """Publish; a worker thread, one at a time."""
         parts = self._parts
         policy = parts.policy_hash(parent)
@@ -169,7 +169,7 @@ class NodeMessaging:
             item = PublishItem(header=message.header, blob=payload, parent_id=parent)
             (receipt,) = parts.publish([item])
             if receipt.stored:
-                return Receipt(hint=sha3_commitment(payload), stored=True)
+                return ChannelReceipt(hint=sha3_commitment(payload), stored=True)
             if not receipt.expected_seq:
                 final = receipt.verdict == VerdictKind.REJECT
                 raise MessagingError(

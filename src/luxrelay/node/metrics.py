@@ -3,7 +3,7 @@
 Rooms only count; this file reads their snapshots when somebody scrapes. Labels come from closed
 sets (doors, verdict kinds, codes, configured topics), so their number is bounded.
 
-Source: LP-6420 §9, LP-6421 §8, LP-6491; G30, P45.
+Source: LP-6420 §9, LP-6421 §8, LP-6491; decisions G30, P45.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from luxrelay.gossip.stats import Histogram
 from luxrelay.net import NetStats
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
+from luxrelay.node.ingress import Doors
 from luxrelay.node.observe import ObserverStats
-from luxrelay.node.stages.doors import Doors
 from luxrelay.node.topic_metrics import TopicSources, topic_metrics
 from luxrelay.node.totals import BLOBS, CATCH_UP, STREAMS
 from luxrelay.store import StoreStats

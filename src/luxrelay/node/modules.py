@@ -26,6 +26,7 @@ import trio
 from luxrelay.errors import LuxRelayError, NodeError
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.logs import log
+from luxrelay.pause import doubled
 
 Run: TypeAlias = Callable[[ReadyReport[None]], Awaitable[None]]
 """Starts, calls ``started`` of what it is given, and runs until it is cancelled."""
@@ -210,8 +211,7 @@ class Modules:
         )
 
     def _pause(self, watched: _Watched) -> float:
-        doubled = self._config.pause_s * 2.0 ** (watched.failures - 1)
-        return min(doubled, self._config.pause_max_s)
+        return doubled(self._config.pause_s, watched.failures, self._config.pause_max_s)
 
 
 class _Once:

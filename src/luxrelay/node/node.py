@@ -1,4 +1,4 @@
-"""One relay and its life; `luxrelay.node.parts` puts it together.
+"""One relay and its life; `luxrelay.node.assembly` puts it together.
 
 Theory of operation
 -------------------
@@ -13,6 +13,13 @@ line and undoes what was started.
 that was acknowledged can be lost, because acknowledgements leave after the commit.
 *Reload* (SIGHUP): the file is read again; rates, log levels and policies are taken over, and what
 needs a restart is named in the log and stays as it was.
+
+The end of a process that hangs: after its grace it ends, whatever a thread waits for.
+
+Everything that was acknowledged is on the disk before its acknowledgement leaves, so nothing is
+lost by ending at once; what is not done is an orderly word to peers and clients.
+
+What of a changed configuration a running node takes over, and what needs a restart.
 
 Source: docs/explanation/architecture.md; LP-6490.
 """
@@ -29,7 +36,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from types import FrameType
 from typing import Final
@@ -41,18 +48,7 @@ from luxrelay.errors import ConfigError, LuxRelayError
 from luxrelay.files import PRIVATE_UMASK
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.node.config import NodeConfig
-from luxrelay.node.folder import DataFolder, Runtime
-from luxrelay.node.following import followed_topics
-from luxrelay.node.gateway.assembly import NodeParts, gateway_of
-from luxrelay.node.gateway.service import GatewayService, GatewayStats
-from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
-from luxrelay.node.grace import Grace, hurry
-from luxrelay.node.listeners import named
-from luxrelay.node.logs import log, set_levels, start_logging
-from luxrelay.node.modules import Module, Modules, ModulesConfig
-from luxrelay.node.observe import Observer, ObserverStats, Views
-from luxrelay.node.parts import (
+from luxrelay.node.assembly import (
     Parts,
     assemble,
     declared_rates,
@@ -60,16 +56,146 @@ from luxrelay.node.parts import (
     store_config_of,
     wall_ms,
 )
+from luxrelay.node.config import NamespaceEntry, NodeConfig
+from luxrelay.node.folder import DataFolder, Runtime
+from luxrelay.node.gateway.assembly import NodeParts, gateway_of
+from luxrelay.node.gateway.service import GatewayService, GatewayStats
+from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
+from luxrelay.node.listeners import named
+from luxrelay.node.logs import log, set_levels, start_logging
+from luxrelay.node.modules import Module, Modules, ModulesConfig
+from luxrelay.node.observe import Observer, ObserverStats, Views
 from luxrelay.node.policies import CurrentPolicies
-from luxrelay.node.reload import RELOADABLE, changes_between
 from luxrelay.node.rounds import KINDS, Rounds, abandoned_on_cancel
 from luxrelay.node.serving import pages_of
+from luxrelay.node.status import Readiness, views_of
+from luxrelay.node.subscription_config import followed_topics
 from luxrelay.node.tracing import open_traces
-from luxrelay.node.views import Readiness, views_of
 from luxrelay.signals import HEARD, EarlySignals
 from luxrelay.store import CycleStats, RelayStore, RelayStoreConfig
-from luxrelay.store.capacity import capacity_warnings
+from luxrelay.store.stats import capacity_warnings
 from luxrelay.sync import RelaySyncClient
+
+RELOADABLE: Final = frozenset({"log_level", "log_levels", "limits"})
+"""Fields of a configuration that a running node takes over, besides the policies of namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a new configuration differs from the one in force."""
+
+    taken: tuple[str, ...]
+    """Fields that are taken over now."""
+    refused: tuple[str, ...]
+    """Fields that need a restart; the old values stay in force."""
+
+
+def changes_between(old: NodeConfig, new: NodeConfig) -> Changes:
+    """Return what differs; namespaces may change their policies, not come or go."""
+    differing = [
+        field.name
+        for field in fields(NodeConfig)
+        if field.name != "namespaces" and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    taken = [name for name in differing if name in RELOADABLE]
+    refused = [name for name in differing if name not in RELOADABLE]
+    if _names(old.namespaces) != _names(new.namespaces):
+        refused.append("namespaces")
+    elif _quotas(old.namespaces) != _quotas(new.namespaces):
+        refused.append("quota_bytes")
+    elif _ratios(old.namespaces) != _ratios(new.namespaces):
+        refused.append("thin_ratio")
+    if _names(old.namespaces) == _names(new.namespaces) and old.namespaces != new.namespaces:
+        taken.append("policies")
+    return Changes(tuple(taken), tuple(refused))
+
+
+def _names(entries: tuple[NamespaceEntry, ...]) -> set[bytes]:
+    return {bytes(entry.namespace_id) for entry in entries}
+
+
+def _ratios(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:
+    return {bytes(entry.namespace_id): entry.thin_ratio for entry in entries}
+
+
+def _quotas(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:
+    return {bytes(entry.namespace_id): entry.quota_bytes for entry in entries}
+
+
+FORCED: Final = 3
+"""Exit code of a node that had to be ended because something hung."""
+
+
+class Grace:
+    """Ends the process when it has not ended by itself.
+
+    Args:
+        seconds: How long an orderly end may take.
+        hanging: Names what has not ended; called when the time is over.
+        end: Ends the process with a code.
+
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        hanging: Callable[[], Sequence[str]],
+        *,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._seconds = seconds
+        self._hanging = hanging
+        self._end = end
+        self._over = threading.Event()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Begin to count; a second call changes nothing."""
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._watch, name="grace", daemon=True).start()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it counts."""
+        return self._begun
+
+    def spare(self) -> None:
+        """Count no longer: the process goes on, or has ended in order."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        if self._over.wait(self._seconds):
+            return
+        threads = sorted(thread.name for thread in threading.enumerate() if thread.name != "grace")
+        log(
+            logging.ERROR,
+            "the end takes too long; ended at once",
+            seconds=self._seconds,
+            hanging=list(self._hanging()),
+            threads=threads[:32],
+        )
+        _flush()
+        self._end(FORCED)
+
+
+def hurry(number: int, *, end: Callable[[int], object] = os._exit) -> None:
+    """Answer a signal to a node that is stopping: a second one to stop ends the process at once."""
+    if number == signal.SIGHUP:
+        return  # what is read again would not be used any more
+    name = signal.Signals(number).name
+    log(logging.WARNING, "a second signal; ended at once", signal=name, code=FORCED)
+    _flush()
+    end(FORCED)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, RuntimeError):
+            continue  # nobody reads it, or a handler of signals interrupted its write
+
 
 _LISTENERS: Final = ("sync", "http", "gateway", "admin", "grpc", "grpc_admin")
 """What `Runtime` tells the addresses of."""

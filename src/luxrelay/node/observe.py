@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from luxrelay.errors import NodeError
-from luxrelay.gate import Gate
+from luxrelay.gate import BrowserGate
 from luxrelay.net.guarded import Faults
 from luxrelay.pages import Answer, PageRules, PageServer, PageStats, Shared
 from luxrelay.sync.cost import CostConfig, Payer
@@ -142,7 +142,7 @@ class Observer:
                 (host.strip("[]"), int(port)),
                 self._page,
                 PageRules(
-                    gate=Gate(config.hosts),
+                    gate=BrowserGate(config.hosts),
                     hints=_HINTS,
                     accepts_per_s=config.accepts_per_s,
                     clients_max=config.clients_max,

@@ -13,16 +13,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from luxrelay.bus import NamespaceId
+from luxrelay.node.assembly import judge_of, store_config_of, wall_ms
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.catch_up import StoreSink
 from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import STORE_FOLDER, DataFolder
-from luxrelay.node.guards import make_guards
-from luxrelay.node.parts import judge_of, store_config_of, wall_ms
+from luxrelay.node.ingress import Doors
+from luxrelay.node.message_limits import make_guards
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.policies import CurrentPolicies
-from luxrelay.node.stages.doors import Doors
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, SyncClientConfig, run_catchup
 from luxrelay.sync.report import CatchUpProgress, CatchUpReport

@@ -1,4 +1,4 @@
-"""The keys of the peers a node has: who they are, how many, how different."""
+"""Configuration keys of peers: addresses, numbers, diversity."""
 
 from __future__ import annotations
 

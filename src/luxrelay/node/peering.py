@@ -1,4 +1,4 @@
-"""What a node's file says about peers, as the parameters of the network room and the router.
+"""Parameters of network and router, from a node's file.
 
 Source: LP-6420 §1, §6; decisions G21, G22, G23, G24, G32.
 """
@@ -15,6 +15,7 @@ from luxrelay.gossip import DiversityParams, GossipParams, NodeRole, ScoreParams
 from luxrelay.net import NetConfig
 from luxrelay.node.port_keys import bounds_of
 from luxrelay.node.tuning import Tuning, tuned_mesh, tuned_scores
+from luxrelay.wire import from_hex
 
 if TYPE_CHECKING:
     from luxrelay.node.config import NodeConfig
@@ -81,10 +82,8 @@ def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
         bootstrap=tuple(gossip["bootstrap"]),
         announce=tuple(gossip["announce"]),
         bounds=bounds_of(gossip),
-        validator_proof=bytes.fromhex(gossip["validator_proof"].removeprefix("0x")),
-        validators=frozenset(
-            bytes.fromhex(text.removeprefix("0x")) for text in gossip["validators"]
-        ),
+        validator_proof=from_hex(gossip["validator_proof"]),
+        validators=frozenset(from_hex(text) for text in gossip["validators"]),
         tuning=Tuning(
             mesh=tuple(gossip["mesh"]),
             scores=tuple(gossip["scores"]),

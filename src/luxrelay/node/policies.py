@@ -3,7 +3,7 @@
 A file holds one document a line, in hex with or without 0x, the first version first; empty lines
 and lines that begin with # are skipped. `luxrelay policy sign` appends to such a file.
 
-Source: LP-6410 §2; H19, H20, H21.
+Source: LP-6410 §2; decisions H19, H20, H21.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
 from luxrelay.errors import ConfigError, PolicyError
 from luxrelay.files import read_bounded
 from luxrelay.node.config import NodeConfig
+from luxrelay.wire import from_hex
 
 DOCUMENTS_MAX: Final = 64
 """Most documents in one file: as many as a registry keeps of one namespace."""
@@ -47,7 +48,7 @@ def read_policy_file(path: Path) -> list[SignedPolicy]:
         if not text or text.startswith("#"):
             continue
         try:
-            documents.append(SignedPolicy.decode(bytes.fromhex(text.removeprefix("0x"))))
+            documents.append(SignedPolicy.decode(from_hex(text)))
         except ValueError as error:
             raise ConfigError("not hex digits in pairs", where=f"{path}:{number}") from error
         except PolicyError as error:

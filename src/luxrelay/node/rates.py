@@ -1,4 +1,4 @@
-"""The rate limits of a node for threads: one lock around the pure limiter, and what counts.
+"""Rate limits of a node: one lock around the pure limiter, and counters.
 
 The doors of a node work in several threads. A message is admitted by its peer's bucket before
 anything of it is parsed, looked at before its signature, and charged after it (G20), so that

@@ -1,4 +1,4 @@
-"""Background rounds of a node: each has an end, whatever it waits for, and a failure ends no loop.
+"""Background rounds of a node: a deadline for each, and restarts after failures.
 
 Theory of operation
 -------------------
@@ -28,6 +28,7 @@ import trio
 
 from luxrelay.net.guarded import Faults
 from luxrelay.node.logs import log
+from luxrelay.pause import doubled
 
 KINDS: Final = ("catch-up", "reconcile", "blobs", "retention")
 """Rounds that a node tells of."""
@@ -130,10 +131,10 @@ class Rounds:
 
     def pause_s(self, kind: str, pause_s: float, longest_s: float = 60.0) -> float:
         """Return the pause before the next round: it doubles with each one that failed."""
-        failures = min(self._kinds[kind].failures, 16)
+        failures = self._kinds[kind].failures
         if not failures:
             return pause_s
-        return max(pause_s, min(longest_s, max(pause_s, 0.5) * 2.0**failures))
+        return max(pause_s, doubled(2 * max(pause_s, 0.5), failures, longest_s))
 
     def ages_s(self) -> dict[str, float]:
         """Return how long ago a round of each kind came to its end, seconds.

@@ -1,4 +1,4 @@
-"""What a node's servers of sync calls allow, from its configuration.
+"""Limits of a node's sync servers, from its configuration.
 
 Source: P33, P34, P37.
 """

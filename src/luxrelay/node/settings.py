@@ -1,9 +1,15 @@
-"""Every key of a node's file: its sentence, unit, default, and the check that says what fits.
+"""Configuration keys of a node: sentence, unit, default and check of each.
 
 ``KEYS`` is the one place that knows the keys; parsing, messages and docs/reference/config.md are
 made from it.
 
-Source: decisions J10; LP-6490.
+The keys of what guards the store: rates, fees, finality.
+
+The keys of topics that are no namespace's: which a node follows, whose claims it believes.
+
+The keys with which a file changes the router's numbers and tells where networks are.
+
+Source: LP-6490; decision J10.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from luxrelay.node.checks import (
+    Check,
     Key,
     boolean,
     host_port,
@@ -22,12 +29,215 @@ from luxrelay.node.checks import (
     whole,
 )
 from luxrelay.node.gateway.config import GATEWAY_KEYS, HOST_NAME
-from luxrelay.node.guard_keys import GUARD_KEYS
 from luxrelay.node.peer_keys import PEER_ADDRESS, PEER_KEYS
 from luxrelay.node.port_keys import PORT_KEYS
 from luxrelay.node.store_keys import STORE_KEYS
-from luxrelay.node.topic_keys import TOPIC_KEYS
-from luxrelay.node.tuning_keys import TUNING_KEYS
+
+TUNING_KEYS: Final = (
+    Key(
+        "gossip",
+        "mesh",
+        [],
+        "",
+        list_of(match(r"[a-z_]{1,40}=[0-9a-z.+-]{1,24}", "a change such as 'd=8'"), 64),
+        "Numbers of the router that differ from their defaults (LP-6420 §4.1): names of "
+        "`GossipParams`, such as 'd=8' and 'd_hi=16'. The whole set is checked at the start (G13).",
+    ),
+    Key(
+        "gossip",
+        "scores",
+        [],
+        "",
+        list_of(
+            match(
+                r"[a-z_0-9]{1,40}(\.[a-z_0-9]{1,40})?=[0-9a-z.+-]{1,24}",
+                "a change such as 'namespace.weight=0.7'",
+            ),
+            64,
+        ),
+        "Numbers of the scores that differ from their defaults (LP-6420 §5, G18): names of "
+        "`ScoreParams`, or a topic's of `TopicScoreParams`, such as "
+        "'headers_global.mesh_deliveries_weight=0.5'.",
+    ),
+    Key(
+        "gossip",
+        "places",
+        "",
+        "path",
+        text(0),
+        "File of networks with autonomous system and region, one a line such as "
+        "192.0.2.0/24,64500,EU; without it neither counts (LP-6420 §6.1).",
+    ),
+    Key(
+        "gossip",
+        "system_peers_max",
+        8,
+        "peers",
+        whole(1, 1000),
+        "Peers of one autonomous system, with `places` (LP-6420 §6.1, G21).",
+    ),
+    Key(
+        "gossip",
+        "regions_min",
+        0,
+        "regions",
+        whole(0, 100),
+        "Regions that peers should be of, with `places`; the last places are kept for those that "
+        "are missing (LP-6420 §6.1, G21).",
+    ),
+)
+"""Further keys of the section ``gossip``."""
+
+
+_PEER_ID: Final = match(r"[1-9A-HJ-NP-Za-km-z]{16,128}", "a peer id such as 12D3KooW…")
+OPERATORS_MAX: Final = 32
+"""Most operators; the key of each may be tried on a hint."""
+PROPOSERS_MAX: Final = 1024
+"""Most proposers."""
+
+TOPIC_KEYS: Final = (
+    Key(
+        "gossip",
+        "global_topics",
+        ["role"],
+        "",
+        list_of(
+            one_of(
+                "role", "headers/global", "blocks/proposed", "blocks/finalized", "blobs/available"
+            ),
+            5,
+        ),
+        "Which of the four global topics this node follows beside its namespaces: those of its "
+        "role, or those named; none when empty (LP-6420 §1.1, §2.2).",
+    ),
+    Key(
+        "gossip",
+        "block_proposers",
+        [],
+        "peer id",
+        list_of(_PEER_ID, PROPOSERS_MAX),
+        "Whose block announcements are taken and passed on; everybody's when empty (G12).",
+    ),
+    Key(
+        "gossip",
+        "hint_operators",
+        [],
+        "peer id",
+        list_of(_PEER_ID, OPERATORS_MAX),
+        "DA operators whose blob hints may name others than themselves (G10).",
+    ),
+    Key(
+        "gossip",
+        "blob_streams",
+        True,
+        "",
+        boolean,
+        "Whether blobs are served to peers and fetched from them over libp2p streams (G11, P28).",
+    ),
+    Key(
+        "gossip",
+        "blob_bytes_per_s",
+        4 * 1024 * 1024,
+        "bytes per second",
+        whole(1024 * 1024, 2**40),
+        "Bytes of blobs served to one peer over libp2p streams.",
+    ),
+    Key(
+        "gossip",
+        "blob_requests_per_s",
+        20,
+        "requests per second",
+        whole(1, 100_000),
+        "Questions for blobs of one peer over libp2p streams.",
+    ),
+)
+"""Further keys of the section ``gossip``."""
+
+
+_KEY_FIELDS: Final[Check] = list_of(
+    match(r"(0x)?[0-9a-fA-F]{4,4000}", "a public key field in hex"), 64
+)
+
+GUARD_KEYS: Final = (
+    Key(
+        "limits",
+        "peer_messages_per_s",
+        1000,
+        "messages/s",
+        whole(0, 10_000_000),
+        "Live messages that one gossip peer may bring; 0 for no limit (LP-6422, G20).",
+    ),
+    Key(
+        "limits",
+        "node_messages_per_s",
+        100_000,
+        "messages/s",
+        whole(0, 10_000_000),
+        "Live messages that this node takes from everybody together; 0 for no limit.",
+    ),
+    Key(
+        "limits",
+        "namespace_messages_per_s",
+        100,
+        "messages/s",
+        whole(0, 10_000_000),
+        "Live messages of one namespace with its lanes, where no policy_file says it; 0 for no "
+        "limit.",
+    ),
+    Key(
+        "limits",
+        "sender_messages_per_s",
+        10,
+        "messages/s",
+        whole(0, 10_000_000),
+        "Live messages of one sender; a good reputation doubles it, a bad one halves it (S8); "
+        "0 for no limit.",
+    ),
+    Key(
+        "limits",
+        "burst_s",
+        3,
+        "seconds",
+        whole(1, 3600),
+        "How many seconds' worth may come at once (S1).",
+    ),
+    Key(
+        "fees",
+        "prepaid_issuers",
+        [],
+        "hex",
+        _KEY_FIELDS,
+        "Public key fields whose prepaid quotas this node honours; what a message costs is then "
+        "kept in the store (LP-6411 §2.9, S7).",
+    ),
+    Key(
+        "fees",
+        "free_tier",
+        True,
+        "",
+        boolean,
+        "Whether messages without a fee proof are taken.",
+    ),
+    Key(
+        "finality",
+        "file",
+        "",
+        "path",
+        text(0, 4096),
+        "File of signed finality statements, one in hex a line, read again when it changes; "
+        "without one every message is pending (J9). A relative path starts at the file's folder.",
+    ),
+    Key(
+        "finality",
+        "signers",
+        [],
+        "hex",
+        _KEY_FIELDS,
+        "Public key fields whose finality statements count.",
+    ),
+)
+"""In the order of the documentation."""
+
 
 _ANY_PORT: Final = range(65_536)
 _LISTEN_ADDRESS: Final = multiaddress(

@@ -1,4 +1,4 @@
-"""The keys of what the store keeps of messages: blobs, and the newest in memory.
+"""Configuration keys of stored messages: blobs, hot cache.
 
 Source: LP-6421 §1.1, §5.1; decisions J10, P30.
 """

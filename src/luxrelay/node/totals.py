@@ -1,4 +1,4 @@
-"""What catching up counts, each with the sentence that its metric has; the names are of fields."""
+"""Counters of catching up, each with the sentence of its metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of what the doors do, for OpenTelemetry; an extra, and nothing when it is off.
+"""OpenTelemetry traces of the doors; an extra, absent when off.
 
 One span for each batch that passes a door: gossip, publish, history. A span says how many messages
 it held and how many were accepted; the ids of its messages stand in it for batches that are small

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from luxrelay.errors import ConfigError, GossipArgumentError
 from luxrelay.files import read_bounded
-from luxrelay.gossip import GossipParams, Place, PlaceTable, ScoreParams
+from luxrelay.gossip import GossipParams, PeerLocation, PlaceTable, ScoreParams
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -139,7 +139,7 @@ def read_places(path: Path) -> PlaceTable:
 
 
 def _table(lines: Iterable[tuple[int, str]], path: Path) -> PlaceTable:
-    entries: list[tuple[str, Place]] = []
+    entries: list[tuple[str, PeerLocation]] = []
     for number, line in lines:
         network, asn, region = (part.strip() for part in (line + ",,").split(",")[:3])
         digits = asn.upper().removeprefix("AS") or "0"
@@ -149,7 +149,7 @@ def _table(lines: Iterable[tuple[int, str]], path: Path) -> PlaceTable:
                 where=f"{path}:{number}",
                 hint="write 192.0.2.0/24,64500,EU",
             )
-        entries.append((network, Place(asn=int(digits), region=region)))
+        entries.append((network, PeerLocation(asn=int(digits), region=region)))
     try:
         return PlaceTable(entries)
     except GossipArgumentError as error:

@@ -26,9 +26,9 @@ from luxrelay.bus.fee import Prepaid
 from luxrelay.bus.policy import default_policy
 from luxrelay.errors import NodeError
 from luxrelay.node.fees import FeeDesk
-from luxrelay.node.stages.doors import Doors
+from luxrelay.node.ingress import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.sync import PublishItem, WireMessage
 

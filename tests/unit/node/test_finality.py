@@ -13,7 +13,7 @@ from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
 from luxrelay.errors import ConfigError, StoreError
 from luxrelay.node.config import parse_config
 from luxrelay.node.finality import FILE_BYTES_MAX, FinalityFile
-from luxrelay.node.guards import make_guards
+from luxrelay.node.message_limits import make_guards
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 
 NOW = 1_764_000_000_000

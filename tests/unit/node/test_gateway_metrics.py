@@ -7,9 +7,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from luxrelay.node.gateway.holdings import OlderStats
 from luxrelay.node.gateway.server import ServerCounters
 from luxrelay.node.gateway.service import GatewayStats
+from luxrelay.node.gateway.store_and_archive import OlderStats
 from luxrelay.node.gateway.websocket import StreamCounters
 from luxrelay.node.gateway_metrics import gateway_metrics
 

@@ -11,8 +11,8 @@ import trio
 from luxrelay.gossip import Disconnect, GossipParams, GossipRouter, PeerId
 from luxrelay.gossip.identity import peer_id_of
 from luxrelay.net.addresses import peer_text
-from luxrelay.node.gossip_blame import GossipBlame
-from luxrelay.node.standing import FORGED, HALF_LIFE_MS, UNUSABLE
+from luxrelay.node.assembly import GossipBlame
+from luxrelay.node.peer_reputation import FORGED, HALF_LIFE_MS, UNUSABLE
 from luxrelay.sync.report import PeerReport
 
 LIAR = peer_id_of(bytes(range(32)))

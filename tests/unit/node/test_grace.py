@@ -4,8 +4,8 @@ import io
 import json
 import threading
 
-from luxrelay.node.grace import FORCED, Grace
 from luxrelay.node.logs import start_logging
+from luxrelay.node.node import FORCED, Grace
 
 
 def test_what_hangs_is_named_and_ended() -> None:

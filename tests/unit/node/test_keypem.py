@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 from luxrelay.bus import SignatureScheme, SigningKey
 from luxrelay.bus.algorithms import ALGORITHMS
 from luxrelay.errors import KeyFileError
-from luxrelay.node.keypem import decode_pem, encode_pem
+from luxrelay.node.keyfile import decode_pem, encode_pem
 
 
 def key_of(scheme: SignatureScheme) -> SigningKey:

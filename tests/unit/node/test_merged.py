@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sender_address
-from luxrelay.node.merged import merged, place_of, seq_place
+from luxrelay.node.archive_fallback import merged, place_of, seq_place
 from luxrelay.store import IndexPage, SenderQuery, StoredMessage, TimeQuery
 
 NOW = 1_785_974_400_000

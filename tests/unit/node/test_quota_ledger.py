@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from luxrelay.bus.quota import Charge, ReserveOutcome
-from luxrelay.node.quota_ledger import SharedQuotaLedger
+from luxrelay.node.fees import SharedQuotaLedger
 
 NOW = 1_704_067_200_000
 ACCOUNT = b"\x01" * 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from luxrelay.bus import MessageId, VerdictKind
-from luxrelay.node.receipts import ReceiptBook
+from luxrelay.node.ingress import ReceiptBook
 from luxrelay.sync import PublishReceipt
 
 

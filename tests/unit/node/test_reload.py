@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.node.config import NodeConfig, parse_config
-from luxrelay.node.reload import Changes, changes_between
+from luxrelay.node.node import Changes, changes_between
 
 TEXT = """
 [node]

@@ -10,12 +10,12 @@ from luxrelay.bus import Identity, IdentityType, NamespacePolicy, SignedPolicy, 
 from luxrelay.bus import topic_namespace as topic
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import ConfigError
+from luxrelay.node.assembly import declared_rates, require_ephemeral, store_config_of
 from luxrelay.node.config import NodeConfig, parse_config
-from luxrelay.node.parts import declared_rates, require_ephemeral, store_config_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.store_keys import STORE_KEYS
 from luxrelay.store import RelayStoreConfig
-from luxrelay.store.capacity import capacity_warnings
+from luxrelay.store.stats import capacity_warnings
 
 NOW = 1_764_000_000_000
 OWNER = SigningKey.generate()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.errors import ConfigError, GossipArgumentError
-from luxrelay.gossip import GossipParams, Place, ScoreParams
+from luxrelay.gossip import GossipParams, PeerLocation, ScoreParams
 from luxrelay.node import tuning
 from luxrelay.node.tuning import read_places, tuned_mesh, tuned_scores
 
@@ -78,9 +78,9 @@ def test_places_of_a_file(tmp_path: Path) -> None:
 
     table = read_places(path)
 
-    assert table.place("192.0.2.9") == Place(asn=64500, region="EU")
-    assert table.place("2001:db8::1") == Place(asn=7)
-    assert table.place("10.1.1.1") == Place(region="US")
+    assert table.place("192.0.2.9") == PeerLocation(asn=64500, region="EU")
+    assert table.place("2001:db8::1") == PeerLocation(asn=7)
+    assert table.place("10.1.1.1") == PeerLocation(region="US")
 
 
 @pytest.mark.parametrize(

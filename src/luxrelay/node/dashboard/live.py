@@ -27,10 +27,18 @@ from luxrelay.node.dashboard.state import (
     held_state,
     network_state,
 )
-from luxrelay.node.gateway.admission import Rates
-from luxrelay.node.gateway.calls import Answer, Caller, Request, Response, Route, Scope, Stream
+from luxrelay.node.gateway.calls import (
+    HttpAnswer,
+    HttpCaller,
+    Request,
+    Response,
+    Route,
+    Scope,
+    Stream,
+)
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.guests import Guest, Guests, group_of
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.routes import problem_answers
 from luxrelay.node.gateway.sockets import (
     CROWDED,
@@ -108,12 +116,12 @@ class Dashboard:
             scope=Scope.READ,
             summary="The dashboard's WebSocket",
             sentence="Made for the page of this node; its messages change with it.",
-            answers={101: Answer("The WebSocket is open.")} | problem_answers(),
+            answers={101: HttpAnswer("The WebSocket is open.")} | problem_answers(),
             takeover=self,
         )
         return [*pages, live]
 
-    def check_room(self, caller: Caller) -> None:
+    def check_room(self, caller: HttpCaller) -> None:
         """Return when one more may watch; one without token may lose its place for it.
 
         Raises:
@@ -210,7 +218,7 @@ def _page_route(path: str) -> Route:
         path=path,
         scope=Scope.NOTHING,
         summary=f"The dashboard's {name}",
-        answers={200: Answer("The file.", content), 304: Answer("The browser has it.")}
+        answers={200: HttpAnswer("The file.", content), 304: HttpAnswer("The browser has it.")}
         | problem_answers(),
         handler=answer,
     )

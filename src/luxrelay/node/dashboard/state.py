@@ -1,4 +1,4 @@
-"""What the dashboard shows, as JSON: samples of the last minutes, and the state of now.
+"""State of the dashboard as JSON: samples of the last minutes, and the present.
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""The calls of the admin listener: tokens, and who may connect.
+"""Calls of the admin listener: tokens, bans, peers.
 
 They stand on a listener of their own, which is on loopback unless configured otherwise, and each
 needs a token with the scope ``admin``.
@@ -18,7 +18,7 @@ import trio
 from luxrelay.errors import GatewayError
 from luxrelay.node.gateway.calls import (
     JSON_TYPE,
-    Answer,
+    HttpAnswer,
     Param,
     Request,
     Response,
@@ -163,7 +163,9 @@ def admin_routes(admin: Admin) -> list[Route]:
             scope=Scope.ADMIN,
             summary="Make a token",
             bodies={JSON_TYPE: ref("NewToken")},
-            answers={201: Answer("The token; its text is shown once.", {JSON_TYPE: ref("Token")})}
+            answers={
+                201: HttpAnswer("The token; its text is shown once.", {JSON_TYPE: ref("Token")})
+            }
             | problem_answers(415),
             handler=admin.new_token,
         ),
@@ -184,7 +186,7 @@ def admin_routes(admin: Admin) -> list[Route]:
             summary="Ban a peer",
             sentence="Of two bans the one that lasts longer counts.",
             bodies={JSON_TYPE: ref("NewBan")},
-            answers={204: Answer("It is kept out.")} | problem_answers(415),
+            answers={204: HttpAnswer("It is kept out.")} | problem_answers(415),
             handler=admin.new_ban,
         ),
         Route(
@@ -193,7 +195,7 @@ def admin_routes(admin: Admin) -> list[Route]:
             scope=Scope.ADMIN,
             summary="Lift a ban",
             params=(peer_id,),
-            answers={204: Answer("The peer may come back.")} | problem_answers(404),
+            answers={204: HttpAnswer("The peer may come back.")} | problem_answers(404),
             handler=admin.lift_ban,
         ),
         Route(
@@ -202,7 +204,7 @@ def admin_routes(admin: Admin) -> list[Route]:
             scope=Scope.ADMIN,
             summary="Disconnect a peer",
             params=(peer_id,),
-            answers={204: Answer("It is disconnected.")} | problem_answers(404),
+            answers={204: HttpAnswer("It is disconnected.")} | problem_answers(404),
             handler=admin.disconnect,
         ),
     ]

@@ -15,19 +15,19 @@ from luxrelay.errors import AddressError
 from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
 from luxrelay.net.addresses import peer_id_from_text, peer_text
+from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admin import PeerControl
-from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.work import Work
-from luxrelay.node.older import OlderMessages
+from luxrelay.node.ingress import Doors
 from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.stages.doors import Doors
 from luxrelay.store import RelayStore
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.stats import SyncCounters

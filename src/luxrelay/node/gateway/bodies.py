@@ -1,4 +1,4 @@
-"""What is held of bodies and WebSocket messages while they come and are worked on, in bytes.
+"""Budget of bytes for bodies and WebSocket messages that are being received.
 
 One budget for a listener's requests and its WebSockets. Callers without a token share a quarter of
 it, so that they take nothing from those who publish.

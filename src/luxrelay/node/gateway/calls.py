@@ -19,6 +19,7 @@ import trio
 
 from luxrelay.errors import GatewayError
 from luxrelay.text import parse_json
+from luxrelay.wire import from_hex
 
 JSON_TYPE: Final = "application/json"
 MESSAGES_TYPE: Final = "application/vnd.luxrelay.messages"
@@ -37,7 +38,7 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class HttpCaller:
     """Who sends a request."""
 
     key: bytes
@@ -55,7 +56,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ParameterForm:
     """A form of text in a path or query."""
 
     schema: Mapping[str, Any]
@@ -71,7 +72,7 @@ class Param:
     name: str
     place: str = "query"
     """``query``, ``path`` or ``header``."""
-    kind: Kind
+    kind: ParameterForm
     sentence: str
     default: Any = None
     """Value when it is not given."""
@@ -79,7 +80,7 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """One status that a route may give."""
 
     sentence: str
@@ -100,7 +101,7 @@ class Request:
     body: bytes
     content_type: str
     """Without parameters, lower case; empty without a body."""
-    caller: Caller
+    caller: HttpCaller
 
     def accepts(self, content_type: str) -> bool:
         """Return True when the client asks for this type by name."""
@@ -124,7 +125,7 @@ Stream = trio.SocketStream | trio.SSLStream
 class Takeover(Protocol):
     """Serves WebSockets."""
 
-    def check_room(self, caller: Caller) -> None:
+    def check_room(self, caller: HttpCaller) -> None:
         """Return when one more has room; raises our error otherwise."""
 
     async def take_over(self, request: Request, stream: Stream, received: bytes) -> None:
@@ -144,7 +145,7 @@ class Route:
     params: tuple[Param, ...] = ()
     bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Content types that the body may have, with their JSON Schema."""
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, HttpAnswer]
     handler: Handler | None = None
     takeover: Takeover | None = None
     """Speaks WebSocket; None for a plain call. One of the two is given."""
@@ -171,7 +172,7 @@ def as_json(value: Any, status: int = 200, **headers: str) -> Response:
     )
 
 
-def whole(minimum: int, maximum: int) -> Kind:
+def whole(minimum: int, maximum: int) -> ParameterForm:
     """Return the form of a whole number."""
 
     def parse(text: str) -> int:
@@ -179,22 +180,22 @@ def whole(minimum: int, maximum: int) -> Kind:
             raise ValueError(f"a whole number from {minimum} to {maximum}")
         return int(text)
 
-    return Kind({"type": "integer", "minimum": minimum, "maximum": maximum}, parse)
+    return ParameterForm({"type": "integer", "minimum": minimum, "maximum": maximum}, parse)
 
 
-def hex_of(length: int) -> Kind:
+def hex_of(length: int) -> ParameterForm:
     """Return the form of so many bytes in hex digits, with or without 0x."""
     pattern = f"(0x)?[0-9a-fA-F]{{{2 * length}}}"
 
     def parse(text: str) -> bytes:
         if not re.fullmatch(pattern, text, re.ASCII):
             raise ValueError(f"{2 * length} hex digits")
-        return bytes.fromhex(text.removeprefix("0x"))
+        return from_hex(text)
 
-    return Kind({"type": "string", "pattern": f"^{pattern}$"}, parse)
+    return ParameterForm({"type": "string", "pattern": f"^{pattern}$"}, parse)
 
 
-def cursor_of(maximum: int) -> Kind:
+def cursor_of(maximum: int) -> ParameterForm:
     """Return the form of a cursor: what an answer gave, in hex digits."""
 
     def parse(text: str) -> bytes:
@@ -202,10 +203,10 @@ def cursor_of(maximum: int) -> Kind:
             raise ValueError("a cursor that an answer gave")
         return bytes.fromhex(text)
 
-    return Kind({"type": "string", "pattern": f"^([0-9a-f]{{2}}){{0,{maximum}}}$"}, parse)
+    return ParameterForm({"type": "string", "pattern": f"^([0-9a-f]{{2}}){{0,{maximum}}}$"}, parse)
 
 
-def text_of(minimum: int, maximum: int) -> Kind:
+def text_of(minimum: int, maximum: int) -> ParameterForm:
     """Return the form of free text."""
 
     def parse(text: str) -> str:
@@ -219,10 +220,10 @@ def text_of(minimum: int, maximum: int) -> Kind:
         "maxLength": maximum,
         "pattern": "^[^\\x00]*$",
     }
-    return Kind(schema, parse)
+    return ParameterForm(schema, parse)
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> ParameterForm:
     """Return the form of one of some words."""
 
     def parse(text: str) -> str:
@@ -230,7 +231,7 @@ def one_of(*words: str) -> Kind:
             raise ValueError("one of " + ", ".join(words))
         return text
 
-    return Kind({"type": "string", "enum": list(words)}, parse)
+    return ParameterForm({"type": "string", "enum": list(words)}, parse)
 
 
 def _flag(text: str) -> bool:
@@ -239,7 +240,7 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-FLAG: Final = Kind({"type": "boolean"}, _flag)
+FLAG: Final = ParameterForm({"type": "boolean"}, _flag)
 
 
 def parsed(params: tuple[Param, ...], found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

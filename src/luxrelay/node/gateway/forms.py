@@ -8,12 +8,11 @@ The layouts as bytes are big-endian:
     message   flags u8 (1 the blob is held, 2 late) ‖ parent 20 ‖ receivedAt u64 ‖ expiresAt u64
               ‖ headerLen u16 ‖ blobLen u32 ‖ header ‖ blob
 
-Source: LP-6411 §4.2; H34, P22, P35, P40.
+Source: LP-6411 §4.2; decisions H34, P22, P35, P40.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -26,10 +25,10 @@ from luxrelay.bus.finality import FinalityState
 from luxrelay.errors import GatewayError, HeaderError
 from luxrelay.store import NamespaceHead, StoredMessage
 from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.wire import from_hex
 
 _ITEM: Final = struct.Struct(">20sHI")
 _RECORD: Final = struct.Struct(">B20sQQHI")
-_HEX: Final = re.compile(r"(0x)?([0-9a-fA-F]{2})*", re.ASCII)
 HELD: Final = 1
 LATE: Final = 2
 
@@ -197,9 +196,10 @@ def hex_bytes(value: Any, where: str) -> bytes:
         GatewayError: they are none.
 
     """
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise GatewayError("expected hex digits in pairs", where=where)
-    return bytes.fromhex(value.removeprefix("0x"))
+    try:
+        return from_hex(value if isinstance(value, str) else "?")
+    except ValueError as error:
+        raise GatewayError(str(error), where=where) from None
 
 
 def _base64(value: Any, where: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Who holds the places for WebSockets: strangers have a small budget and a deadline.
+"""Places of WebSockets: a small budget and a deadline for strangers.
 
 A guest is a socket without token. Until it has subscribed it holds one of a quarter of the places
 for its /16 (IPv6: /32); a further one takes the place of the oldest. A token holder

@@ -3,8 +3,7 @@
 Each call is one method of `Gateway` and one row of `Gateway.routes`; what touches the store runs in
 `Work`. Answers are whole in memory and bounded by the configuration.
 
-Source: LP-6421 §2.2, §4, §5.2; P18–P23, P38; user-01, user-02, user-05 to user-07;
-RFC 9110 §14.
+Source: LP-6421 §2.2, §4, §5.2; P18–P23, P38; user-01, user-02, user-05 to user-07; RFC 9110 §14.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from luxrelay.errors import GatewayError
 from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
-from luxrelay.node.gateway.admission import Rates
+from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.gateway.calls import (
     BYTES_TYPE,
     MESSAGES_TYPE,
@@ -45,10 +44,10 @@ from luxrelay.node.gateway.forms import (
     receipt_json,
     records,
 )
-from luxrelay.node.gateway.holdings import Found, Holdings
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import failure
+from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
 from luxrelay.node.gateway.work import Work
-from luxrelay.node.older import OlderMessages
 from luxrelay.store import (
     NamespaceQuery,
     QueryPage,
@@ -124,7 +123,7 @@ class GatewayParts:
 class Gateway:
     """Answers the calls."""
 
-    def __init__(self, parts: GatewayParts, holdings: Holdings) -> None:
+    def __init__(self, parts: GatewayParts, holdings: StoreAndArchive) -> None:
         """Keep the parts."""
         self._parts = parts
         self._holdings = holdings

@@ -1,4 +1,4 @@
-"""Whose address counts behind a proxy: the last hop that no trusted proxy wrote for itself.
+"""Client addresses behind a proxy: the last hop that no trusted proxy wrote for itself.
 
 Each proxy appends the address it was called from to ``X-Forwarded-For`` or to ``Forwarded`` (RFC
 7239). From the right, entries of trusted proxies are passed over; the first other one is the

@@ -1,4 +1,4 @@
-"""The public routes as one table: what each call takes and gives.
+"""The public routes as one table: parameters and answers of each call.
 
 The OpenAPI document and the checks of requests are both made from it.
 
@@ -15,8 +15,8 @@ from luxrelay.node.gateway.calls import (
     FLAG,
     JSON_TYPE,
     MESSAGES_TYPE,
-    Answer,
     Handler,
+    HttpAnswer,
     Param,
     Route,
     Scope,
@@ -51,7 +51,7 @@ _TO_MS: Final = Param(
 )
 
 
-def problem_answers(*statuses: int) -> dict[int, Answer]:
+def problem_answers(*statuses: int) -> dict[int, HttpAnswer]:
     """Return the failures that a call may give, each a problem."""
     words = {
         400: "Something in the request does not fit.",
@@ -68,17 +68,17 @@ def problem_answers(*statuses: int) -> dict[int, Answer]:
         507: "The store has no room.",
     }
     every = {400, 401, 403, 413, 429, 503, *statuses}
-    return {each: Answer(words[each], {CONTENT_TYPE: ref("Problem")}) for each in sorted(every)}
+    return {each: HttpAnswer(words[each], {CONTENT_TYPE: ref("Problem")}) for each in sorted(every)}
 
 
-def ok(sentence: str, schema: str) -> dict[int, Answer]:
+def ok(sentence: str, schema: str) -> dict[int, HttpAnswer]:
     """Return a success with a JSON body."""
-    return {200: Answer(sentence, {JSON_TYPE: ref(schema)})}
+    return {200: HttpAnswer(sentence, {JSON_TYPE: ref(schema)})}
 
 
-def _page_answers(sentence: str) -> dict[int, Answer]:
+def _page_answers(sentence: str) -> dict[int, HttpAnswer]:
     content = {JSON_TYPE: ref("Page"), MESSAGES_TYPE: _BINARY}
-    return {200: Answer(sentence, content)} | problem_answers()
+    return {200: HttpAnswer(sentence, content)} | problem_answers()
 
 
 def read(
@@ -271,9 +271,9 @@ def _blob(gateway: Gateway) -> Route:
             ),
         ),
         answers={
-            200: Answer("The blob.", whole_blob),
-            206: Answer("The range asked for.", whole_blob),
-            304: Answer("The client has it."),
+            200: HttpAnswer("The blob.", whole_blob),
+            206: HttpAnswer("The range asked for.", whole_blob),
+            304: HttpAnswer("The client has it."),
         }
         | problem_answers(404, 416),
         handler=gateway.blob,
@@ -306,6 +306,6 @@ def _stream(streams: Streams) -> Route:
                 sentence="How messages come.",
             ),
         ),
-        answers={101: Answer("The WebSocket is open.")} | problem_answers(),
+        answers={101: HttpAnswer("The WebSocket is open.")} | problem_answers(),
         takeover=streams,
     )

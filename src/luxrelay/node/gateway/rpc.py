@@ -7,7 +7,7 @@ it. What reads the store waits for the same places as HTTP's calls do.
 *Listeners*: ``grpc_listen`` for applications, ``grpc_admin_listen`` for admin calls; each is off
 while its key is empty.
 
-Source: ADR 0002; P37.
+Source: ADR 0002; decision P37.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from luxrelay.errors import GatewayError
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.certificates import gateway_tls_of
 from luxrelay.node.gateway.admin import Admin
-from luxrelay.node.gateway.admission import Rates
-from luxrelay.node.gateway.calls import Caller, Request, Response, Scope
-from luxrelay.node.gateway.holdings import Found, Holdings
+from luxrelay.node.gateway.calls import HttpCaller, Request, Response, Scope
 from luxrelay.node.gateway.http import Gateway, GatewayParts
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.server import client_key
-from luxrelay.node.gateway.subscription import Page
+from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
+from luxrelay.node.gateway.subscription import ReadPage
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 from luxrelay.node.listeners import named
 from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.subscribers import FollowingConfig, StoreFollowing
+from luxrelay.node.subscription_messages import FollowingConfig, StoreFollowing
 from luxrelay.store import (
     NamespaceHead,
     NamespaceQuery,
@@ -88,17 +88,17 @@ class LoopGuard:
         caller = self.on_loop(self._admit, Scope(scope), authorization, client_key(address))
         return LoopPass(self, caller)
 
-    def _admit(self, scope: Scope, authorization: str, key: bytes) -> Caller:
+    def _admit(self, scope: Scope, authorization: str, key: bytes) -> HttpCaller:
         now = trio.current_time()
         if not authorization:
-            caller = Caller(key=key, scopes=self._anonymous)
+            caller = HttpCaller(key=key, scopes=self._anonymous)
         else:
             kind, _, text = authorization.partition(" ")
             given = text.strip() if kind.lower() == "bearer" else ""
             try:
                 caller = self._tokens.caller(given, self._clock_ms(), now)
             except GatewayError:
-                self._rates.request(Caller(key=key, scopes=frozenset()), now)  # as over HTTP
+                self._rates.request(HttpCaller(key=key, scopes=frozenset()), now)  # as over HTTP
                 raise
         self._rates.request(caller, now)
         if scope not in caller.scopes:
@@ -107,14 +107,14 @@ class LoopGuard:
             raise GatewayError(f"the token lacks the scope {scope.value!r}", code="gateway.scope")
         return caller
 
-    def holds(self, caller: Caller) -> bool:
+    def holds(self, caller: HttpCaller) -> bool:
         """Return whether a caller's token is neither revoked nor expired."""
         if not caller.name:
             return True
         now_ms = self._clock_ms()
         return self.on_loop(lambda: self._tokens.holds(caller.key, now_ms, trio.current_time()))
 
-    def charge(self, caller: Caller, size_bytes: int) -> None:
+    def charge(self, caller: HttpCaller, size_bytes: int) -> None:
         """Take a publishing request of so many bytes from a caller's rates.
 
         Raises:
@@ -143,7 +143,7 @@ class LoopGuard:
 class LoopPass:
     """A caller that was let in."""
 
-    def __init__(self, guard: LoopGuard, caller: Caller) -> None:
+    def __init__(self, guard: LoopGuard, caller: HttpCaller) -> None:
         """Keep who it is."""
         self._guard = guard
         self._caller = caller
@@ -171,11 +171,11 @@ class LoopPass:
         self._guard.charge(self._caller, size_bytes)
 
 
-class Desk:
+class GatewayApi:
     """Answers from the same calls as HTTP does."""
 
     def __init__(
-        self, gateway: Gateway, admin: Admin | None, parts: GatewayParts, holdings: Holdings
+        self, gateway: Gateway, admin: Admin | None, parts: GatewayParts, holdings: StoreAndArchive
     ) -> None:
         """Answer admin calls with an ``admin`` only."""
         self._parts = parts
@@ -208,7 +208,7 @@ class Desk:
             values=values,
             body=json.dumps(body).encode(),
             content_type="application/json",
-            caller=Caller(key=b"", scopes=frozenset()),
+            caller=HttpCaller(key=b"", scopes=frozenset()),
         )
         answer = self._wait(partial(self._calls[call], request))
         return json.loads(answer.body) if answer.body else None
@@ -246,7 +246,7 @@ class Desk:
 class LoopBeyond:
     """What an archive has beyond the store, asked through the loop from gRPC's threads."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: StoreAndArchive) -> None:
         """Ask these."""
         self._holdings = holdings
         self._loop = trio.lowlevel.current_trio_token()
@@ -266,7 +266,7 @@ class LoopBeyond:
         """Return a blob that the store lacks; None without one."""
         return _waited(partial(self._holdings.archived_blob, commitment), self._loop)
 
-    def replay(self, query: NamespaceQuery, page: QueryPage, head: NamespaceHead) -> Page:
+    def replay(self, query: NamespaceQuery, page: QueryPage, head: NamespaceHead) -> ReadPage:
         """Return a subscriber's page."""
         return _waited(partial(self._holdings.replay, query, page, head), self._loop)
 
@@ -289,7 +289,7 @@ class GatewayRpc:
         admin: Admin,
         tokens: TokenFile,
         *,
-        holdings: Holdings,
+        holdings: StoreAndArchive,
     ) -> None:
         """Put the servers together; `run` opens their ports."""
         self._parts = parts
@@ -362,7 +362,7 @@ class GatewayRpc:
                 None if beyond is None else beyond.replay,
             ),
             beyond=beyond,
-            desk=Desk(self._gateway, None, parts, self._holdings),
+            desk=GatewayApi(self._gateway, None, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, anonymous, parts),
             tls=gateway_tls_of(self._parts.config),
             counters=self._counters,
@@ -381,7 +381,7 @@ class GatewayRpc:
                 looks_max=2,
             ),
             clock_ms=parts.clock_ms,
-            desk=Desk(self._gateway, self._admin, parts, self._holdings),
+            desk=GatewayApi(self._gateway, self._admin, parts, self._holdings),
             guard=LoopGuard(self._tokens, parts.rates, frozenset(), parts),
             tls=gateway_tls_of(self._parts.config),
             counters=self._counters,

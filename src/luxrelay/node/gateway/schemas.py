@@ -1,4 +1,4 @@
-"""JSON Schemas of what the gateway takes and gives; the OpenAPI document refers to them by name.
+"""JSON Schemas of the gateway's requests and answers, for the OpenAPI document.
 
 Source: LP-6411 §4.2; docs/reference/http.md.
 """

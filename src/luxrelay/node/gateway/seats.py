@@ -1,4 +1,4 @@
-"""Who holds the connections of an HTTP listener, and who gives way. Pure.
+"""Places of an HTTP listener's connections, and the order of giving way. Pure.
 
 A connection is a *newcomer* until the head of its first request is whole: newcomers have places of
 their own (`newcomers_max`), a quarter for one /16 or /32, half for a private network, and the

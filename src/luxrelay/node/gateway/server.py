@@ -16,7 +16,14 @@ whom, `seats` says; ``head_bytes_max``, ``body_bytes_max``, ``bodies_bytes_max``
 connection or a WebSocket raises ends that one, is counted by kind and logged once a minute; the
 listener accepts on, also when descriptors run out.
 
-Source: LP-6490; ADR 0004; docs/reference/http.md.
+Answers that their clients have not taken yet, in bytes; who holds most loses its oldest. Pure.
+
+A client that asks for pages and reads nothing leaves them with this node until ``stall_ms``. All
+such answers have one budget, those of clients without token a quarter of it. An answer that finds
+no room ends the oldest one of whoever holds most, which may be its own client: an honest reader
+loses nothing beside one that hoards. One answer always fits.
+
+Source: LP-6490; ADR 0004; docs/reference/http.md; architecture, rule 4.
 """
 
 from __future__ import annotations
@@ -25,8 +32,8 @@ import logging
 import re
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Protocol
@@ -36,7 +43,7 @@ import h11
 import trio
 
 from luxrelay.errors import GatewayError, LuxRelayError, NodeError
-from luxrelay.listening import Pace, listen_sorted
+from luxrelay.listening import AcceptPace, listen_sorted
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.gateway.bodies import Bodies
@@ -45,10 +52,66 @@ from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.proxies import Proxies
 from luxrelay.node.gateway.seats import Seat, Seats
-from luxrelay.node.gateway.unread import Unread
 from luxrelay.node.logs import log
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.tls import server_context
+
+
+class _Answer:
+    def __init__(self, owner: bytes, size: int, end: Callable[[], object]) -> None:
+        self.owner = owner
+        self.size = size
+        self.end = end
+
+
+class Unread:
+    """Counts answers on their way."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Start with none of ``bytes_max``."""
+        self._max = bytes_max
+        self._answers: dict[_Answer, None] = {}
+        self._of: dict[bytes, int] = {}
+        """Bytes by owner."""
+        self.ended = 0
+        """Answers that made room for others."""
+
+    @property
+    def held(self) -> int:
+        """Bytes held now."""
+        return sum(self._of.values())
+
+    @contextmanager
+    def holding(self, owner: bytes, size: int, end: Callable[[], object]) -> Iterator[None]:
+        """Count an answer of ``owner`` while it is taken; ``end`` is called if it loses its room.
+
+        Units: bytes.
+        """
+        answer = _Answer(owner, size, end)
+        self._of[owner] = self._of.get(owner, 0) + size
+        while self._answers and self.held > self._max:
+            self._make_room()
+        self._answers[answer] = None
+        try:
+            yield
+        finally:
+            if answer in self._answers:
+                self._leave(answer)
+
+    def _make_room(self) -> None:
+        holders = {each.owner for each in self._answers}
+        most = max(holders, key=lambda owner: self._of[owner])
+        oldest = next(each for each in self._answers if each.owner == most)
+        self._leave(oldest)
+        self.ended += 1
+        oldest.end()
+
+    def _leave(self, answer: _Answer) -> None:
+        del self._answers[answer]
+        self._of[answer.owner] -= answer.size
+        if not self._of[answer.owner]:
+            del self._of[answer.owner]
+
 
 REFUSED_PAUSE_S: Final = 0.5
 """Seconds before a caller above its rate hears so: asking again at once would cost us more."""
@@ -84,7 +147,7 @@ _AT_END: Final = {h11.DONE, h11.MIGHT_SWITCH_PROTOCOL}  # type: ignore[attr-defi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class RequestHead:
     """A request without its body."""
 
     method: str
@@ -121,7 +184,7 @@ class Admission(Protocol):
 class App(Protocol):
     """Answers requests."""
 
-    def admit(self, head: Head) -> Admission:
+    def admit(self, head: RequestHead) -> Admission:
         """Return what answers it; raises our errors."""
 
     def charge(self, address: bytes) -> None:
@@ -130,7 +193,7 @@ class App(Protocol):
     def connected(self, host: str) -> float:
         """Charge a connection of an address; return the seconds until it owes nothing."""
 
-    def decorate(self, head: Head, response: Response) -> None:
+    def decorate(self, head: RequestHead, response: Response) -> None:
         """Add the headers that every answer has."""
 
 
@@ -237,7 +300,7 @@ class HttpServer:
         A few that may give way are ended then, whoever wants the descriptors. They are taken at a
         pace from each queue (`luxrelay.listening`), so that a flood costs what so many cost.
         """
-        pace = Pace(self._config.accepts_per_s)
+        pace = AcceptPace(self._config.accepts_per_s)
         async with listener:
             while True:
                 if wait_s := pace.wait_s(trio.current_time()):
@@ -250,17 +313,19 @@ class HttpServer:
                         self._seats.turn_out_one()
                     await trio.sleep(ACCEPT_PAUSE_S)
                     continue
-                pace.took(trio.current_time())
-                await self._let_in(stream, nursery, serve)
+                peer = _peer(stream)
+                if not self.proxies.trusts(peer):  # its connections are those of many
+                    pace.took(trio.current_time())
+                await self._let_in(stream, peer, nursery, serve)
 
     async def _let_in(
         self,
         stream: trio.SocketStream,
+        peer: str,
         nursery: trio.Nursery,
         serve: Callable[[trio.SocketStream], Awaitable[None]],
     ) -> None:
         """Serve a connection now, or later when its address owes, or close it."""
-        peer = _peer(stream)
         wait_s = 0.0 if self.proxies.trusts(peer) else self._app.connected(peer)
         if not wait_s:
             nursery.start_soon(serve, stream)
@@ -407,7 +472,7 @@ class _Connection:
             proxies.client(self._peer, all_of(b"x-forwarded-for"), all_of(b"forwarded"))
         )
 
-    def _head(self, request: h11.Request) -> Head:
+    def _head(self, request: h11.Request) -> RequestHead:
         """Return the head of a request; one that is none of ours costs its address a request."""
         address = self._address(request)
         try:
@@ -461,7 +526,7 @@ class _Connection:
         self._server.counters.requests += 1
         self._seat.asked()
         begun = trio.current_time()
-        head: Head | None = None
+        head: RequestHead | None = None
         try:
             head = self._head(request)
             admission = self._server.app.admit(head)
@@ -504,7 +569,7 @@ class _Connection:
             log(logging.DEBUG, "answered", method=request.method[:20].decode("latin-1"),
                 path=path, status=response.status, ms=took_ms)  # fmt: skip
 
-    async def _with_body(self, admission: Admission, head: Head) -> Response:
+    async def _with_body(self, admission: Admission, head: RequestHead) -> Response:
         held = 0
         body = bytearray()
         declared = int(head.headers.get("content-length", "0"))
@@ -536,7 +601,7 @@ class _Connection:
         finally:
             self._server.bodies.let_go(held)
 
-    async def _upgrade(self, response: Response, head: Head) -> None:
+    async def _upgrade(self, response: Response, head: RequestHead) -> None:
         """Send the 101 of a request that has no body."""
         with trio.fail_after(self._config.request_ms / 1000):
             if not isinstance(await self._event(), h11.EndOfMessage):
@@ -620,7 +685,7 @@ def _malformed(error: Exception) -> GatewayError:
     return refused
 
 
-def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
+def _head(request: h11.Request, address: bytes, bytes_max: int) -> RequestHead:
     size = sum(len(name) + len(value) for name, value in request.headers)
     if len(request.target) + size > bytes_max:
         raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
@@ -646,7 +711,7 @@ def _head(request: h11.Request, address: bytes, bytes_max: int) -> Head:
     for name, value in request.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return Head(
+    return RequestHead(
         method=request.method.decode("ascii"),
         path=path,
         query=query,

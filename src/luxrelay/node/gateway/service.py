@@ -1,34 +1,116 @@
 """`GatewayService`: both listeners of a node, from their parts.
 
-Source: docs/reference/http.md; LP-6490.
+The OpenAPI document, made from the routes.
+
+Source: docs/reference/http.md; LP-6490; OpenAPI 3.1.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import trio
 
 from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.gateway.admin import Admin, AdminParts, PeerControl, admin_routes
-from luxrelay.node.gateway.admission import RoutedApp
 from luxrelay.node.gateway.bodies import Bodies
-from luxrelay.node.gateway.calls import Request, Response, Route, Scope, as_json
-from luxrelay.node.gateway.holdings import Holdings, OlderStats
+from luxrelay.node.gateway.calls import Param, Request, Response, Route, Scope, as_json
 from luxrelay.node.gateway.http import Gateway, GatewayParts
-from luxrelay.node.gateway.openapi import document
+from luxrelay.node.gateway.http_auth import RoutedApp
 from luxrelay.node.gateway.routes import public_routes, read
 from luxrelay.node.gateway.rpc import GatewayRpc
+from luxrelay.node.gateway.schemas import SCHEMAS
 from luxrelay.node.gateway.server import HttpServer, ServerCounters
+from luxrelay.node.gateway.store_and_archive import OlderStats, StoreAndArchive
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
 from luxrelay.node.listeners import named
-from luxrelay.node.older import OlderMessages
 from luxrelay.node.stages.deliver import Feed
+
+_DESCRIPTION: Final = (
+    "Publish signed LP-6411 messages to a relay, read what it holds, and follow it live. Integers "
+    "may be as large as 2^64-1; bytes are 0x and hex digits, blobs base64."
+)
+
+
+def document(routes: Sequence[Route], title: str, version: str) -> dict[str, Any]:
+    """Return the document of a listener."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": version,
+            "description": _DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": dict(SCHEMAS),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Made with `luxrelay node token new`.",
+                }
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    words = [w.strip("{}") for w in route.path.split("/") if w and w != "v1"]
+    operation: dict[str, Any] = {
+        "operationId": "_".join([route.method.lower(), *words]).replace(".", "_"),
+        "summary": route.summary,
+        "responses": {
+            str(status): {
+                "description": answer.sentence,
+                **(
+                    {"content": {kind: {"schema": s} for kind, s in answer.content.items()}}
+                    if answer.content
+                    else {}
+                ),
+            }
+            for status, answer in sorted(route.answers.items())
+        },
+    }
+    if route.sentence:
+        operation["description"] = route.sentence
+    if route.params:
+        operation["parameters"] = [_parameter(param) for param in route.params]
+    if route.bodies:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {kind: {"schema": schema} for kind, schema in route.bodies.items()},
+        }
+    if route.scope is not Scope.NOTHING:
+        operation["security"] = [{"token": []}]
+        operation["x-luxrelay-scope"] = route.scope.value
+        if route.scope is Scope.READ:
+            operation["security"].append({})
+    return operation
+
+
+def _parameter(param: Param) -> dict[str, Any]:
+    schema = dict(param.kind.schema)
+    if isinstance(param.default, bool | int | str) and param.default != "":
+        schema["default"] = param.default
+    return {
+        "name": param.name,
+        "in": param.place,
+        "required": param.required or param.place == "path",
+        "description": param.sentence,
+        "schema": schema,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +174,7 @@ class GatewayService:
         self._config = config
         self._parts = parts
         tokens = TokenFile(data_dir, config.tokens_max)
-        self._holdings = holdings = Holdings(
+        self._holdings = holdings = StoreAndArchive(
             store=parts.store,
             older=parts.older,
             blob=parts.blob,

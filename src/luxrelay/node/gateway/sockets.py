@@ -26,10 +26,10 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError
 
 from luxrelay.errors import GatewayError
-from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.bodies import Bodies
-from luxrelay.node.gateway.calls import Caller, Scope, Stream
+from luxrelay.node.gateway.calls import HttpCaller, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.tokens import RELOAD_S
 from luxrelay.sync.cost import Price
 
@@ -78,7 +78,7 @@ class WebSocket:
         stream: Stream,
         received: bytes,
         config: GatewayConfig,
-        caller: Caller,
+        caller: HttpCaller,
         *,
         rates: Rates | None = None,
         bodies: Bodies | None = None,

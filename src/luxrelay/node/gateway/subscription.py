@@ -50,7 +50,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class TellGap:
     """Sequences that will not come in order."""
 
     namespace_id: NamespaceId
@@ -62,14 +62,14 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class TellLive:
     """Everything that was stored before is told."""
 
     positions: Mapping[NamespaceId, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class TellDropped:
     """What was not told because a bound was reached."""
 
     lanes: int
@@ -77,7 +77,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class TellBeyond:
     """The position is above everything held of a lane: what comes up to it is not told."""
 
     namespace_id: NamespaceId
@@ -86,7 +86,7 @@ class Beyond:
     position: int
 
 
-Tell = Told | Gap | Live | Dropped | Beyond
+Tell = Told | TellGap | TellLive | TellDropped | TellBeyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Read:
     cursor: bytes
 
 
-class Page(NamedTuple):
+class ReadPage(NamedTuple):
     """What the store gave."""
 
     messages: Sequence[StoredMessage]
@@ -114,7 +114,7 @@ class Page(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
+class LaneCursor:
     """One namespace or lane."""
 
     namespace_id: NamespaceId
@@ -144,7 +144,7 @@ class Subscription:
         self._begin = begin or {}
         self._lanes_max = lanes_max
         self._gap_wait_ms = gap_wait_ms
-        self._lanes: dict[NamespaceId, Lane] = {}
+        self._lanes: dict[NamespaceId, LaneCursor] = {}
         self._dirty: OrderedDict[NamespaceId, None] = OrderedDict()
         self._recent: OrderedDict[tuple[NamespaceId, int], tuple[ContentId, ...]] = OrderedDict()
         self._late: deque[ContentId] = deque()
@@ -168,7 +168,7 @@ class Subscription:
             if len(self._refused) < self._lanes_max:
                 self._refused.add(namespace_id)
             return False
-        self._lanes[namespace_id] = Lane(namespace_id, parent, after)
+        self._lanes[namespace_id] = LaneCursor(namespace_id, parent, after)
         self._dirty[namespace_id] = None
         return True
 
@@ -240,7 +240,7 @@ class Subscription:
         self._late.extendleft(each for each in reversed(wanted) if each not in answered)
         return bool(answered) and bool(self._late)
 
-    def page(self, read: Read, page: Page, now: float, now_ms: int) -> None:
+    def page(self, read: Read, page: ReadPage, now: float, now_ms: int) -> None:
         """Tell a page.
 
         Args:
@@ -279,7 +279,7 @@ class Subscription:
             elif held is not None and held < lane.position and not self._hushed(lane, held):
                 # Of another node, or of this one before its store was lost.
                 lane.beyond = True
-                self._out.append(Beyond(lane.namespace_id, held, lane.position))
+                self._out.append(TellBeyond(lane.namespace_id, held, lane.position))
 
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
@@ -296,15 +296,15 @@ class Subscription:
         """Return what is to be told, in order."""
         if not self._live and not self._dirty:
             self._live = True
-            self._out.append(Live(self.positions))
+            self._out.append(TellLive(self.positions))
         if len(self._refused) > self._told_refused or self._lost_late:
             self._told_refused = len(self._refused)
-            self._out.append(Dropped(len(self._refused), self._lost_late))
+            self._out.append(TellDropped(len(self._refused), self._lost_late))
             self._lost_late = 0
         out, self._out = self._out, []
         return out
 
-    def _hushed(self, lane: Lane, held: int) -> bool:
+    def _hushed(self, lane: LaneCursor, held: int) -> bool:
         """Whether a lane that stands above everything held is not told.
 
         It was told before; or nobody writes to the namespace itself, only to its lanes, and its
@@ -313,7 +313,7 @@ class Subscription:
         general = not held and len(self._lanes) > 1 and lane.namespace_id not in self._begin
         return lane.beyond or general
 
-    def _tell(self, lane: Lane, message: StoredMessage, *, whole: bool) -> None:
+    def _tell(self, lane: LaneCursor, message: StoredMessage, *, whole: bool) -> None:
         known = self._recent.get((message.namespace_id, message.seq), ())
         if message.seq > lane.position or message.header.content_id not in known:
             self._out.append(Told(message, lane.parent))
@@ -333,7 +333,7 @@ class Subscription:
             self._recent.popitem(last=False)
 
     def _is_late(
-        self, lane: Lane, namespace_id: NamespaceId, seq: int, content_id: ContentId
+        self, lane: LaneCursor, namespace_id: NamespaceId, seq: int, content_id: ContentId
     ) -> bool:
         known = self._recent.get((namespace_id, seq))
         if known is not None:
@@ -342,7 +342,7 @@ class Subscription:
 
     def _pass_gap(
         self,
-        lane: Lane,
+        lane: LaneCursor,
         behind: StoredMessage,
         floor: int,
         gone: str,
@@ -364,8 +364,8 @@ class Subscription:
         self._gap(lane, behind.seq - 1, "missing")
         return True
 
-    def _gap(self, lane: Lane, last: int, reason: str) -> None:
-        self._out.append(Gap(lane.namespace_id, lane.position + 1, last, reason))
+    def _gap(self, lane: LaneCursor, last: int, reason: str) -> None:
+        self._out.append(TellGap(lane.namespace_id, lane.position + 1, last, reason))
         lane.gaps.append((lane.position + 1, last))
         del lane.gaps[:-GAPS_MAX]
         lane.position = last

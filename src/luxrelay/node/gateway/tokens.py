@@ -25,7 +25,7 @@ from typing import Any, Final
 from luxrelay.errors import GatewayError, TokenFileError
 from luxrelay.files import LOCK_WAIT_S, locked, make_folder, read_bounded, write_whole
 from luxrelay.node.folder import TOKENS_FILE
-from luxrelay.node.gateway.calls import Caller, Scope
+from luxrelay.node.gateway.calls import HttpCaller, Scope
 from luxrelay.text import clean, parse_json
 
 RELOAD_S: Final = 1.0
@@ -211,7 +211,7 @@ class TokenFile:
             self._write(tokens)
         return token
 
-    def caller(self, text: str, now_ms: int, now: float) -> Caller:
+    def caller(self, text: str, now_ms: int, now: float) -> HttpCaller:
         """Return who sent a token.
 
         A token that is not known may have been made a moment ago: for it the file is looked at
@@ -232,7 +232,7 @@ class TokenFile:
             raise GatewayError(
                 "the token has expired", where=f"token {token.id}", code="gateway.token"
             )
-        return Caller(
+        return HttpCaller(
             key=token.id.encode(),
             scopes=frozenset(map(Scope, token.scopes)),
             name=token.name,

@@ -23,9 +23,8 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
-from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.bodies import Bodies
-from luxrelay.node.gateway.calls import Caller, Request, Scope, Stream, parsed_json
+from luxrelay.node.gateway.calls import HttpCaller, Request, Scope, Stream, parsed_json
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.forms import (
     hex_bytes,
@@ -37,7 +36,7 @@ from luxrelay.node.gateway.forms import (
     receipt_json,
 )
 from luxrelay.node.gateway.guests import Guest, Guests, group_of
-from luxrelay.node.gateway.holdings import Holdings
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import problem
 from luxrelay.node.gateway.sockets import (
     CROWDED,
@@ -48,10 +47,19 @@ from luxrelay.node.gateway.sockets import (
     SocketOverError,
     WebSocket,
 )
-from luxrelay.node.gateway.subscription import Beyond, Gap, Live, Read, Subscription, Tell, Told
+from luxrelay.node.gateway.store_and_archive import StoreAndArchive
+from luxrelay.node.gateway.subscription import (
+    Read,
+    Subscription,
+    Tell,
+    TellBeyond,
+    TellGap,
+    TellLive,
+    Told,
+)
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import Feed, Note
-from luxrelay.node.subscribers import LATEST, beginnings
+from luxrelay.node.subscription_messages import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
 from luxrelay.sync.cost import Price, price_of_refused
@@ -68,7 +76,7 @@ class StreamParts:
     """What sessions share."""
 
     store: RelayStore
-    holdings: Holdings
+    holdings: StoreAndArchive
     feed: Feed
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     work: Work
@@ -114,7 +122,7 @@ class Streams:
         """Sessions that have lost their place and are not over yet."""
         self.counters = StreamCounters()
 
-    def check_room(self, caller: Caller) -> None:
+    def check_room(self, caller: HttpCaller) -> None:
         """Return when one session more has room; asked before the handshake.
 
         Raises:
@@ -126,7 +134,7 @@ class Streams:
         )
         self.counters.crowded = self._guests.crowded
 
-    def _place(self, caller: Caller) -> tuple[trio.CancelScope, Guest | None]:
+    def _place(self, caller: HttpCaller) -> tuple[trio.CancelScope, Guest | None]:
         """Return what ends a session, and its place among the guests when it is one."""
         scope = trio.CancelScope()
         if caller.name:
@@ -465,7 +473,7 @@ class _Session:
                 return message_bytes(tell.message, tell.parent, late=tell.late)
             shown = message_json(tell.message, tell.parent, late=tell.late)
             return _text({"type": "message", **shown})
-        if isinstance(tell, Gap):
+        if isinstance(tell, TellGap):
             self._counters.gaps += 1
             return _text(
                 {
@@ -476,10 +484,10 @@ class _Session:
                     "reason": tell.reason,
                 }
             )
-        if isinstance(tell, Live):
+        if isinstance(tell, TellLive):
             positions = {hex_text(each): seq for each, seq in tell.positions.items()}
             return _text({"type": "live", "positions": positions})
-        if isinstance(tell, Beyond):
+        if isinstance(tell, TellBeyond):
             return _text(
                 {
                     "type": "beyond",

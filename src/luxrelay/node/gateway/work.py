@@ -1,4 +1,4 @@
-"""What reads or writes the store, in a bounded number of threads with a bounded queue.
+"""Store work of the gateway: bounded threads with a bounded queue.
 
 What a thread spends is charged to the caller that the task works for (`PAYER`).
 

@@ -1,4 +1,4 @@
-"""A message on its way through the stages, and what the node counts on that way."""
+"""Candidates: messages on their way through the stages, and verdict counters."""
 
 from __future__ import annotations
 

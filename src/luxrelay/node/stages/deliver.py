@@ -1,4 +1,4 @@
-"""To subscribers: what the doors have stored is told to whoever follows its namespace.
+"""Delivery: stored messages to the subscribers of their namespaces.
 
 Theory of operation
 -------------------

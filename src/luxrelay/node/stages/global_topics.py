@@ -1,10 +1,10 @@
-"""The doors' part in the topics that are no namespace's: claims, and what is announced there.
+"""Global topics at the doors: headers, claims, blocks and blob hints.
 
 *Claims*: block announcements and blob hints are judged by their signature and their time, counted,
 and remembered where somebody needs them. *Announcements*: what is published here is announced on
 the global topics as well.
 
-Source: LP-6420 §2.2, §3; decisions G10, G12, G28, J6; 20-08, 20-11, 20-12.
+Source: LP-6420 §2.2, §3; 20-08, 20-11, 20-12; decisions G10, G12, G28, J6.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from luxrelay.gossip import (
 from luxrelay.gossip.announcements import PROVIDERS_MAX
 from luxrelay.gossip.envelope import CARRIED
 from luxrelay.node.block_board import BlockBoard
-from luxrelay.node.carried import Carried
 from luxrelay.node.hint_book import HintBook
+from luxrelay.node.parent_lookup import Carried
 from luxrelay.node.stages.candidate import Candidate
 
 CLAIMS: Final = frozenset({MessageType.BLOB_HINT, MessageType.BLOCK})

@@ -11,13 +11,13 @@ from luxrelay.bus import ContentId, MsgHeader, NamespaceId, SigningKey
 from luxrelay.node.gateway.subscription import (
     LATE_MAX,
     RECENT_MAX,
-    Beyond,
-    Dropped,
-    Gap,
-    Live,
-    Page,
+    ReadPage,
     Subscription,
     Tell,
+    TellBeyond,
+    TellDropped,
+    TellGap,
+    TellLive,
     Told,
 )
 from luxrelay.store import StoredMessage
@@ -70,7 +70,7 @@ class Shelf:
                 found = [r for r in found if r.seq > read.after]
             page, more = found[: self.page], found[self.page :]
             cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
-            subscription.page(read, Page(page, cursor, self.floor, held=self.held), now, now_ms)
+            subscription.page(read, ReadPage(page, cursor, self.floor, held=self.held), now, now_ms)
             told += subscription.drain()
         wanted = subscription.next_late()
         subscription.late(wanted, [r for r in self.rows if r.header.content_id in wanted], [])
@@ -110,7 +110,7 @@ def test_replay_then_live() -> None:
     live = shelf.serve(place, 0.0, 0)
 
     assert seqs(replay) == list(range(4, 21))
-    assert replay[-1] == Live({LANE: 20})
+    assert replay[-1] == TellLive({LANE: 20})
     assert seqs(live) == [21]
     assert place.positions == {LANE: 21}
 
@@ -131,7 +131,10 @@ def test_a_gap_waits_as_long_as_the_message_behind_it_is_young() -> None:
     assert seqs(young) == [1]
     assert wake_at == pytest.approx(11.0)
     assert seqs(early) == []
-    assert old == [Gap(LANE, 2, 2, "missing"), *[each for each in old if isinstance(each, Told)]]
+    assert old == [
+        TellGap(LANE, 2, 2, "missing"),
+        *[each for each in old if isinstance(each, Told)],
+    ]
     assert seqs(old) == [3]
     assert place.wake_at() is None
 
@@ -143,7 +146,7 @@ def test_an_old_gap_is_told_at_once() -> None:
 
     told = shelf.serve(place, 10.0, 60_000)
 
-    assert told[0] == Gap(LANE, 1, 4, "missing")
+    assert told[0] == TellGap(LANE, 1, 4, "missing")
     assert seqs(told) == [5]
 
 
@@ -158,7 +161,7 @@ def test_a_filled_gap_ends_the_wait() -> None:
     told = shelf.serve(place, 0.1, 5100)
 
     assert seqs(told) == [1, 2, 3]
-    assert not any(isinstance(each, Gap) for each in told)
+    assert not any(isinstance(each, TellGap) for each in told)
     assert place.wake_at() is None
 
 
@@ -201,9 +204,9 @@ def test_below_the_floor_nothing_is_waited_for() -> None:
     place.look_everywhere()
     emptied = shelf.serve(place, 0.0, 0)
 
-    assert told[0] == Gap(LANE, 1, 7, "expired")
+    assert told[0] == TellGap(LANE, 1, 7, "expired")
     assert seqs(told) == []  # sequence 8 is still waited for
-    assert emptied == [Gap(LANE, 8, 12, "expired")]
+    assert emptied == [TellGap(LANE, 8, 12, "expired")]
 
 
 def test_lanes_beyond_the_bound_are_told() -> None:
@@ -214,7 +217,7 @@ def test_lanes_beyond_the_bound_are_told() -> None:
     told = shelf.serve(place, 0.0, 0)
     note(place, BESIDE[0])
 
-    assert Dropped(1, 0) in told
+    assert TellDropped(1, 0) in told
     assert shelf.serve(place, 0.0, 0) == []
 
 
@@ -241,7 +244,7 @@ def test_late_messages_are_bounded() -> None:
     told = shelf.serve(place, 10.0, 60_000)
 
     assert len(seqs(told)) == LATE_MAX
-    assert Dropped(0, 5) in told
+    assert TellDropped(0, 5) in told
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -324,8 +327,8 @@ def test_a_position_above_everything_held_is_told_once() -> None:
         shelf.put(header)
 
     told = shelf.serve(beyond, 0.0, 0)
-    assert told == [Beyond(LANE, 2, 3), Live({LANE: 3})]
-    assert shelf.serve(level, 0.0, 0) == [Live({LANE: 2})]
+    assert told == [TellBeyond(LANE, 2, 3), TellLive({LANE: 3})]
+    assert shelf.serve(level, 0.0, 0) == [TellLive({LANE: 2})]
     note(beyond, shelf.put(LINE[2]))
     beyond.look_everywhere()
     assert shelf.serve(beyond, 0.0, 0) == []
@@ -338,5 +341,5 @@ def test_a_namespace_that_only_its_lanes_are_written_to_is_not_told_as_beyond() 
     shelf = Shelf(held=0)
     alone, beside = subscription(LANE, after=1), subscription(LANE, OTHER, after=1)
 
-    assert shelf.serve(alone, 0.0, 0) == [Beyond(LANE, 0, 1), Live({LANE: 1})]
-    assert shelf.serve(beside, 0.0, 0) == [Live({LANE: 1, OTHER: 1})]
+    assert shelf.serve(alone, 0.0, 0) == [TellBeyond(LANE, 0, 1), TellLive({LANE: 1})]
+    assert shelf.serve(beside, 0.0, 0) == [TellLive({LANE: 1, OTHER: 1})]

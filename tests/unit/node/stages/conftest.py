@@ -24,11 +24,11 @@ from luxrelay.gossip import (
     global_topic,
     topic_for_namespace,
 )
-from luxrelay.node.carried import Carried
-from luxrelay.node.stages.doors import Doors
+from luxrelay.node.ingress import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
+from luxrelay.node.parent_lookup import Carried
 from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 
 HEADERS = global_topic("test", TopicKind.HEADERS_GLOBAL)

@@ -11,7 +11,7 @@ import pytest
 from luxrelay.bus import Code, MsgHeader, SigningKey, topic_namespace
 from luxrelay.bus.verdict import ACCEPTED, reject
 from luxrelay.client import LaneSigner
-from luxrelay.node.stages.firsts import FirstStays
+from luxrelay.node.ingress import FirstStays
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 
 PARENT = topic_namespace("/chat/1/room")

@@ -1,9 +1,9 @@
-"""How far each peer can be relied on: what it forged or kept back, slowly forgiven.
+"""Reputation of sync peers: forged and withheld messages, forgiven over time.
 
 A peer that lies is named in the log by whoever keeps this, and asked last; it is asked still,
 because it may hold what nobody else has, and what it sends is verified anyway.
 
-Source: P26; 21-27, 21-28.
+Source: 21-27, 21-28; decision P26.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which topics a node follows, beside those of its namespaces, and whose claims it believes.
+"""Topics that a node follows beside its namespaces, and trusted announcers.
 
-Source: LP-6420 §1.1, §2.2; decisions G10, G12, G24, G25; 20-01, 20-08.
+Source: LP-6420 §1.1, §2.2; 20-01, 20-08; decisions G10, G12, G24, G25.
 """
 
 from __future__ import annotations

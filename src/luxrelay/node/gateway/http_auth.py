@@ -28,9 +28,9 @@ import trio
 from luxrelay.bus.constants import MIN_HEADER_BYTES
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import GatewayError
-from luxrelay.gate import Gate
+from luxrelay.gate import BrowserGate
 from luxrelay.node.gateway.calls import (
-    Caller,
+    HttpCaller,
     MethodError,
     Request,
     Response,
@@ -40,7 +40,7 @@ from luxrelay.node.gateway.calls import (
     parsed,
 )
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.server import Admission, Head
+from luxrelay.node.gateway.server import Admission, RequestHead
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.sync.cost import Payer, Price, price_of_bytes
 from luxrelay.sync.rpc.metering import PAYER, SharedMeter
@@ -68,7 +68,7 @@ class Rates:
         self._meter = meter
         self._limiters: dict[Rate, RateLimiter] = {}
 
-    def request(self, caller: Caller, now: float) -> None:
+    def request(self, caller: HttpCaller, now: float) -> None:
         """Take one request.
 
         Raises:
@@ -80,7 +80,7 @@ class Rates:
         if wait_s and self._meter is not None:
             raise _too_fast(self._meter.refuse(payer_of(caller), wait_s), wait_s)
 
-    def begin(self, caller: Caller, cost_us: float) -> float:
+    def begin(self, caller: HttpCaller, cost_us: float) -> float:
         """Charge work before it is done; return the seconds to wait instead, 0 for none."""
         return 0.0 if self._meter is None else self._meter.take(payer_of(caller), cost_us)
 
@@ -94,17 +94,17 @@ class Rates:
             self._meter.charge_refused(payer)
         return wait_s
 
-    def settle(self, caller: Caller, more_us: float) -> None:
+    def settle(self, caller: HttpCaller, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
         if self._meter is not None:
             self._meter.settle(payer_of(caller), more_us)
 
-    async def patience(self, caller: Caller, cost_us: float) -> None:
+    async def patience(self, caller: HttpCaller, cost_us: float) -> None:
         """Charge work before it is done, after waiting until its caller may cost it."""
         while wait_s := self.begin(caller, cost_us):  # noqa: ASYNC110 - time alone pays a debt
             await trio.sleep(min(wait_s, _LOOK_AGAIN_S))
 
-    def signatures(self, caller: Caller, size: int) -> float:
+    def signatures(self, caller: HttpCaller, size: int) -> float:
         """Charge the signatures that so many published bytes may hold; return what was taken.
 
         Who settles gives back those of messages that were taken: bad ones and repeated ones cost.
@@ -119,11 +119,11 @@ class Rates:
             raise _too_fast(self._meter.refuse(payer_of(caller), wait_s), wait_s)
         return float(count * Price.SIGNATURE)
 
-    def sent(self, caller: Caller, size: int) -> None:
+    def sent(self, caller: HttpCaller, size: int) -> None:
         """Charge bytes that were sent."""
         self.settle(caller, price_of_bytes(size))
 
-    def publish(self, caller: Caller, size: int, now: float) -> None:
+    def publish(self, caller: HttpCaller, size: int, now: float) -> None:
         """Take so many published bytes.
 
         Raises:
@@ -133,7 +133,7 @@ class Rates:
         bytes_per_s = caller.publish_bytes_per_s or self._config.publish_bytes_per_s
         self._take(Rate(float("inf"), bytes_per_s), caller, size, now)
 
-    def _take(self, rate: Rate, caller: Caller, size: int, now: float) -> None:
+    def _take(self, rate: Rate, caller: HttpCaller, size: int, now: float) -> None:
         limiter = self._limiters.get(rate)
         if limiter is None:
             limits = LimitConfig(peer=rate, keys_max=self._config.rate_keys_max)
@@ -153,7 +153,7 @@ def _too_fast(why: str, wait_s: float) -> GatewayError:
     return error
 
 
-def payer_of(caller: Caller) -> Payer:
+def payer_of(caller: HttpCaller) -> Payer:
     """Return what a caller's work is charged to: its token, or its address."""
     if caller.name:
         return Payer(f"token:{caller.key.hex()}", known=True)
@@ -223,13 +223,13 @@ class RoutedApp:
         self._admin = any(route.scope is Scope.ADMIN for route in routes)
         """Whether this is the listener of admin calls."""
         hosts = (*config.hosts, listen.rpartition(":")[0])
-        self._gate = Gate(hosts, config.cors_origins, tls=bool(config.tls_certificate))
+        self._gate = BrowserGate(hosts, config.cors_origins, tls=bool(config.tls_certificate))
         self._clock_ms = clock_ms
         self._clock = clock
         self.refused: dict[str, int] = {}
         """Refusals by code."""
 
-    def admit(self, head: Head) -> Admission:
+    def admit(self, head: RequestHead) -> Admission:
         """Return the admitted request.
 
         Raises:
@@ -249,13 +249,13 @@ class RoutedApp:
             GatewayError: there is none left (``gateway.rate``).
 
         """
-        self._rates.request(Caller(key=address, scopes=frozenset()), self._clock())
+        self._rates.request(HttpCaller(key=address, scopes=frozenset()), self._clock())
 
     def connected(self, host: str) -> float:
         """Charge a connection of an address; return the seconds until it owes nothing."""
         return self._rates.connected(host)
 
-    def _admit(self, head: Head) -> Admission:
+    def _admit(self, head: RequestHead) -> Admission:
         try:
             self._check_gate(head)
             if head.method == "OPTIONS":
@@ -294,7 +294,7 @@ class RoutedApp:
             known=bool(caller.name),
         )
 
-    def decorate(self, head: Head, response: Response) -> None:
+    def decorate(self, head: RequestHead, response: Response) -> None:
         """Add what every answer carries."""
         named = {name.lower() for name, _ in response.headers}
         for name, text in (
@@ -315,7 +315,7 @@ class RoutedApp:
                 ("Vary", "Origin"),
             ]
 
-    def _find(self, head: Head) -> tuple[Route, dict[str, str]]:
+    def _find(self, head: RequestHead) -> tuple[Route, dict[str, str]]:
         methods: list[str] = []
         for pattern, route in self._routes:
             match = pattern.fullmatch(head.path)
@@ -335,7 +335,7 @@ class RoutedApp:
             raise error
         raise self._no_path(head)
 
-    def _no_path(self, head: Head) -> GatewayError:
+    def _no_path(self, head: RequestHead) -> GatewayError:
         """Return the refusal of a path; one of the node's other listener is told where it is."""
         hint = "/openapi.json lists every path"
         if head.path.startswith("/admin/") and not self._admin:
@@ -349,17 +349,17 @@ class RoutedApp:
             code="gateway.absent",
         )
 
-    def _caller(self, head: Head) -> Caller:
+    def _caller(self, head: RequestHead) -> HttpCaller:
         text = _bearer(head)
         if text is None:
-            return Caller(key=head.address, scopes=self._anonymous)
+            return HttpCaller(key=head.address, scopes=self._anonymous)
         caller = self._tokens.caller(text, self._clock_ms(), self._clock())
         return replace(caller, holds=partial(self._holds, caller.key))
 
     def _holds(self, key: bytes) -> bool:
         return self._tokens.holds(key, self._clock_ms(), self._clock())
 
-    def _check_scope(self, scope: Scope, caller: Caller, head: Head) -> None:
+    def _check_scope(self, scope: Scope, caller: HttpCaller, head: RequestHead) -> None:
         if not caller.name:
             if scope not in caller.scopes:
                 raise GatewayError(
@@ -368,7 +368,7 @@ class RoutedApp:
         elif scope not in caller.scopes:
             raise GatewayError(f"the token lacks the scope {scope.value!r}", code="gateway.scope")
 
-    def _preflight(self, head: Head) -> Admission:
+    def _preflight(self, head: RequestHead) -> Admission:
         origin = head.headers.get("origin", "")
         methods = sorted({r.method for p, r in self._routes if p.fullmatch(head.path)})
         if not methods:
@@ -383,7 +383,7 @@ class RoutedApp:
             ]
         return _Preflight(response)
 
-    def _check_gate(self, head: Head) -> None:
+    def _check_gate(self, head: RequestHead) -> None:
         host = head.authority or head.headers.get("host")
         refusal = self._gate.refusal(host, head.headers.get("origin"))
         if refusal is not None:
@@ -415,7 +415,7 @@ def _allowed(methods: Sequence[str]) -> list[str]:
     return sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])})
 
 
-def _content_type(head: Head) -> str:
+def _content_type(head: RequestHead) -> str:
     return head.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -429,7 +429,7 @@ def _check_type(route: Route, content_type: str) -> None:
         )
 
 
-def _bearer(head: Head) -> str | None:
+def _bearer(head: RequestHead) -> str | None:
     given = head.headers.get("authorization")
     if given is not None:
         kind, _, text = given.partition(" ")
@@ -444,11 +444,11 @@ def _bearer(head: Head) -> str | None:
     return None
 
 
-def _protocols(head: Head) -> list[str]:
+def _protocols(head: RequestHead) -> list[str]:
     return [p.strip() for p in head.headers.get("sec-websocket-protocol", "").split(",")]
 
 
-def _handshake(head: Head) -> Response:
+def _handshake(head: RequestHead) -> Response:
     """Return the 101 of RFC 6455 §4.2.2.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Which stored headers still lack their blob, when each is asked for next, and who may have it.
+"""Headers without their blob: time of the next question, and providers.
 
 A large blob is announced by its header alone (J7), and a peer may strip a small one. Each is asked
 for at once, then after pauses that double, so that a blob which is on its way comes soon and one
@@ -11,7 +11,7 @@ a new key nothing, so each sender has a share, and where the list is full the pe
 of what is on it pays: of what that peer brought the sender with the most loses one, and of that
 sender's the one asked for most often in vain goes, then the oldest.
 
-Source: J7, P28; LP-6421 §2.2.
+Source: LP-6421 §2.2; decisions J7, P28.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 
 from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
+from luxrelay.pause import doubled
 
 WANTED_MAX: Final = 4096
 """Headers without a blob that are remembered; beyond it the peer that brought most loses one."""
@@ -192,7 +193,7 @@ class WantedBlobs:
 
     def _put_off(self, content: ContentId, now_ms: int) -> WantedBlob:
         wanted = self._wanted.pop(content)
-        pause_ms = min(PAUSE_MIN_MS << min(wanted.asked, 16), PAUSE_MAX_MS)
+        pause_ms = int(doubled(PAUSE_MIN_MS, wanted.asked + 1, PAUSE_MAX_MS))
         put_off = replace(wanted, ask_at_ms=now_ms + pause_ms, asked=wanted.asked + 1)
         self._wanted[content] = put_off
         return put_off

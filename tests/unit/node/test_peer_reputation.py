@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from luxrelay.node.standing import (
+from luxrelay.node.peer_reputation import (
     FORGED,
     HALF_LIFE_MS,
     PEERS_MAX,

@@ -1,4 +1,16 @@
-"""What one relay is made of, put together from its configuration."""
+"""Assembly of one relay from its configuration.
+
+What peers did outside gossip, as their application score in gossip (P5).
+
+A peer that hands in invalid history or blobs over its streams is penalized as for invalid gossip
+(verdict table, sync): each invalid message takes ten points, an answer that breaks the protocol
+five, and half is forgiven in an hour. So one lie costs the meshes until good conduct makes up for
+it, and five hundred the connection. What a peer claims and does not deliver costs its standing
+only: it may have forgotten the message in between. A refusal, or an answer above a bound of ours,
+costs nothing.
+
+Source: LP-6420 §5.1; 21-28; decisions P26, P39.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +19,95 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import trio
 
 from luxrelay.bus import SigningKey, VerdictKind
 from luxrelay.bus.policy import RetentionClass
-from luxrelay.errors import ConfigError
+from luxrelay.errors import AddressError, ConfigError
 from luxrelay.gossip import GossipRouter, PeerId, Validate
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
+from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList, steady_ms
-from luxrelay.net.reconcile import ReconcileStreams
+from luxrelay.net.reconcile import PREFIX, ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.certificates import client_tls_of, server_tls_of
 from luxrelay.node.config import NodeConfig
-from luxrelay.node.gossip_blame import GossipBlame
-from luxrelay.node.guards import Guards, make_guards
+from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
+from luxrelay.node.message_limits import MessageLimits, make_guards
+from luxrelay.node.peer_reputation import PeerStanding
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of, score_params_of
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.serving import meter_of, serving_of
 from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.subscribers import StoreFollowing
+from luxrelay.node.subscription_messages import StoreFollowing
 from luxrelay.node.tracing import Traces
 from luxrelay.node.tuning import read_places
 from luxrelay.store import Durability, RelayStore, RelayStoreConfig, WhenFull
-from luxrelay.store.capacity import DeclaredRate
+from luxrelay.store.stats import DeclaredRate
 from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.service import RelaySyncServer
+
+TELL_S: Final = 5.0
+"""Seconds between two times that the router is told."""
+
+
+class GossipBlame:
+    """Carries blame from worker threads to the router; made on the loop that gossip runs on.
+
+    Args:
+        app_score: Sets the application score of a connected peer; called on the loop.
+        clock_ms: Milliseconds of a clock that nobody sets.
+
+    """
+
+    def __init__(
+        self, app_score: Callable[[PeerId, float], None], clock_ms: Callable[[], int]
+    ) -> None:
+        self._app_score = app_score
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._standing = PeerStanding()
+        self._told: set[str] = set()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def note(self, report: PeerReport) -> None:
+        """Take in what a peer did; peers that are reached by address are no peers of gossip."""
+        if not report.peer.startswith(PREFIX):
+            return
+        with self._lock:
+            added = self._standing.note(replace(report, withheld=0), self._clock_ms())
+        if added:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self.tell, idempotent=True)
+
+    def tell(self) -> None:
+        """Set the score of every peer that owes, and of those that owe no longer; on the loop."""
+        with self._lock:
+            owing = self._standing.owing(self._clock_ms())
+        for name in self._told - owing.keys():
+            self._set(name, 0.0)
+        for name, penalty in owing.items():
+            self._set(name, -penalty)
+        self._told = set(owing)
+
+    async def keep(self, pause_s: float = TELL_S) -> None:
+        """Tell again and again: the router forgets with the peer, and time forgives."""
+        while True:
+            await trio.sleep(pause_s)
+            self.tell()
+
+    def _set(self, name: str, score: float) -> None:
+        with suppress(AddressError):
+            self._app_score(peer_id_from_text(name.removeprefix(PREFIX)), score)
+
 
 BANS_FILE: Final = "bans.json"
 """Where the data folder keeps who is not let in."""
@@ -55,7 +123,7 @@ class Parts:
     """What one relay is made of."""
 
     store: RelayStore
-    guards: Guards
+    guards: MessageLimits
     judge: Judge
     doors: Doors
     host: RelayHost
@@ -207,7 +275,7 @@ def _catch_up(
 
 
 def judge_of(
-    config: NodeConfig, store: RelayStore, policies: CurrentPolicies, guards: Guards
+    config: NodeConfig, store: RelayStore, policies: CurrentPolicies, guards: MessageLimits
 ) -> Judge:
     """Return the judge that a configuration asks for."""
     return Judge(

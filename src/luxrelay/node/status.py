@@ -1,4 +1,4 @@
-"""The node at a glance: what its pages, its metrics and its gateway show of it."""
+"""Status of the node for pages, metrics and gateway."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from luxrelay.bus import Code
 from luxrelay.gossip import PeerId, PeerStats
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
+from luxrelay.node.assembly import Parts, wall_ms
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import ObserverStats, Views
-from luxrelay.node.parts import Parts, wall_ms
 from luxrelay.node.rounds import Rounds
 from luxrelay.node.stages.candidate import PeerVerdicts
 from luxrelay.node.topic_metrics import TopicSources

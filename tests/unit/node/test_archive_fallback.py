@@ -20,7 +20,7 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.errors import SyncUnreachableError
-from luxrelay.node.older import QUIET_S, OlderMessages
+from luxrelay.node.archive_fallback import QUIET_S, OlderMessages
 from luxrelay.store import (
     IncomingMessage,
     IndexPage,

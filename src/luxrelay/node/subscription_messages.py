@@ -8,7 +8,7 @@ holds up nobody and nothing is lost where replay meets live.
 *Bounds*: ``notes_max`` notes wait for the thread; beyond it every lane is read again. A group of
 events is a page of the store.
 
-Source: user-01; LP-6421 §2.3; P23, J6.
+Source: user-01; LP-6421 §2.3; decisions P23, J6.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Final
 
 from luxrelay.bus import NamespaceId
 from luxrelay.node.gateway.subscription import (
-    Beyond,
-    Dropped,
-    Gap,
-    Live,
-    Page,
     Read,
+    ReadPage,
     Subscription,
     Tell,
+    TellBeyond,
+    TellDropped,
+    TellGap,
+    TellLive,
     Told,
 )
 from luxrelay.node.stages.deliver import Feed, Note
@@ -44,7 +44,7 @@ from luxrelay.sync.following import (
 )
 from luxrelay.sync.messages import WireMessage
 
-Replay = Callable[[NamespaceQuery, QueryPage, NamespaceHead], Page]
+Replay = Callable[[NamespaceQuery, QueryPage, NamespaceHead], ReadPage]
 """Makes a subscriber's page of a question, the store's answer and the head read after it; waits."""
 LATEST: Final = -1
 """Begin behind what is stored now."""
@@ -206,7 +206,7 @@ class StoreFollowing:
             if everywhere or some or due:
                 return
 
-    def _page(self, read: Read) -> Page:
+    def _page(self, read: Read) -> ReadPage:
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
             from_seq=read.after,
@@ -219,7 +219,7 @@ class StoreFollowing:
         head = self._store.head(read.namespace_id)
         if self._replay is not None:
             return self._replay(query, page, head)
-        return Page(
+        return ReadPage(
             page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
         )
 
@@ -269,11 +269,11 @@ def _event(tell: Tell) -> FollowEvent:
                 message.finality,
             )
             return Followed(wire, parent, late)
-        case Gap(namespace_id, first, last, reason):
+        case TellGap(namespace_id, first, last, reason):
             return FollowedGap(namespace_id, first, last, reason != "missing")
-        case Live(positions):
+        case TellLive(positions):
             return FollowedLive(dict(positions))
-        case Dropped(lanes, late_ones):
+        case TellDropped(lanes, late_ones):
             return FollowedDropped(lanes, late_ones)
-        case Beyond(namespace_id, held, position):
+        case TellBeyond(namespace_id, held, position):
             return FollowedBeyond(namespace_id, held, position)

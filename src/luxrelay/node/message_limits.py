@@ -1,4 +1,4 @@
-"""What stands between a message and the store besides its signature: rates, fees, finality."""
+"""Limits of messages before the store: rates, fees, finality."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from luxrelay.store import RelayStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guards:
+class MessageLimits:
     """The guards of one node."""
 
     rates: NodeRates
@@ -38,7 +38,7 @@ class Guards:
         self.fees.forget(now_ms)
 
 
-def make_guards(config: NodeConfig, store: RelayStore) -> Guards:
+def make_guards(config: NodeConfig, store: RelayStore) -> MessageLimits:
     """Return the guards that a configuration asks for.
 
     Raises:
@@ -51,7 +51,7 @@ def make_guards(config: NodeConfig, store: RelayStore) -> Guards:
     if config.finality_file is not None:
         finality = FinalityFile(config.finality_file, config.network, config.finality_signers)
         finality.hand_over(store.apply_finality)
-    return Guards(
+    return MessageLimits(
         rates=NodeRates(config.limits, time.monotonic),
         fees=FeeDesk(
             config.network,

@@ -12,11 +12,11 @@ import trio
 
 from luxrelay.bus import MessageId, NamespaceId, SigningKey
 from luxrelay.errors import GatewayError, SyncUnreachableError
+from luxrelay.node.archive_fallback import SLOTS_MAX, OlderMessages, OlderPage, span_below
 from luxrelay.node.gateway.config import GATEWAY_KEYS, GatewayConfig
-from luxrelay.node.gateway.holdings import Found, Holdings
-from luxrelay.node.gateway.subscription import Gap, Live, Subscription, Tell, Told
+from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
+from luxrelay.node.gateway.subscription import Subscription, Tell, TellGap, TellLive, Told
 from luxrelay.node.gateway.work import Work
-from luxrelay.node.older import SLOTS_MAX, OlderMessages, OlderPage, span_below
 from luxrelay.store import (
     IncomingMessage,
     IndexPage,
@@ -97,7 +97,7 @@ class Desk:
         self.archive = RelayStore.open(folder / "archive", small, now_ms=T0)
         self.shelf = Shelf(self.archive)
         self.now = LATER
-        self.holdings = Holdings(
+        self.holdings = StoreAndArchive(
             store=self.store,
             older=self.shelf,
             blob=lambda commitment: self.store.get_blob(commitment, self.now),
@@ -198,8 +198,8 @@ def test_a_subscriber_gets_each_candidate_once_and_in_order(
             told = desk.told(after, page)
             wanted = [each.header for each in every if each.seq > after]
             assert [each.message.header for each in told if isinstance(each, Told)] == wanted
-            assert not any(isinstance(each, Gap) for each in told)
-            assert isinstance(told[-1], Live)
+            assert not any(isinstance(each, TellGap) for each in told)
+            assert isinstance(told[-1], TellLive)
     desk.shelf.asked = 0
     desk.told(5)
     assert desk.shelf.asked == 0  # the store has it all
@@ -214,7 +214,7 @@ def test_what_the_archive_lacks_is_a_gap(make: Callable[..., Desk]) -> None:
     for page in (1, 2, 9):
         told = desk.told(page=page)
         assert _seqs(told) == [1, 2, 4, 7, 8, 9]
-        gaps = [(each.first, each.last, each.reason) for each in told if isinstance(each, Gap)]
+        gaps = [(each.first, each.last, each.reason) for each in told if isinstance(each, TellGap)]
         assert gaps == [(3, 3, "expired"), (5, 6, "expired")]
 
 
@@ -239,7 +239,7 @@ def test_an_archive_that_is_away_leaves_a_gap_that_says_so(make: Callable[..., D
 
     told = desk.told()
     assert _seqs(told) == [5, 6]
-    assert [(each.first, each.last, each.reason) for each in told if isinstance(each, Gap)] == [
+    assert [(each.first, each.last, each.reason) for each in told if isinstance(each, TellGap)] == [
         (1, 4, "unanswered")
     ]
 

@@ -1,4 +1,4 @@
-"""What this node no longer has, from an archive on a sync port (`luxrelay archive serve`).
+"""Messages beyond the store, from an archive on a sync port.
 
 The gateway asks its own store first. Where a question begins below what the store still holds, the
 archive named by ``gateway.archive`` answers for that part, page by page, and the store goes on
@@ -6,11 +6,18 @@ where the archive ends: both order messages alike, so one cursor serves for both
 archive is believed: each message is verified again, and an archive that serves something else is
 not asked for a while, as one that does not answer.
 
-*Threads*: any thread may ask, and waits meanwhile; `luxrelay.node.gateway.holdings` says how many
-at once. *Bounds*: one page at a time, as large as the question's own; ``SLOTS_MAX`` slots; the
-patience of the client.
+*Threads*: any thread may ask, and waits meanwhile; `luxrelay.node.gateway.store_and_archive` says
+how many at once. *Bounds*: one page at a time, as large as the question's own; ``SLOTS_MAX``
+slots; the patience of the client.
 
-Source: LP-6440; decisions P20, P23, P38, J2, J8.
+A page of a search that stands in two places: what the store and the archive give, in one order.
+
+A store forgets each namespace by its own rules, so a search has no time before which the archive
+answers and after which the store does. Both are asked for the same page; where one of them ends
+early, nothing behind its end is told, for the other may have more before it. So each message comes
+once, in order, and the cursor serves for both.
+
+Source: LP-6440; decisions P20, P23, P38, J2, J8, P18.
 """
 
 from __future__ import annotations
@@ -35,7 +42,6 @@ from luxrelay.errors import (
     SyncUnreachableError,
 )
 from luxrelay.node.logs import log
-from luxrelay.node.merged import place_of, seq_place
 from luxrelay.store import IndexPage, NamespaceQuery, SenderQuery, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, RelaySyncClient, SyncClientConfig, WireMessage
 
@@ -321,3 +327,44 @@ def span_below(query: NamespaceQuery, earliest_seq: int) -> tuple[int, int] | No
     if earliest_seq:
         to_seq = min(to_seq, earliest_seq - 1)
     return None if begun > to_seq else (min(query.from_seq, to_seq), to_seq)
+
+
+def seq_place(message: StoredMessage) -> bytes:
+    """Return the cursor of a message in its namespace: stores and archives order by it."""
+    return message.seq.to_bytes(8, "big") + message.header.content_id
+
+
+def place_of(query: TimeQuery | SenderQuery, message: StoredMessage) -> bytes:
+    """Return the cursor of a message in a search."""
+    place = message.namespace_id + seq_place(message)
+    if isinstance(query, SenderQuery):
+        return place
+    return message.header.timestamp.to_bytes(8, "big") + place
+
+
+def merged(query: TimeQuery | SenderQuery, stored: IndexPage, archived: IndexPage) -> IndexPage:
+    """Return the page that one store of both would give.
+
+    Args:
+        query: What both were asked; with its own ``limit`` and ``max_bytes``.
+        stored: The store's page; of a message that both have, its row is taken.
+        archived: The archive's page.
+
+    """
+    rows = {place_of(query, each): each for each in archived.messages}
+    rows |= {place_of(query, each): each for each in stored.messages}
+    ends = [page.next_cursor for page in (stored, archived) if page.has_more]
+    end = min(ends, default=b"")
+    messages: list[StoredMessage] = []
+    size, last = 0, query.cursor
+    for place in sorted(rows):
+        if end and place > end:
+            break
+        message = rows[place]
+        size += len(message.header_bytes) + len(message.blob or b"")
+        full = len(messages) >= query.limit > 0 or size > query.max_bytes > 0
+        if messages and full:
+            return IndexPage(messages=messages, has_more=True, next_cursor=last)
+        messages.append(message)
+        last = place
+    return IndexPage(messages=messages, has_more=bool(end), next_cursor=end)

@@ -4,18 +4,45 @@ Each door turns what it gets into candidates, has them judged, writes the accept
 batch, and answers after the commit. Everything here is synchronous and thread-safe; the callers
 choose the thread.
 
-Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table.
+`FirstStays`: who publishes twice for one slot is told so, and keeps what it published first.
+
+Among peers the order of a slot must not depend on who came first (J11), so there a sender's second
+message may push its first one out. At the door where applications publish nothing has been promised
+to anybody yet: there the second is refused, with the sequence that is free.
+
+*Threads*: publishers are many. Looking and writing happen under a lock of the namespace, so two
+that come at once cannot both be first; namespaces share `STRIPES` locks, taken in their order.
+
+Stage one: an envelope becomes a candidate, or a verdict says why not.
+
+Only bytes and the topic are looked at: type, announcement layout, header structure, and the blob's
+length. Nothing is verified and no clock is read.
+
+Stage three: accepted candidates go into the store as one batch; outcomes become verdicts.
+
+What became of published messages: the receipts given out, and who has shown the message since.
+
+Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table; user-05; LP-6420 §3.1,
+§7.1; G6, G8, J6, J7 and the verdict table; LP-6421 §2.1; H17, J11, P2 and the verdict table;
+user-05, user-07; decision H17.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Final, Protocol
 
 from luxrelay.bus import (
+    ACCEPTED,
     Code,
     ContentId,
+    Digest,
+    MessageId,
     MsgHeader,
     NamespaceId,
     SigningKey,
@@ -26,31 +53,268 @@ from luxrelay.bus import (
 from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
-from luxrelay.bus.verdict import ACCEPTED, reject
-from luxrelay.errors import HeaderError, StoreError
+from luxrelay.bus.verdict import ignore, reject
+from luxrelay.errors import EnvelopeError, HeaderError, StoreError, TopicError
 from luxrelay.gossip import (
     HeaderAnnouncement,
     MessageType,
     RelayMessage,
+    TopicKind,
     Validate,
+    decode_header_with_blob,
     encode_header_with_blob,
+    parse_topic,
     topic_for_namespace,
 )
 from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
-from luxrelay.node.receipts import ReceiptBook
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.candidate import Candidate, PeerVerdicts, VerdictCounts
 from luxrelay.node.stages.copies import SecondCopies
-from luxrelay.node.stages.firsts import FirstStays
 from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
-from luxrelay.node.stages.ingest import ingest
 from luxrelay.node.stages.latency import LatencyHistogram
 from luxrelay.node.stages.verify import Judge
-from luxrelay.node.stages.write import write
 from luxrelay.node.tracing import Traces
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
+
+RECEIPTS_KEPT: Final = 8_192
+"""Receipts remembered; beyond it the oldest is forgotten."""
+PEERS_KEPT: Final = 64
+"""Peers counted for one message as having shown it back."""
+
+
+class ReceiptBook:
+    """The newest receipts by digest; any thread may call it."""
+
+    def __init__(self, *, kept: int = RECEIPTS_KEPT, peers_kept: int = PEERS_KEPT) -> None:
+        """Start empty."""
+        self._kept = kept
+        self._peers_kept = peers_kept
+        self._lock = threading.Lock()
+        self._receipts: OrderedDict[bytes, PublishReceipt] = OrderedDict()
+        self._by_slot: dict[bytes, bytes] = {}
+        self._shown: dict[bytes, set[bytes]] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._receipts)
+
+    def note(self, receipt: PublishReceipt) -> PublishReceipt:
+        """Remember an accepted message; return the receipt as it stands.
+
+        A message that is published again keeps what is known of it: to how many peers it went,
+        and who has shown it since.
+        """
+        with self._lock:
+            before = self._receipts.get(receipt.digest)
+            if before is None and not receipt.stored:
+                return receipt
+            if before is not None:
+                receipt = replace(receipt, peers_sent=max(before.peers_sent, receipt.peers_sent))
+            self._receipts[receipt.digest] = receipt
+            self._by_slot[receipt.message_id] = receipt.digest
+            if len(self._receipts) > self._kept:
+                digest, old = self._receipts.popitem(last=False)
+                if self._by_slot.get(old.message_id) == digest:
+                    del self._by_slot[old.message_id]
+                self._shown.pop(digest, None)
+            return self._standing(receipt)
+
+    def shown(self, peer: bytes, message_ids: Sequence[MessageId]) -> None:
+        """Count that ``peer`` has announced or sent these messages to us."""
+        with self._lock:
+            for each in message_ids:
+                digest = self._by_slot.get(each)
+                if digest is not None:
+                    peers = self._shown.setdefault(digest, set())
+                    if len(peers) < self._peers_kept:
+                        peers.add(peer)
+
+    def receipts(self, digests: Sequence[bytes]) -> list[PublishReceipt]:
+        """Return what is known of messages, in order; *ignore* for one that is not remembered."""
+        with self._lock:
+            found = [(digest, self._receipts.get(digest)) for digest in digests]
+            return [
+                self._standing(receipt) if receipt is not None else _unknown(Digest(digest))
+                for digest, receipt in found
+            ]
+
+    def _standing(self, receipt: PublishReceipt) -> PublishReceipt:
+        return replace(receipt, seen_back=len(self._shown.get(receipt.digest, ())))
+
+
+def _unknown(digest: Digest) -> PublishReceipt:
+    return PublishReceipt(
+        verdict=VerdictKind.IGNORE,
+        code=Code.OK,
+        reason="this node does not remember the message",
+        digest=digest,
+    )
+
+
+class PolicyStore(Protocol):
+    """What writing asks of a store."""
+
+    def put_many(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
+        """Store a group; durable when it returns."""
+
+
+_OUTCOMES: Final = {
+    PutOutcome.STORED: ACCEPTED,
+    PutOutcome.DUPLICATE: ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)"),
+    PutOutcome.LOST_SLOT: ignore(Code.CONTENTION, "other candidates keep the slot (J11)"),
+    PutOutcome.EXPIRED: ignore(Code.EXPIRED, "the message is past its time to live (P14)"),
+    PutOutcome.FULL: ignore(Code.STORE_FULL, "the store has no room (P2)"),
+}
+
+
+def write(
+    shelf: PolicyStore, candidates: Sequence[Candidate], verdicts: Sequence[Verdict], now_ms: int
+) -> list[Verdict]:
+    """Return the verdicts after storing every accepted candidate; durable when it returns.
+
+    A store that cannot write is our fault, so its messages are ignored, never rejected.
+    """
+    accepted = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
+    final = list(verdicts)
+    if not accepted:
+        return final
+    incoming = [
+        IncomingMessage(
+            header=candidates[i].header,
+            blob=candidates[i].blob,
+            parent=candidates[i].parent,
+            received_at=now_ms,
+            source=candidates[i].source,
+        )
+        for i in accepted
+    ]
+    try:
+        outcomes = shelf.put_many(incoming, now_ms)
+    except StoreError as error:
+        fault = ignore(Code.LOCAL_FAULT, str(error))
+        for index in accepted:
+            final[index] = fault
+        return final
+    for index, outcome in zip(accepted, outcomes, strict=True):
+        final[index] = _OUTCOMES[outcome]
+    return final
+
+
+_HEADER_TYPES: Final = frozenset({MessageType.HEADER, MessageType.HEADER_WITH_BLOB})
+
+
+def ingest(
+    topic: str,
+    message: RelayMessage,
+    source: bytes,
+    *,
+    inline_blob_max: int,
+    parent_of: Callable[[MsgHeader], NamespaceId | None] | None = None,
+) -> Candidate | Verdict:
+    """Return the candidate in an envelope, or the verdict on bytes that hold none.
+
+    Args:
+        topic: The topic the transport named; the envelope must name the same.
+        message: The decoded envelope.
+        source: Peer id that brought it.
+        inline_blob_max: Largest blob accepted inside an announcement, bytes (J7).
+        parent_of: Tells the namespace of a header on ``headers/global``; None when the node does
+            not follow that topic.
+
+    """
+    if message.topic != topic:
+        return reject(Code.WRONG_TOPIC, "envelope and transport name different topics (G6)")
+    if message.type not in _HEADER_TYPES:
+        return ignore(Code.UNSUPPORTED_TYPE, f"type {message.type} is not taken on this topic")
+    try:
+        parsed = parse_topic(topic)
+    except TopicError as error:
+        return reject(Code.WRONG_TOPIC, str(error))
+    if parsed.kind is not TopicKind.NAMESPACE and parent_of is None:
+        return ignore(Code.UNSUPPORTED_TYPE, "headers are taken on namespace topics only")
+    try:
+        blob: bytes | None = None
+        if message.type is MessageType.HEADER_WITH_BLOB:
+            announcement, blob = decode_header_with_blob(message.payload, inline_blob_max)
+        else:
+            announcement = HeaderAnnouncement.decode(message.payload)
+    except EnvelopeError as error:
+        return reject(Code.MALFORMED_PAYLOAD, str(error))
+    try:
+        header = MsgHeader.decode(announcement.header_bytes)
+    except HeaderError as error:
+        return reject(Code(error.verdict_code), error.what)
+    parent = parsed.namespace_id
+    if parent is None and parent_of is not None:
+        parent = parent_of(header)
+    if parent is None:
+        return ignore(Code.INVALID_NAMESPACE, "the header's namespace is not carried here")
+    return Candidate(
+        header=header,
+        blob=blob,
+        parent=parent,
+        source=source,
+        announcement=announcement,
+    )
+
+
+STRIPES: Final = 64
+"""Locks that all namespaces share."""
+TAKEN: Final = ignore(Code.CONTENTION, "the sender has put another message into the slot")
+
+
+class Slots(Protocol):
+    """What is asked of a store."""
+
+    def head(self, namespace_id: NamespaceId) -> NamespaceHead:
+        """Return a namespace's head."""
+
+    def slot_holders(self, namespace_id: NamespaceId, seq: int) -> Mapping[bytes, ContentId]:
+        """Return the senders of a slot's candidates, each with the content that is kept."""
+
+
+class FirstStays:
+    """Refuses a sender's second message for a slot."""
+
+    def __init__(self, store: Slots) -> None:
+        """Look into ``store``."""
+        self._store = store
+        self._locks = [threading.Lock() for _ in range(STRIPES)]
+
+    @contextmanager
+    def guarded(
+        self, headers: Sequence[MsgHeader], verdicts: Sequence[Verdict]
+    ) -> Iterator[list[Verdict]]:
+        """Yield the verdicts after refusing rivals; whoever writes does so inside."""
+        accepted = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
+        stripes = {hash(headers[i].namespace_id) % STRIPES for i in accepted}
+        with ExitStack() as held:
+            for stripe in sorted(stripes):
+                held.enter_context(self._locks[stripe])
+            yield self._judged(headers, verdicts, accepted)
+
+    def _judged(
+        self, headers: Sequence[MsgHeader], verdicts: Sequence[Verdict], accepted: Sequence[int]
+    ) -> list[Verdict]:
+        final = list(verdicts)
+        slots: dict[tuple[NamespaceId, int], dict[bytes, ContentId]] = {}
+        latest: dict[NamespaceId, int] = {}
+        for index in accepted:
+            header = headers[index]
+            name = header.namespace_id
+            if name not in latest:
+                latest[name] = self._store.head(name).latest_seq
+            slot = (name, header.seq)
+            if slot not in slots:
+                known = header.seq <= latest[name]
+                slots[slot] = dict(self._store.slot_holders(name, header.seq)) if known else {}
+            first = slots[slot].setdefault(header.sender_pub_key, header.content_id)
+            if first != header.content_id:
+                final[index] = TAKEN
+        return final
+
 
 _COMPLAIN_MS: Final = 60_000
 """Time between two log lines about a disk that refuses writes, milliseconds."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from luxrelay.bus import MsgHeader, NamespaceId, lane, topic_namespace
-from luxrelay.node.carried import Carried
+from luxrelay.node.parent_lookup import Carried
 
 ROOM, HALL = topic_namespace("/chat/1/room"), topic_namespace("/chat/1/hall")
 KEY = b"\x01" + bytes(range(32))

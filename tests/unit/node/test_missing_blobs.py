@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
-from luxrelay.node.wanted import HOLDERS_MAX, WantedBlobs
+from luxrelay.node.missing_blobs import HOLDERS_MAX, WantedBlobs
 
 NOW = 1_704_067_200_000
 PARENT = NamespaceId(bytes(19) + b"\x01")

@@ -6,7 +6,7 @@ import pytest
 
 from luxrelay.bus import topic_namespace
 from luxrelay.node.config import NodeConfig, parse_config
-from luxrelay.node.following import announced_topics_of, followed_topics, global_topics_of
+from luxrelay.node.subscription_config import announced_topics_of, followed_topics, global_topics_of
 
 HEADERS, PROPOSED, FINALIZED, BLOBS = (
     f"/lux/test/relay/{kind}"

@@ -1,4 +1,4 @@
-"""`Holdings`: what the gateway reads of its store, and beyond it of an archive.
+"""`StoreAndArchive`: reads of the store, and of the archive beyond it.
 
 Theory of operation
 -------------------
@@ -25,11 +25,17 @@ from typing import TypeVar
 
 from luxrelay.bus import MessageId
 from luxrelay.errors import SyncUnreachableError
+from luxrelay.node.archive_fallback import (
+    SLOTS_MAX,
+    Call,
+    OlderMessages,
+    Outcome,
+    merged,
+    span_below,
+)
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.subscription import Page
+from luxrelay.node.gateway.subscription import ReadPage
 from luxrelay.node.gateway.work import Work
-from luxrelay.node.merged import merged
-from luxrelay.node.older import SLOTS_MAX, Call, OlderMessages, Outcome, span_below
 from luxrelay.store import (
     IndexPage,
     NamespaceHead,
@@ -80,7 +86,7 @@ class OlderStats:
     """Questions refused because too many waited."""
 
 
-class Holdings:
+class StoreAndArchive:
     """The store of a node and the archive behind it; its methods run on the loop."""
 
     def __init__(
@@ -257,7 +263,7 @@ class Holdings:
         except SyncUnreachableError:
             return None
 
-    async def replay(self, query: NamespaceQuery, page: QueryPage, head: NamespaceHead) -> Page:
+    async def replay(self, query: NamespaceQuery, page: QueryPage, head: NamespaceHead) -> ReadPage:
         """Return a subscriber's page: what the archive has below the store's, then the store's.
 
         Args:
@@ -267,7 +273,7 @@ class Holdings:
                 page or is below its floor.
 
         """
-        stored = Page(
+        stored = ReadPage(
             page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
         )
         # A namespace of which nothing is left is asked for up to where it reached.
@@ -281,5 +287,5 @@ class Holdings:
         if found is None:
             return stored
         if found.has_more:
-            return Page(found.messages, found.next_cursor, head.floor)
+            return ReadPage(found.messages, found.next_cursor, head.floor)
         return stored._replace(messages=[*found.messages, *page.messages])
