@@ -1,4 +1,4 @@
-"""The calls of a gateway as values: what to send, and what to make of the answer.
+"""Calls of a gateway as values: the request, and the reading of its answer.
 
 Both clients, the blocking one and the asynchronous one, run the same calls.
 

@@ -40,6 +40,7 @@ from luxrelay.client.values import (
     decode_records,
 )
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, ClientUnreachableError
+from luxrelay.wire import from_hex
 
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest WebSocket message that is taken from a node."""
@@ -278,7 +279,4 @@ class StreamSession:
 
 
 def _namespace(text: str) -> NamespaceId:
-    value = bytes.fromhex(text.removeprefix("0x"))
-    if len(value) != c.NAMESPACE_BYTES:
-        raise ValueError(text)
-    return NamespaceId(value)
+    return NamespaceId(from_hex(text, c.NAMESPACE_BYTES))

@@ -28,6 +28,7 @@ from luxrelay.client.session import Began, Incoming, Place, Receipts, StreamSess
 from luxrelay.client.transport import AsyncLine, Line
 from luxrelay.client.values import Event, Outgoing, Receipt, Reconnected
 from luxrelay.errors import ClientRefusedError, ClientRemoteError, ClientUnreachableError
+from luxrelay.pause import doubled, jittered
 
 STREAM_PATH: Final = "/v1/stream"
 KEY_BYTES: Final = 16
@@ -54,10 +55,10 @@ class Retry:
 
     def pause_s(self, attempt: int) -> float:
         """Return the pause before an attempt, with jitter of a half."""
-        pause = min(self.first_s * 2.0 ** min(attempt - 1, 30), self.most_s)
-        return pause * (0.5 + random.random() / 2)  # noqa: S311  it spreads load, it hides nothing
+        return jittered(doubled(self.first_s, attempt, self.most_s), _SPREAD)
 
 
+_SPREAD: Final = random.Random()  # noqa: S311  it spreads load, it hides nothing
 NO_RETRY: Final = Retry(attempts_max=1)
 """Give up at the first failure."""
 

@@ -1,8 +1,8 @@
-"""What a gateway takes and gives, as values.
+"""Requests and answers of a gateway, as values.
 
 The layouts as bytes are those of docs/reference/http.md, big-endian.
 
-Source: LP-6411 §4; P22, P23, J6.
+Source: LP-6411 §4; decisions P22, P23, J6.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from luxrelay.bus import MsgHeader, NamespaceId, check_blob, verify_header
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, HeaderError
+from luxrelay.wire import from_hex
 
 _ITEM: Final = struct.Struct(">20sHI")
 _RECORD: Final = struct.Struct(">B20sQQHI")
@@ -93,7 +94,7 @@ class Receipt:
             stored=value["stored"] is True,
             peers_sent=int(value["peersSent"]),
             expected_seq=int(value["expectedSeq"]),
-            digest=bytes.fromhex(str(value["digest"] or "0x")[2:]),
+            digest=from_hex(str(value["digest"] or "")),
             seen_back=int(value["seenBack"]),
             retry_after_ms=int(value.get("retryAfterMs", 0)),  # an older node does not say
         )
@@ -190,8 +191,8 @@ class Head:
     def of(cls, value: Mapping[str, Any]) -> Head:
         """Return the head of a JSON object; raises what a wrong form raises."""
         return cls(
-            namespace_id=NamespaceId(bytes.fromhex(value["namespaceId"][2:])),
-            parent=NamespaceId(bytes.fromhex(value["parentId"][2:])),
+            namespace_id=NamespaceId(from_hex(value["namespaceId"])),
+            parent=NamespaceId(from_hex(value["parentId"])),
             earliest_seq=int(value["earliestSeq"]),
             contiguous_seq=int(value["contiguousSeq"]),
             latest_seq=int(value["latestSeq"]),
