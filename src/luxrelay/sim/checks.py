@@ -1,4 +1,4 @@
-"""What must hold: bounds at every look, and the state of the mesh.
+"""Invariants of a run: bounds at every look, and the state of the mesh.
 
 A violation is a fault of the router or of the simulator, never of the scenario; a run that has one
 has failed, whatever its measures say.

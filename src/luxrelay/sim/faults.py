@@ -1,7 +1,14 @@
-"""What goes wrong in a scenario: crashes, churn, partitions, and attackers of four kinds.
+"""Faults of a scenario: crashes, churn, partitions, and attackers of four kinds.
 
 A fault is a table `[[fault]]` with a `kind`; its other keys are the fields of the class. Shares are
 of all nodes; whom they hit is drawn from the seed, publishers spared.
+
+What hostile nodes do. Each runs a real router, so that it is taken for a peer, and then cheats.
+
+All of them are mute: they take part in meshes and forward nothing. Flooders spare each other: they
+are one attacker, and what it does to itself says nothing.
+
+Source: LP-6420, Security; decisions G1, G14, G16.
 """
 
 from __future__ import annotations
@@ -12,17 +19,91 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from luxrelay.errors import ScenarioError
-from luxrelay.sim.hostile import Censor, Conduct, Flooder
 from luxrelay.sim.network import PING_TIMEOUT_S
 from luxrelay.sim.settings import read_table, setting
 
 if TYPE_CHECKING:
     from luxrelay.sim.network import Network
     from luxrelay.sim.node import SimNode
-    from luxrelay.sim.run import Run
+    from luxrelay.sim.run import SimRun
+from typing import TYPE_CHECKING
+
+from luxrelay.bus import MessageId, VerdictKind
+from luxrelay.gossip import Validate
+from luxrelay.gossip.rpc import RpcPacker, encode_graft, encode_ihave, encode_message
+from luxrelay.sim.traffic import TOPIC, Forger, twisted
+
+if TYPE_CHECKING:
+    from luxrelay.sim.network import Network
+    from luxrelay.sim.node import SimNode
 
 
-class Fault(ABC):
+class Conduct:
+    """A mute peer: it joins meshes and forwards nothing."""
+
+    def verdict(self, network: Network, node: SimNode, action: Validate) -> VerdictKind:
+        """Return the verdict that it gives its own router."""
+        del network, node, action
+        return VerdictKind.IGNORE
+
+
+class Censor(Conduct):
+    """It sends a twisted copy of each message ahead of the true one (G1)."""
+
+    def verdict(self, network: Network, node: SimNode, action: Validate) -> VerdictKind:
+        """Send the twisted copy to every peer at once."""
+        if network.judge.verdict(action.data) is VerdictKind.ACCEPT:
+            frame = encode_message(TOPIC, twisted(action.data))
+            for link, _ in list(node.links.values()):
+                network.send_raw(link, frame)
+        return VerdictKind.IGNORE
+
+
+class Flooder(Conduct):
+    """It sends honest peers forged messages, announcements of nothing and a GRAFT, each turn.
+
+    Args:
+        rate: Turns a second.
+        until_s: When it stops, virtual seconds.
+        messages: Fresh forged messages in a turn.
+        ids: Ids in a turn's IHAVE that nobody has.
+
+    """
+
+    def __init__(self, *, rate: float, until_s: float, messages: int, ids: int) -> None:
+        self._pause = 1 / rate
+        self._until_s = until_s
+        self._messages = messages
+        self._ids = ids
+        self._forger = Forger()
+
+    def turn(self, network: Network, node: SimNode) -> None:
+        """Send one turn and schedule the next."""
+        now = network.clock.now
+        if now >= self._until_s:
+            return
+        links = [link for link, _ in node.links.values() if not link.target.hostile]
+        if node.alive and links:
+            frames = self._frames(network, node)
+            for link in links:
+                for frame in frames:
+                    network.send_raw(link, frame)
+        network.call_at(now + self._pause, self.turn, network, node)
+
+    def _frames(self, network: Network, node: SimNode) -> list[bytes]:
+        packer = RpcPacker(network.params.rpc_max)
+        for _ in range(self._messages):
+            packer.add_fragment(encode_message(TOPIC, self._forger.next(node.rng)))
+        network.forged += self._messages
+        packer.add_control(encode_graft(TOPIC))
+        if self._ids:
+            ids = [MessageId(node.rng.randbytes(32)) for _ in range(self._ids)]
+            for body in encode_ihave(TOPIC, ids, network.params.rpc_max):
+                packer.add_control(body)
+        return packer.finish()
+
+
+class SimFault(ABC):
     """Something that goes wrong; each kind is a frozen dataclass of settings."""
 
     kind: ClassVar[str]
@@ -47,12 +128,12 @@ class Fault(ABC):
         del network, hostile, victims
 
     @abstractmethod
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Put it on the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash(Fault):
+class Crash(SimFault):
     """A share of the nodes ends at once and stays away."""
 
     kind: ClassVar[str] = "crash"
@@ -62,18 +143,18 @@ class Crash(Fault):
         False, "Peers notice by their pings after 45 s, as when a machine loses power"
     )
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Draw the nodes when the time has come."""
         run.network.call_at(self.at_s, self._strike, run)
 
-    def _strike(self, run: Run) -> None:
+    def _strike(self, run: SimRun) -> None:
         for node in run.draw(self.share):
             run.network.crash(node, silent=self.silent)
         run.mark("crash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Churn(Fault):
+class Churn(SimFault):
     """Again and again a share of the nodes ends and comes back."""
 
     kind: ClassVar[str] = "churn"
@@ -84,7 +165,7 @@ class Churn(Fault):
     down_s: float = setting(0.5, "How long a node is away", unit="seconds")
     fresh: bool = setting(True, "It comes back as a new node with another id and an empty store")
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Spread the crashes evenly."""
         count = max(1, round(self.share * len(run.network.nodes)))
         pause = self.every_s / count
@@ -92,7 +173,7 @@ class Churn(Fault):
         for step in range(max(0, steps)):
             run.network.call_at(self.from_s + step * pause, self._replace, run)
 
-    def _replace(self, run: Run) -> None:
+    def _replace(self, run: SimRun) -> None:
         network = run.network
         for node in run.draw_some(1):
             network.crash(node)
@@ -104,7 +185,7 @@ class Churn(Fault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition(Fault):
+class Partition(SimFault):
     """The network falls into two parts, which later are in contact again."""
 
     kind: ClassVar[str] = "partition"
@@ -112,7 +193,7 @@ class Partition(Fault):
     for_s: float = setting(60.0, "How long it lasts", unit="seconds")
     share: float = setting(0.5, "Share of the nodes on the second side", high=1)
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Part, let the pings run out, and meet again."""
         network = run.network
         network.call_at(self.at_s, self._part, run)
@@ -120,7 +201,7 @@ class Partition(Fault):
             network.call_at(self.at_s + PING_TIMEOUT_S, self._give_up, network)
         network.call_at(self.at_s + self.for_s, self._meet, run)
 
-    def _part(self, run: Run) -> None:
+    def _part(self, run: SimRun) -> None:
         nodes = run.network.nodes
         for node in run.network.rng.sample(nodes, round(self.share * len(nodes))):
             node.side = 1
@@ -132,7 +213,7 @@ class Partition(Fault):
                 if link.open and link.source.side != link.target.side:
                     network.sever(link)
 
-    def _meet(self, run: Run) -> None:
+    def _meet(self, run: SimRun) -> None:
         network = run.network
         network.sides_met = [node.side for node in network.nodes]
         links = (link for node in network.nodes for link, _ in node.links.values())
@@ -145,7 +226,7 @@ class Partition(Fault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flood(Fault):
+class Flood(SimFault):
     """A share of the nodes floods its peers with forged messages, IHAVEs and GRAFTs."""
 
     kind: ClassVar[str] = "flood"
@@ -169,7 +250,7 @@ class Flood(Fault):
                 rate=self.rate, until_s=self.until_s, messages=self.messages, ids=self.ids
             )
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Begin, each flooder at its own moment."""
         for node in run.network.nodes:
             if isinstance(node.conduct, Flooder):
@@ -178,7 +259,7 @@ class Flood(Fault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sybil(Fault):
+class Sybil(SimFault):
     """A share of the nodes is one attacker: it joins the meshes and forwards nothing."""
 
     kind: ClassVar[str] = "sybil"
@@ -197,12 +278,12 @@ class Sybil(Fault):
             node.conduct = Conduct()
             node.dials = self.dials
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Do nothing: they are there from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Censorship(Fault):
+class Censorship(SimFault):
     """A share of the nodes sends a twisted copy of each message ahead of the true one (G1)."""
 
     kind: ClassVar[str] = "censor"
@@ -219,12 +300,12 @@ class Censorship(Fault):
         for node in hostile:
             node.conduct = Censor()
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Do nothing: they are there from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eclipse(Fault):
+class Eclipse(SimFault):
     """Attackers of one /16 surround a few victims: they dial them first and all the time."""
 
     kind: ClassVar[str] = "eclipse"
@@ -253,7 +334,7 @@ class Eclipse(Fault):
             node.book = list(victims)
             node.dials = len(victims)
 
-    def schedule(self, run: Run) -> None:
+    def schedule(self, run: SimRun) -> None:
         """Restart the victims."""
         for node in run.victims:
             run.network.call_at(self.restart_s, self._restart, run.network, node)
@@ -263,13 +344,13 @@ class Eclipse(Fault):
         network.start(node)
 
 
-KINDS: Final[dict[str, type[Fault]]] = {
+KINDS: Final[dict[str, type[SimFault]]] = {
     kind.kind: kind for kind in (Crash, Churn, Partition, Flood, Sybil, Censorship, Eclipse)
 }
 """Every kind of fault by its name."""
 
 
-def read_fault(table: object, where: str) -> Fault:
+def read_fault(table: object, where: str) -> SimFault:
     """Return the fault that a table describes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What lies between two nodes: latency, loss, bandwidth, reorder, corruption.
+"""Links between simulated nodes: latency, loss, bandwidth, reordering, corruption.
 
 A pair of nodes has one base latency, drawn log-normal when they connect; each frame takes it
 times a jitter of its own. Frames of one direction keep their order, as on a stream, unless
@@ -52,7 +52,7 @@ class LinkPlan:
     corrupt: float = setting(0.0, "Share of frames in which one byte is changed", high=1)
 
 
-class Link:
+class SimLink:
     """One direction of a connection."""
 
     __slots__ = ("back", "last_at", "latency_s", "open", "peer", "source", "source_peer", "target")
@@ -68,7 +68,7 @@ class Link:
         """When the last frame in order arrives."""
         self.open = True
         """False when the connection has ended; what is under way then is lost."""
-        self.back: Link | None = None
+        self.back: SimLink | None = None
         """The other direction."""
 
 
@@ -101,7 +101,7 @@ class Weather:
         plan = self.plan
         return plan.latency_ms / 1000 * self._rng.lognormvariate(0, plan.latency_sigma)
 
-    def arrival(self, link: Link, size: int, now: float) -> float | None:
+    def arrival(self, link: SimLink, size: int, now: float) -> float | None:
         """Return when a frame of ``size`` bytes arrives, or None when it is lost."""
         plan, depart = self.plan, now
         if plan.bandwidth_bytes_s:

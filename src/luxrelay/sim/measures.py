@@ -1,4 +1,4 @@
-"""What a run is measured by.
+"""Measures of a run.
 
 A pair of a message and a node counts as owed when the node was up `join_s` before the message was
 published and still up `settle_s` after, and the network was not partitioned then. Latencies are
@@ -17,7 +17,7 @@ from luxrelay.sim.checks import MeshState
 
 if TYPE_CHECKING:
     from luxrelay.sim.node import Life
-    from luxrelay.sim.run import Run
+    from luxrelay.sim.run import SimRun
 
 Measures = dict[str, float | None]
 """Name to value; None when there is nothing to measure, or it has not happened."""
@@ -70,7 +70,7 @@ MEANINGS: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class SimPublished:
     """One message of the traffic."""
 
     number: int
@@ -86,7 +86,7 @@ class Published:
 
 
 @dataclass(slots=True)
-class Mark:
+class Milestone:
     """A moment from which on something is waited for."""
 
     name: str
@@ -113,7 +113,7 @@ class Sample:
     """Most connections of a victim to attackers."""
 
 
-def measure(run: Run) -> Measures:
+def measure(run: SimRun) -> Measures:
     """Return every measure of a run that has ended."""
     network = run.network
     lives = [*network.ended, *(node.life for node in network.nodes if node.alive)]
@@ -158,7 +158,7 @@ def measure(run: Run) -> Measures:
     return found | _marks(run, honest)
 
 
-def quantiles(run: Run, count: int = 1000) -> tuple[float, ...]:
+def quantiles(run: SimRun, count: int = 1000) -> tuple[float, ...]:
     """Return ``count`` + 1 evenly spaced quantiles of the latencies, milliseconds."""
     network = run.network
     lives = [*network.ended, *(node.life for node in network.nodes if node.alive)]
@@ -170,7 +170,7 @@ def quantiles(run: Run, count: int = 1000) -> tuple[float, ...]:
     return tuple(float(value) for value in ordered[places])
 
 
-def _latencies(run: Run, lives: list[Life]) -> tuple[np.ndarray, list[np.ndarray]]:
+def _latencies(run: SimRun, lives: list[Life]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the milliseconds of all owed pairs, and the same for each message."""
     plan = run.scenario.measure
     end_s = run.network.clock.now
@@ -189,7 +189,7 @@ def _latencies(run: Run, lives: list[Life]) -> tuple[np.ndarray, list[np.ndarray
     return joined, per_message
 
 
-def _stored(run: Run) -> float | None:
+def _stored(run: SimRun) -> float | None:
     """Return the share of messages that honest nodes hold; those that just came back count too."""
     nodes = [node for node in run.network.nodes if node.alive and not node.hostile]
     settle_s, end_s = run.scenario.measure.settle_s, run.network.clock.now
@@ -225,7 +225,7 @@ def _share(holds: np.ndarray) -> float | None:
     return float(np.mean(holds)) if holds.size else None
 
 
-def _marks(run: Run, lives: list[Life]) -> Measures:
+def _marks(run: SimRun, lives: list[Life]) -> Measures:
     heartbeat_s = run.network.params.heartbeat_interval_s
     found: Measures = {}
     for mark in run.marks:
@@ -247,7 +247,7 @@ def _marks(run: Run, lives: list[Life]) -> Measures:
     return found
 
 
-def _healed_at(run: Run, lives: list[Life], after_s: float) -> float | None:
+def _healed_at(run: SimRun, lives: list[Life], after_s: float) -> float | None:
     """Return from when on everything that was published reached every node."""
     end_s, settle_s = run.network.clock.now, run.scenario.measure.settle_s
     healed: float | None = None
@@ -266,7 +266,7 @@ def _healed_at(run: Run, lives: list[Life], after_s: float) -> float | None:
     return healed
 
 
-def _victims(run: Run) -> Measures:
+def _victims(run: SimRun) -> Measures:
     """Return how far the victims were surrounded, from a few seconds after they restarted on."""
     settled_s = run.scenario.measure.join_s + max(
         (node.life.born_at for node in run.victims), default=0.0

@@ -11,6 +11,12 @@ Theory of operation
     scenario and a seed are one run, bit for bit.
   Dialing stands in for discovery: a node knows a book of others and keeps `dials` connections out
     of it. A connection takes three latencies; a peer whose connection breaks is told after one.
+
+Virtual time and the one queue of everything that is to happen.
+
+Time stands still while a tick is dealt with and then jumps to the next tick in which something
+happens. Events of one tick keep the order in which they were scheduled, so that one seed gives one
+run.
 """
 
 from __future__ import annotations
@@ -33,15 +39,91 @@ from luxrelay.gossip import (
     Validate,
 )
 from luxrelay.sim.checks import Violation
-from luxrelay.sim.clock import EventQueue
-from luxrelay.sim.links import FRAME_OVERHEAD, Link, Weather
+from luxrelay.sim.links import FRAME_OVERHEAD, SimLink, Weather
 from luxrelay.sim.node import Life, SimNode
-from luxrelay.sim.recovery import Recovery
-from luxrelay.sim.traffic import TOPIC, Judge
+from luxrelay.sim.recovery import SimRecovery
+from luxrelay.sim.traffic import TOPIC, TrafficJudge
 from luxrelay.sync.report import Outcome
 
 if TYPE_CHECKING:
     from luxrelay.sim.scenario import Scenario
+import heapq
+
+from luxrelay.errors import SimulationError
+
+EVENTS_MAX: Final = 50_000_000
+"""Events that may wait at once unless told otherwise; a gigabyte or several."""
+
+Event = tuple[object, ...]
+"""What is to happen; the queue does not look into it."""
+
+
+class EventQueue:
+    """Virtual time in whole ticks, and what happens when.
+
+    A heap holds the ticks, a dictionary the events of each: thousands of events share one entry of
+    the heap, and those of one tick are dealt with as one batch, as a driver deals with what it
+    finds ready.
+
+    Args:
+        tick_s: Length of a tick, seconds. An event happens at the first tick after its time, so
+            never early and at most one tick late.
+        events_max: Events that may wait at once.
+
+    """
+
+    __slots__ = ("_buckets", "_events_max", "_heap", "_rate", "_tick", "now", "size")
+
+    def __init__(self, *, tick_s: float = 0.001, events_max: int = EVENTS_MAX) -> None:
+        self._rate = 1 / tick_s
+        self._events_max = events_max
+        self._heap: list[int] = []
+        self._buckets: dict[int, list[Event]] = {}
+        self._tick = 0
+        self.now = 0.0
+        """Virtual seconds since the start."""
+        self.size = 0
+        """Events that wait."""
+
+    def add(self, at_s: float, event: Event) -> None:
+        """Let ``event`` happen at the first tick after ``at_s``, and after the current one.
+
+        Raises:
+            SimulationError: ``events_max`` events wait already.
+
+        """
+        tick = int(at_s * self._rate) + 1
+        if tick <= self._tick:
+            tick = self._tick + 1
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            self._buckets[tick] = [event]
+            heapq.heappush(self._heap, tick)
+        else:
+            bucket.append(event)
+        self.size += 1
+        if self.size > self._events_max:
+            raise SimulationError(
+                f"more than {self._events_max:,} events wait", where=f"{self.now:.3f} s"
+            )
+
+    def next_tick(self, until_s: float) -> list[Event]:
+        """Move on to the next tick with events and return them; empty when none is before a time.
+
+        Args:
+            until_s: Virtual seconds; without an event up to there, time moves to it.
+
+        """
+        if not self._heap or self._heap[0] > until_s * self._rate:
+            self.now = max(self.now, until_s)
+            self._tick = max(self._tick, int(until_s * self._rate))
+            return []
+        self._tick = heapq.heappop(self._heap)
+        self.now = self._tick / self._rate
+        events = self._buckets.pop(self._tick)
+        self.size -= len(events)
+        return events
+
 
 PING_TIMEOUT_S: Final = 45.0
 """Three pings of 15 s go unanswered before a silent peer is given up (G32)."""
@@ -66,7 +148,7 @@ class Network:
         self.rng = random.Random(f"{scenario.seed}/network")
         self.clock = EventQueue(tick_s=scenario.network.tick_ms / 1000)
         self.weather = Weather(scenario.links, random.Random(f"{scenario.seed}/weather"))
-        self.judge = Judge()
+        self.judge = TrafficJudge()
         self.nodes: list[SimNode] = []
         self.by_peer: dict[PeerId, SimNode] = {}
         """Who has which identity now."""
@@ -184,7 +266,7 @@ class Network:
             node.wake_due = wake_at
             self.clock.add(wake_at, (_WAKE, node, node.life))
 
-    def send_raw(self, link: Link, data: bytes) -> None:
+    def send_raw(self, link: SimLink, data: bytes) -> None:
         """Put a frame on its way."""
         size, clock = len(data) + FRAME_OVERHEAD, self.clock
         self.bytes_sent += size
@@ -308,7 +390,7 @@ class Network:
             self.refusals += 1
             node.refused[other.peer] = now + self.scenario.network.redial_s
             return
-        there, back = Link(node, other, latency), Link(other, node, latency)
+        there, back = SimLink(node, other, latency), SimLink(other, node, latency)
         there.back, back.back = back, there
         node.links[other.peer] = there, True
         other.links[node.peer] = back, False
@@ -322,22 +404,22 @@ class Network:
             own.router.peer_record(peer.peer, peer.peer)
             self.touch(own)
 
-    def disconnect(self, link: Link) -> None:
+    def disconnect(self, link: SimLink) -> None:
         """End a connection from one side; the other one notices after a latency."""
         self._forget(link)
         self._end(link, link.latency_s)
 
-    def sever(self, link: Link) -> None:
+    def sever(self, link: SimLink) -> None:
         """End a connection at both sides at once."""
         self._forget(link)
         self._end(link, 0.0)
 
-    def _end(self, link: Link, after_s: float) -> None:
+    def _end(self, link: SimLink, after_s: float) -> None:
         assert link.back is not None
         link.open = link.back.open = False
         self.call_at(self.clock.now + after_s, self._forget, link.back)
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: SimLink) -> None:
         """Tell the source of a link that it has ended; does nothing when it knows."""
         node = link.source
         found = node.links.get(link.peer)
@@ -385,6 +467,6 @@ class Network:
         plan = self.scenario.sync
         if not node.syncing:
             relays = node.rng.sample(node.book, min(plan.peers, len(node.book)))
-            Recovery(self, node, relays).start()
+            SimRecovery(self, node, relays).start()
         pause = plan.interval_s * (0.75 + node.rng.random() / 2)
         self.call_at(self.clock.now + pause, self._catch_up, node, life)

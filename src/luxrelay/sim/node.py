@@ -1,4 +1,4 @@
-"""One simulated node: a router, what it stores, whom it knows, and what it has been through."""
+"""One simulated node: router, stored messages, known peers, history."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from luxrelay.sim.record import RecordedRouter
 from luxrelay.sim.recovery import LaneStore
 
 if TYPE_CHECKING:
-    from luxrelay.sim.hostile import Conduct
-    from luxrelay.sim.links import Link
+    from luxrelay.sim.faults import Conduct
+    from luxrelay.sim.links import SimLink
     from luxrelay.sim.scenario import Scenario
 
 
@@ -92,7 +92,7 @@ class SimNode:
         """Whom it may dial."""
         self.kept: list[SimNode] = []
         """Whom of these it dials again for ever, as configured peers."""
-        self.links: dict[PeerId, tuple[Link, bool]] = {}
+        self.links: dict[PeerId, tuple[SimLink, bool]] = {}
         """Its connections, each with True when it dialed."""
         self.dialling: dict[int, None] = {}
         """Indices of the nodes it is dialing."""

@@ -10,13 +10,13 @@ from luxrelay.errors import SimulationError
 from luxrelay.sim.measures import LATE_MS
 
 if TYPE_CHECKING:
-    from luxrelay.sim.report import Report
+    from luxrelay.sim.report import SimReport
 
 _INK: Final = "#1f4e79"
 _ACCENT: Final = "#c0504d"
 
 
-def write_plots(report: Report, folder: Path) -> list[Path]:
+def write_plots(report: SimReport, folder: Path) -> list[Path]:
     """Write ``<name>-latency.png`` and ``<name>-mesh.png`` into a folder; return their paths.
 
     Raises:
@@ -44,7 +44,7 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def _draw_latency(figure: Any, report: Report) -> None:
+def _draw_latency(figure: Any, report: SimReport) -> None:
     axes = figure.subplots()
     known = [value for value in report.latencies_ms if math.isfinite(value)]
     count = max(1, len(report.latencies_ms) - 1)
@@ -59,7 +59,7 @@ def _draw_latency(figure: Any, report: Report) -> None:
     axes.grid(alpha=0.3)
 
 
-def _draw_mesh(figure: Any, report: Report) -> None:
+def _draw_mesh(figure: Any, report: SimReport) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     times = [sample.at_s for sample in report.samples]
     above.fill_between(

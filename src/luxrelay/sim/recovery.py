@@ -18,7 +18,7 @@ from luxrelay.sim.settings import setting
 from luxrelay.sim.traffic import NAMESPACE
 from luxrelay.sync.actions import AskHeads, AskPage, Fault, SkipTo
 from luxrelay.sync.catchup import CatchUp
-from luxrelay.sync.heads import Head, SeqRange, holes_between
+from luxrelay.sync.heads import PeerHead, SeqRange, holes_between
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.report import AcceptResult, Outcome
 
@@ -33,7 +33,7 @@ TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPlan:
+class RecoveryPlan:
     """Catching up by RelaySync beside gossip."""
 
     interval_s: float = setting(
@@ -42,7 +42,7 @@ class SyncPlan:
     peers: int = setting(3, "Relays asked in one catch-up, picked anew each time", low=1, high=32)
 
 
-class Lane:
+class SimLane:
     """The messages of one lane: sequence number to envelope."""
 
     __slots__ = ("contiguous", "messages")
@@ -58,7 +58,7 @@ class LaneStore:
     __slots__ = ("lanes", "size")
 
     def __init__(self) -> None:
-        self.lanes: dict[NamespaceId, Lane] = {}
+        self.lanes: dict[NamespaceId, SimLane] = {}
         self.size = 0
         """Messages held."""
 
@@ -66,7 +66,7 @@ class LaneStore:
         """Store a message; False when its slot is taken."""
         lane = self.lanes.get(namespace_id)
         if lane is None:
-            lane = self.lanes[namespace_id] = Lane()
+            lane = self.lanes[namespace_id] = SimLane()
         if seq in lane.messages:
             return False
         lane.messages[seq] = data
@@ -75,10 +75,10 @@ class LaneStore:
         self.size += 1
         return True
 
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[PeerHead]:
         """Return the head of every lane."""
         return [
-            Head(
+            PeerHead(
                 namespace_id=namespace_id,
                 parent_id=NAMESPACE,
                 earliest_seq=min(lane.messages),
@@ -122,7 +122,7 @@ class LaneStore:
         return [(seq, lane.messages[seq]) for seq in part], status
 
 
-class Recovery:
+class SimRecovery:
     """One catch-up of one node: a table from the machine's actions to virtual calls."""
 
     def __init__(self, network: Network, node: SimNode, relays: Sequence[SimNode]) -> None:
@@ -199,7 +199,7 @@ class Recovery:
         depart = self._network.uplink(relay, size)
         self._network.call_at(depart + latency, take, *about)
 
-    def _listed(self, request: int, heads: list[Head]) -> None:
+    def _listed(self, request: int, heads: list[PeerHead]) -> None:
         if self._current():
             self._machine.heads_received(request, heads, self._network.clock.now)
             self._act()

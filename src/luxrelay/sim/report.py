@@ -1,4 +1,4 @@
-"""What came out of a run: measures, expectations, violations, and the difference from before."""
+"""Report of a run: measures, expectations, violations, difference from a baseline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from luxrelay.sim.measures import Measures, Sample, quantiles
 from luxrelay.sim.scenario import Expectation
 
 if TYPE_CHECKING:
-    from luxrelay.sim.run import Run
+    from luxrelay.sim.run import SimRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SimReport:
     """The outcome of a run."""
 
     name: str
@@ -126,11 +126,11 @@ class Report:
         return found
 
 
-def make_report(run: Run, measures: Measures, *, wall_s: float, cpu_s: float) -> Report:
+def make_report(run: SimRun, measures: Measures, *, wall_s: float, cpu_s: float) -> SimReport:
     """Return the report of a run that has ended."""
     scenario = run.scenario
     failed = tuple(each for each in scenario.expect if not each.holds(measures.get(each.measure)))
-    return Report(
+    return SimReport(
         name=scenario.name,
         sentence=scenario.sentence,
         seed=scenario.seed,
@@ -149,7 +149,7 @@ def make_report(run: Run, measures: Measures, *, wall_s: float, cpu_s: float) ->
     )
 
 
-def write_report(report: Report, folder: Path) -> Path:
+def write_report(report: SimReport, folder: Path) -> Path:
     """Write ``<name>.json`` into a folder, which is made when it is not there; return its path.
 
     Raises:

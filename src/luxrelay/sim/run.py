@@ -1,4 +1,4 @@
-"""A run: a scenario becomes a network, time passes, and what happened becomes a report."""
+"""A run: from a scenario over simulated time to a report."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from luxrelay.errors import ScenarioError
 from luxrelay.sim.checks import MeshState, check_node, look_at_mesh
-from luxrelay.sim.measures import Mark, Measures, Published, Sample, measure
+from luxrelay.sim.measures import Measures, Milestone, Sample, SimPublished, measure
 from luxrelay.sim.network import Network
 from luxrelay.sim.node import Role, SimNode
-from luxrelay.sim.report import Report, make_report
+from luxrelay.sim.report import SimReport, make_report
 from luxrelay.sim.scenario import Scenario
 from luxrelay.sim.traffic import TOPIC, Author
 
@@ -26,7 +26,7 @@ def simulate(
     *,
     progress: Progress | None = None,
     recorders: Mapping[int, Callable[[str], None]] | None = None,
-) -> Report:
+) -> SimReport:
     """Return the report of a run; the same scenario gives the same one, bit for bit.
 
     Args:
@@ -44,8 +44,8 @@ def simulate(
     before: Measures = {}
     if scenario.measure.calm:
         # Measured and let go before the next one needs the memory.
-        before = measure(_executed(Run(replace(scenario, faults=(), expect=())), progress))
-    run = Run(scenario)
+        before = measure(_executed(SimRun(replace(scenario, faults=(), expect=())), progress))
+    run = SimRun(scenario)
     for index, write in (recorders or {}).items():
         if not 0 <= index < len(run.network.nodes):
             raise ScenarioError(f"there is no node {index}", where="recorders")
@@ -60,7 +60,7 @@ def simulate(
     return make_report(run, measures, wall_s=wall_s, cpu_s=cpu_s)
 
 
-def _executed(run: Run, progress: Progress | None) -> Run:
+def _executed(run: SimRun, progress: Progress | None) -> SimRun:
     run.execute(progress)
     return run
 
@@ -73,7 +73,7 @@ class _Choice:
     victims: list[SimNode]
 
 
-class Run:
+class SimRun:
     """One scenario under way.
 
     Args:
@@ -87,8 +87,8 @@ class Run:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.network = Network(scenario, scenario.params())
-        self.published: list[Published] = []
-        self.marks: list[Mark] = []
+        self.published: list[SimPublished] = []
+        self.marks: list[Milestone] = []
         self.samples: list[Sample] = []
         self.parted = False
         """True while the network is partitioned."""
@@ -139,7 +139,7 @@ class Run:
 
     def mark(self, name: str) -> None:
         """Measure from now on how long the mesh takes to be whole."""
-        self.marks.append(Mark(name, self.network.clock.now))
+        self.marks.append(Milestone(name, self.network.clock.now))
 
     # What happens by the clock.
 
@@ -155,7 +155,7 @@ class Run:
         network.numbers[message_id] = number
         sent_to = node.router.publish(TOPIC, data, now)
         self.published.append(
-            Published(number, node.index, now, parted=self.parted, sent_to=sent_to)
+            SimPublished(number, node.index, now, parted=self.parted, sent_to=sent_to)
         )
         network.keep(node, data)
         network.touch(node)

@@ -1,4 +1,4 @@
-"""A scenario: what network, what traffic, what goes wrong, what must come out of it.
+"""A scenario: network, traffic, faults, expectations.
 
 A TOML file, or the same built in Python. The ones that ship are found by name.
 """
@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 
 from luxrelay.errors import GossipArgumentError, ScenarioError
 from luxrelay.gossip import DiversityParams, GossipParams, ScoreParams
-from luxrelay.sim.faults import Fault, read_fault
+from luxrelay.sim.faults import SimFault, read_fault
 from luxrelay.sim.links import LinkPlan
-from luxrelay.sim.recovery import SyncPlan
+from luxrelay.sim.recovery import RecoveryPlan
 from luxrelay.sim.settings import check_fields, read_table, setting
 from luxrelay.sim.traffic import TrafficPlan, ValidationPlan
 
@@ -96,7 +96,7 @@ class Scenario:
     links: LinkPlan = field(default_factory=LinkPlan)
     traffic: TrafficPlan = field(default_factory=TrafficPlan)
     validation: ValidationPlan = field(default_factory=ValidationPlan)
-    sync: SyncPlan = field(default_factory=SyncPlan)
+    sync: RecoveryPlan = field(default_factory=RecoveryPlan)
     measure: MeasurePlan = field(default_factory=MeasurePlan)
     gossip: Mapping[str, float] = field(default_factory=dict)
     """Fields of `GossipParams` that differ from their default."""
@@ -104,7 +104,7 @@ class Scenario:
     """Fields of `ScoreParams` that differ from their default."""
     diversity: Mapping[str, float] = field(default_factory=dict)
     """Fields of `DiversityParams` that differ from their default."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SimFault, ...] = ()
     """What goes wrong."""
     expect: tuple[Expectation, ...] = ()
     """What must come out."""
@@ -179,7 +179,7 @@ SECTIONS: Final[dict[str, type]] = {
     "links": LinkPlan,
     "traffic": TrafficPlan,
     "validation": ValidationPlan,
-    "sync": SyncPlan,
+    "sync": RecoveryPlan,
     "measure": MeasurePlan,
 }
 """The sections of a file besides [gossip], [score], [diversity], [[fault]] and [[expect]]."""

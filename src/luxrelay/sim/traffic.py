@@ -122,7 +122,7 @@ def twisted(data: bytes) -> bytes:
     return envelope(replace(header, signature=false), blob, announcement.source)
 
 
-class Judge:
+class TrafficJudge:
     """The stand-in validator: structure, lane, commitment, stand-in signature.
 
     One judge serves all nodes of a run, because a verdict depends on the bytes alone; it remembers

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from luxrelay.sim.faults import Fault
+from luxrelay.sim.faults import SimFault
 from luxrelay.sim.network import Network
-from luxrelay.sim.recovery import SyncPlan
+from luxrelay.sim.recovery import RecoveryPlan
 from luxrelay.sim.scenario import Expectation, MeasurePlan, NetworkPlan, Scenario
 from luxrelay.sim.traffic import TrafficPlan
 
@@ -15,7 +15,7 @@ Small = Callable[..., Scenario]
 
 
 def small_scenario(
-    *faults: Fault,
+    *faults: SimFault,
     nodes: int = 12,
     messages: int = 10,
     duration_s: float = 8.0,
@@ -31,7 +31,7 @@ def small_scenario(
         measure=MeasurePlan(
             duration_s=duration_s, join_s=1.0, settle_s=2.0, sample_s=0.2, check_s=1.0
         ),
-        sync=SyncPlan(interval_s=sync_s),
+        sync=RecoveryPlan(interval_s=sync_s),
         faults=faults,
         expect=expect,
     )

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from luxrelay.errors import SimulationError
-from luxrelay.sim.clock import EventQueue
+from luxrelay.sim.network import EventQueue
 
 
 def test_events_come_in_order_of_time_and_then_of_scheduling() -> None:

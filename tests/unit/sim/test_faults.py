@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from luxrelay.sim import Scenario, simulate
 from luxrelay.sim.faults import KINDS, Censorship, Churn, Crash, Eclipse, Flood, Partition, Sybil
-from luxrelay.sim.run import Run
+from luxrelay.sim.run import SimRun
 from luxrelay.sim.scenario import NetworkPlan
 
 Small = Callable[..., Scenario]
@@ -19,7 +19,7 @@ def test_every_kind_has_its_name() -> None:
 def test_crash_takes_a_share_and_spares_publishers(small: Small) -> None:
     """The mesh of the rest is whole again soon (20-51)."""
     known = NetworkPlan(nodes=16, dials=6, book=15, start_spread_s=0.2, redial_s=0.5)
-    run = Run(small(Crash(at_s=3.0, share=0.25), network=known))
+    run = SimRun(small(Crash(at_s=3.0, share=0.25), network=known))
     run.execute()
 
     down = [node for node in run.network.nodes if not node.alive]
@@ -30,7 +30,7 @@ def test_crash_takes_a_share_and_spares_publishers(small: Small) -> None:
 
 def test_a_silent_crash_is_noticed_late(small: Small) -> None:
     """Peers keep the connection until their pings have run out."""
-    run = Run(small(Crash(at_s=3.0, share=0.2, silent=True), duration_s=5.0, nodes=10))
+    run = SimRun(small(Crash(at_s=3.0, share=0.2, silent=True), duration_s=5.0, nodes=10))
     run.execute()
     stale = [
         link
@@ -53,7 +53,7 @@ def test_a_silent_crash_is_noticed_late(small: Small) -> None:
 def test_churn_replaces_nodes_and_sync_completes_them(small: Small) -> None:
     """Who comes back is another node, and catching up brings what it missed (20-52)."""
     fault = Churn(from_s=2.0, until_s=5.0, every_s=1.0, share=0.1, down_s=0.2)
-    run = Run(small(fault, duration_s=12.0, sync_s=1.0))
+    run = SimRun(small(fault, duration_s=12.0, sync_s=1.0))
     run.execute()
     report = simulate(small(fault, duration_s=12.0, sync_s=1.0))
 
@@ -78,7 +78,7 @@ def test_a_partition_heals_and_sync_brings_the_rest(small: Small) -> None:
 
 def test_a_long_partition_breaks_connections(small: Small) -> None:
     """After the pings have run out nobody is connected across; later they meet again."""
-    run = Run(small(Partition(at_s=2.0, for_s=50.0), duration_s=50.0))
+    run = SimRun(small(Partition(at_s=2.0, for_s=50.0), duration_s=50.0))
     run.execute()
     crossing = [
         link
@@ -96,7 +96,7 @@ def test_a_long_partition_breaks_connections(small: Small) -> None:
 def test_flooders_are_not_believed_and_lose_their_place(small: Small) -> None:
     """Nothing forged is delivered, honest messages arrive, flooders leave the meshes (20-54)."""
     fault = Flood(from_s=1.5, share=0.2, rate=5, messages=3, ids=5)
-    run = Run(small(fault, nodes=15))
+    run = SimRun(small(fault, nodes=15))
     run.execute()
     report = simulate(small(fault, nodes=15))
 
@@ -113,7 +113,7 @@ def test_flooders_are_not_believed_and_lose_their_place(small: Small) -> None:
 
 def test_a_flood_ends(small: Small) -> None:
     """After its end flooders are quiet."""
-    run = Run(small(Flood(from_s=1.0, until_s=2.0, share=0.2, rate=5), duration_s=2.0))
+    run = SimRun(small(Flood(from_s=1.0, until_s=2.0, share=0.2, rate=5), duration_s=2.0))
     run.execute()
     before = run.network.forged
     run.network.run(4.0)
@@ -123,7 +123,7 @@ def test_a_flood_ends(small: Small) -> None:
 
 def test_sybils_forward_nothing_and_stop_nothing(small: Small) -> None:
     """A third of mute peers does not keep messages from the others."""
-    run = Run(small(Sybil(share=0.3, dials=6), nodes=15))
+    run = SimRun(small(Sybil(share=0.3, dials=6), nodes=15))
     run.execute()
     report = simulate(small(Sybil(share=0.3, dials=6), nodes=15))
 

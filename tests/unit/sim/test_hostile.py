@@ -3,7 +3,7 @@
 from luxrelay.bus import VerdictKind
 from luxrelay.gossip import RelayMessage, Validate
 from luxrelay.gossip.rpc import decode_rpc
-from luxrelay.sim.hostile import Censor, Conduct, Flooder
+from luxrelay.sim.faults import Censor, Conduct, Flooder
 from luxrelay.sim.network import Network
 from luxrelay.sim.node import Role
 from luxrelay.sim.traffic import TOPIC, Author, twisted

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from luxrelay.sim.links import FRAME_OVERHEAD, Link, LinkPlan, Weather
+from luxrelay.sim.links import FRAME_OVERHEAD, LinkPlan, SimLink, Weather
 from luxrelay.sim.network import Network
 
 STILL = LinkPlan(latency_sigma=0, jitter_sigma=0, bandwidth_bytes_s=0)
@@ -16,10 +16,10 @@ def weather(plan: LinkPlan) -> Weather:
     return Weather(plan, random.Random(5))
 
 
-def link(network: Network, latency_s: float = 0.05) -> Link:
+def link(network: Network, latency_s: float = 0.05) -> SimLink:
     """Return a link from the first node to the second."""
     first, second = network.nodes
-    return Link(first, second, latency_s)
+    return SimLink(first, second, latency_s)
 
 
 def test_latency_is_log_normal_around_its_median() -> None:

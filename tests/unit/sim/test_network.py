@@ -5,7 +5,7 @@ import pytest
 from luxrelay.bus import VerdictKind
 from luxrelay.gossip import Deliver, Disconnect
 from luxrelay.sim.network import VIOLATIONS_MAX, Network
-from luxrelay.sim.traffic import TOPIC, Author, Judge
+from luxrelay.sim.traffic import TOPIC, Author, TrafficJudge
 
 
 def started(network: Network) -> Network:
@@ -21,7 +21,7 @@ def publish(network: Network, number: int = 0) -> bytes:
     node = network.nodes[0]
     assert node.router is not None
     data = Author(0).write(b"hello", node.peer, network.clock.now)
-    network.numbers[Judge.message_id(data)] = number
+    network.numbers[TrafficJudge.message_id(data)] = number
     node.router.publish(TOPIC, data, network.clock.now)
     network.touch(node)
     network.call_at(network.clock.now, lambda: None)
@@ -132,7 +132,7 @@ def test_a_second_delivery_is_a_violation(pair: Network) -> None:
     """The check on duplicates sees one, says where, and keeps a bounded number."""
     first = started(pair).nodes[0]
     data = publish(pair, number=3)
-    again = Deliver(topic=TOPIC, data=data, message_id=Judge.message_id(data))
+    again = Deliver(topic=TOPIC, data=data, message_id=TrafficJudge.message_id(data))
     for _ in range(VIOLATIONS_MAX + 2):
         pair._do_deliver(first, again)
 
@@ -149,7 +149,9 @@ def test_a_delivery_that_nobody_published_is_counted(pair: Network) -> None:
     first = started(pair).nodes[0]
     data = Author(9).write(b"", b"p", 0.0)
 
-    pair._do_deliver(first, Deliver(topic=TOPIC, data=data, message_id=Judge.message_id(data)))
+    pair._do_deliver(
+        first, Deliver(topic=TOPIC, data=data, message_id=TrafficJudge.message_id(data))
+    )
 
     assert pair.invalid_delivered == 1
     assert pair.judge.verdict(data) is VerdictKind.ACCEPT

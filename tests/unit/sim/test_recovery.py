@@ -1,7 +1,7 @@
 """Stores of lanes and the catch-up between them."""
 
 from luxrelay.sim.network import Network
-from luxrelay.sim.recovery import LaneStore, Recovery
+from luxrelay.sim.recovery import LaneStore, SimRecovery
 from luxrelay.sim.traffic import NAMESPACE, Author
 from luxrelay.sync.actions import AskPage
 from luxrelay.sync.heads import SeqRange
@@ -69,7 +69,7 @@ def catch_up(network: Network, store: LaneStore) -> None:
     for node in network.nodes:
         network.start(node)
     second.store = store
-    network.call_at(0.1, Recovery(network, first, [second]).start)
+    network.call_at(0.1, SimRecovery(network, first, [second]).start)
 
 
 def test_a_node_fetches_what_it_missed(pair: Network) -> None:

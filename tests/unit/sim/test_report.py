@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from luxrelay.errors import ScenarioError, SimulationError
-from luxrelay.sim import Report, Scenario, simulate
+from luxrelay.sim import Scenario, SimReport, simulate
 from luxrelay.sim.checks import Violation
 from luxrelay.sim.report import write_report
 from luxrelay.sim.scenario import Expectation
@@ -17,7 +17,7 @@ Small = Callable[..., Scenario]
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> SimReport:
     """Return a report with one expectation that holds and one that does not."""
     from luxrelay.sim.scenario import MeasurePlan, NetworkPlan
     from luxrelay.sim.traffic import TrafficPlan
@@ -37,14 +37,14 @@ def report() -> Report:
     )
 
 
-def test_an_expectation_that_fails_fails_the_run(report: Report) -> None:
+def test_an_expectation_that_fails_fails_the_run(report: SimReport) -> None:
     """Also one whose measure does not exist: a mistyped name must not pass for success."""
     assert not report.passed
     assert [each.measure for each in report.failed] == ["p99_ms", "no_such_measure"]
     assert replace(report, failed=()).passed
 
 
-def test_a_violation_fails_the_run(report: Report) -> None:
+def test_a_violation_fails_the_run(report: SimReport) -> None:
     """Whatever the measures say."""
     bad = replace(report, failed=(), violations=(Violation(1.0, 2, "x"),), violation_count=1)
 
@@ -52,13 +52,13 @@ def test_a_violation_fails_the_run(report: Report) -> None:
     assert bad.to_json()["violations"] == [{"at_s": 1.0, "node": 2, "what": "x"}]
 
 
-def test_the_digest_leaves_out_what_it_cost(report: Report) -> None:
+def test_the_digest_leaves_out_what_it_cost(report: SimReport) -> None:
     """Time here does not change it, anything in the network does."""
     assert replace(report, wall_s=9.0, cpu_s=8.0).digest == report.digest
     assert replace(report, events=report.events + 1).digest != report.digest
 
 
-def test_the_report_is_json(report: Report, tmp_path: Path) -> None:
+def test_the_report_is_json(report: SimReport, tmp_path: Path) -> None:
     """What is written can be read, has no infinity in it, and compares with itself."""
     path = write_report(report, tmp_path / "deep" / "er")
     loaded = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -74,7 +74,7 @@ def test_the_report_is_json(report: Report, tmp_path: Path) -> None:
     assert report.differences(loaded) == []
 
 
-def test_differences_name_before_and_now(report: Report) -> None:
+def test_differences_name_before_and_now(report: SimReport) -> None:
     """A measure that changed is listed with both values; one that is new is not."""
     before = {"measures": {"messages": 5, "owed": None}}
 
@@ -83,7 +83,7 @@ def test_differences_name_before_and_now(report: Report) -> None:
         report.differences({})
 
 
-def test_a_folder_that_cannot_be_made(report: Report, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made(report: SimReport, tmp_path: Path) -> None:
     """The error says which path."""
     (tmp_path / "file").write_text("")
 

@@ -12,7 +12,7 @@ from luxrelay.errors import ScenarioError
 from luxrelay.sim import Scenario, simulate
 from luxrelay.sim.faults import Churn, Eclipse, Sybil
 from luxrelay.sim.node import Role
-from luxrelay.sim.run import Run
+from luxrelay.sim.run import SimRun
 
 Small = Callable[..., Scenario]
 
@@ -62,7 +62,10 @@ def test_a_run_does_not_depend_on_the_process(small: Small) -> None:
 
 def test_attackers_change_nobody_elses_part(small: Small) -> None:
     """Publishers are the same with and without attackers, so that two runs compare."""
-    calm, attacked = Run(small()), Run(small(Sybil(share=0.25), Eclipse(attackers=3, targets=2)))
+    calm, attacked = (
+        SimRun(small()),
+        SimRun(small(Sybil(share=0.25), Eclipse(attackers=3, targets=2))),
+    )
 
     assert [n.index for n in calm.publishers] == [n.index for n in attacked.publishers]
     roles = [node.role for node in attacked.network.nodes]
@@ -72,7 +75,7 @@ def test_attackers_change_nobody_elses_part(small: Small) -> None:
 def test_too_many_parts_for_the_nodes(small: Small) -> None:
     """More victims than nodes are refused with a word on what to do."""
     with pytest.raises(ScenarioError, match="have more nodes"):
-        Run(small(Eclipse(targets=11)))
+        SimRun(small(Eclipse(targets=11)))
 
 
 def test_calm_and_faults_are_compared(small: Small) -> None:

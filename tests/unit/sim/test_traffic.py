@@ -6,7 +6,7 @@ import pytest
 
 from luxrelay.bus import MsgHeader, VerdictKind
 from luxrelay.gossip import RelayMessage, decode_header_with_blob, relay_message_id
-from luxrelay.sim.traffic import NAMESPACE, TOPIC, Author, Forger, Judge, twisted
+from luxrelay.sim.traffic import NAMESPACE, TOPIC, Author, Forger, TrafficJudge, twisted
 
 ACCEPT, REJECT = VerdictKind.ACCEPT, VerdictKind.REJECT
 
@@ -21,14 +21,14 @@ def test_a_message_is_real_but_for_its_signature() -> None:
 
     assert (message.topic, blob, header.seq) == (TOPIC, b"x", 1)
     assert header.namespace_id == author.lane != NAMESPACE
-    assert Judge().examine(second) == (ACCEPT, author.lane, 2)
+    assert TrafficJudge().examine(second) == (ACCEPT, author.lane, 2)
 
 
 def test_the_judge_rejects_what_is_not_genuine() -> None:
     """Another signature, another blob, another sender's lane, and bytes that are no message."""
     author = Author(1)
     data = author.write(b"blob", b"peer", 1.0)
-    judge = Judge()
+    judge = TrafficJudge()
 
     assert judge.verdict(data) is ACCEPT
     assert judge.verdict(twisted(data)) is REJECT
@@ -44,22 +44,22 @@ def test_a_twisted_copy_has_the_same_id() -> None:
     data = Author(1).write(b"blob", b"peer", 1.0)
 
     assert twisted(data) != data
-    assert relay_message_id(RelayMessage.decode(twisted(data))) == Judge.message_id(data)
+    assert relay_message_id(RelayMessage.decode(twisted(data))) == TrafficJudge.message_id(data)
 
 
 def test_forged_messages_have_fresh_ids() -> None:
     """A flooder's messages are well-formed, invalid, and all different."""
-    forger, rng, judge = Forger(), random.Random(1), Judge()
+    forger, rng, judge = Forger(), random.Random(1), TrafficJudge()
     made = [forger.next(rng) for _ in range(50)]
 
-    assert len({Judge.message_id(data) for data in made}) == 50
+    assert len({TrafficJudge.message_id(data) for data in made}) == 50
     assert {judge.verdict(data) for data in made} == {REJECT}
 
 
 @pytest.mark.parametrize("known_max", [1, 3])
 def test_the_judge_forgets_the_oldest(known_max: int) -> None:
     """What is remembered is bounded, and verdicts do not depend on it."""
-    author, judge = Author(1), Judge(known_max)
+    author, judge = Author(1), TrafficJudge(known_max)
     made = [author.write(b"", b"peer", 1.0) for _ in range(6)]
 
     assert [judge.verdict(data) for data in made * 2] == [ACCEPT] * 12
