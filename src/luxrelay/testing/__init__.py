@@ -2,7 +2,7 @@
 
 from luxrelay.testing.messages import (
     Breakage,
-    Message,
+    SampleMessage,
     breakages,
     message_line,
     shaped_header,
@@ -11,7 +11,7 @@ from luxrelay.testing.messages import (
 
 __all__ = [
     "Breakage",
-    "Message",
+    "SampleMessage",
     "breakages",
     "message_line",
     "shaped_header",

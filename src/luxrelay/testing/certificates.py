@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority and what it signs, made in a moment."""
+"""Certificates for tests: an authority and its certificates, made in a moment."""
 
 from __future__ import annotations
 

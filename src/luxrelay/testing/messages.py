@@ -31,7 +31,7 @@ NAMESPACE: Final = topic_namespace("/testing/1/line")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class SampleMessage:
     """A signed header and the blob it commits to."""
 
     header: MsgHeader
@@ -56,7 +56,7 @@ def message_line(
     first_ms: int = BEGIN_MS,
     step_ms: int = 1000,
     blob: Callable[[int], bytes] = lambda seq: b"message %d" % seq,
-) -> Iterator[Message]:
+) -> Iterator[SampleMessage]:
     """Yield valid messages of one sender, sequence after sequence.
 
     Args:
@@ -81,7 +81,7 @@ def message_line(
             blob_len=len(body),
             policy_hash=policy_hash,
         )
-        yield Message(header=signer.sign_header(header), blob=body)
+        yield SampleMessage(header=signer.sign_header(header), blob=body)
 
 
 def shaped_header(scheme: int, *, sidecar: bool = False, fee_proof: bytes = b"\x00") -> MsgHeader:

@@ -48,7 +48,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VectorReport:
     """What a check found."""
 
     passed: int
@@ -127,7 +127,7 @@ def read_vectors(folder: Path) -> Iterator[tuple[str, str, Case]]:
             raise InputError(f"no vector file: {error!r}", where=name) from error
 
 
-def check_vectors(folder: Path, answers: Answers | None = None) -> Report:
+def check_vectors(folder: Path, answers: Answers | None = None) -> VectorReport:
     """Return how the answers compare with the vectors below ``folder``.
 
     Args:
@@ -147,7 +147,7 @@ def check_vectors(folder: Path, answers: Answers | None = None) -> Report:
             failures.append(Failure(name, case.name, difference))
         else:
             passed += 1
-    return Report(passed=passed, skipped=skipped, failures=tuple(failures))
+    return VectorReport(passed=passed, skipped=skipped, failures=tuple(failures))
 
 
 def _difference(answer: Mapping[str, object], expected: Mapping[str, object]) -> str:

@@ -24,7 +24,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from luxrelay.channel.runtime.messaging import Envelope, Messaging, Receipt
+from luxrelay.channel.runtime.messaging import ChannelReceipt, Envelope, Messaging
 from luxrelay.errors import ChannelArgumentError, MessagingError
 
 PAYLOAD_BYTES_MAX = 150 * 1024
@@ -158,7 +158,9 @@ class Wire:
         for queue in self._queues:
             queue.close()
 
-    def accept(self, topic: str, payload: bytes, *, ephemeral: bool, proof: bytes) -> Receipt:
+    def accept(
+        self, topic: str, payload: bytes, *, ephemeral: bool, proof: bytes
+    ) -> ChannelReceipt:
         """Put a payload on its way to everybody on the topic, its sender too.
 
         Raises:
@@ -180,7 +182,7 @@ class Wire:
             if queue.topic == topic:
                 self._fly(queue, envelope)
         self._signal.set()
-        return Receipt(hint, stored=keep)
+        return ChannelReceipt(hint, stored=keep)
 
     def find(self, topic: str, hint: bytes) -> bytes | None:
         """Return what the store has under a name."""
@@ -257,7 +259,7 @@ class _WireMessaging:
 
     async def send(
         self, content_topic: str, payload: bytes, *, ephemeral: bool = False, proof: bytes = b""
-    ) -> Receipt:
+    ) -> ChannelReceipt:
         """Put a payload on the wire."""
         await anyio.lowlevel.checkpoint()
         return self._wire.accept(content_topic, payload, ephemeral=ephemeral, proof=proof)

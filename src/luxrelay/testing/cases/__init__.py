@@ -1,6 +1,6 @@
-"""The cases of each kind of vector, and this implementation's answer to what they give."""
+"""Cases of each kind of vector, and this implementation's answers."""
 
-from luxrelay.testing.cases.case import Case, Json, Kind
+from luxrelay.testing.cases.case import Case, Json, VectorKind
 from luxrelay.testing.cases.kinds import KINDS
 
-__all__ = ["KINDS", "Case", "Json", "Kind"]
+__all__ = ["KINDS", "Case", "Json", "VectorKind"]

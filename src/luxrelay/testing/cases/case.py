@@ -1,4 +1,4 @@
-"""A case of a vector file, and what a kind of vectors offers."""
+"""A case of a vector file, and the interface of a kind of vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Case(NamedTuple):
     """The answer, or as much of it as is known before it is asked for."""
 
 
-class Kind(Protocol):
+class VectorKind(Protocol):
     """A module of cases."""
 
     def files(self) -> Iterator[tuple[str, list[Case]]]:
@@ -28,13 +28,3 @@ class Kind(Protocol):
 
     def answer(self, given: Json) -> Json:
         """Return our answer; never raises on what `files` gives."""
-
-
-def to_hex(value: bytes) -> str:
-    """Return 0x and lower-case digits."""
-    return "0x" + value.hex()
-
-
-def from_hex(text: str) -> bytes:
-    """Return the bytes of `to_hex`."""
-    return bytes.fromhex(text[2:])

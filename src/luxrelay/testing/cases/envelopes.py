@@ -22,15 +22,16 @@ from luxrelay.gossip import (
     topic_for_namespace,
 )
 from luxrelay.gossip.identity import PeerId, peer_id_of
-from luxrelay.testing.cases.case import Case, Json, from_hex, to_hex
-from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, Message, message_line, signing_key
+from luxrelay.testing.cases.case import Case, Json
+from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, SampleMessage, message_line, signing_key
+from luxrelay.wire import from_hex, to_hex
 
 _RELAY: Final = signing_key(number=60)
 _PEER: Final = peer_id_of(_RELAY.public_field[1:])
 _NETWORK: Final = "vectors"
 
 
-def _message() -> Message:
+def _message() -> SampleMessage:
     (message,) = message_line(1)
     return message
 

@@ -1,6 +1,6 @@
 """Fee vectors: each kind with its body, bound to a header; broken and moved ones.
 
-Source: LP-6411 §2.9; decisions H3, H12, S6, S7; 11-33, 11-34.
+Source: LP-6411 §2.9; 11-33, 11-34; decisions H3, H12, S6, S7.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from luxrelay.bus.fee import (
 )
 from luxrelay.bus.policy import Identity, IdentityType
 from luxrelay.errors import FeeError
-from luxrelay.testing.cases.case import Case, Json, from_hex, to_hex
+from luxrelay.testing.cases.case import Case, Json
 from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, signing_key
+from luxrelay.wire import from_hex, to_hex
 
 NETWORK: Final = "vectors"
 """Network id under which every proof is signed."""

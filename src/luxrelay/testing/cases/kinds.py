@@ -3,9 +3,9 @@
 from typing import Final
 
 from luxrelay.testing.cases import envelopes, fees, headers, namespaces, policies, sidecars
-from luxrelay.testing.cases.case import Kind
+from luxrelay.testing.cases.case import VectorKind
 
-KINDS: Final[dict[str, Kind]] = {
+KINDS: Final[dict[str, VectorKind]] = {
     "envelope": envelopes,
     "fee": fees,
     "header": headers,

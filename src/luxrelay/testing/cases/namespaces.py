@@ -1,6 +1,6 @@
 """Namespace vectors: every derivation, V2 among them.
 
-Source: LP-6410 §2; decisions J6, S2, S3, S5; 11-12.
+Source: LP-6410 §2; 11-12; decisions J6, S2, S3, S5.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, SignatureScheme, namespace
 from luxrelay.bus.namespace import Intent, Naming
 from luxrelay.errors import BusArgumentError
-from luxrelay.testing.cases.case import Case, Json, from_hex, to_hex
+from luxrelay.testing.cases.case import Case, Json
 from luxrelay.testing.messages import signing_key
+from luxrelay.wire import from_hex, to_hex
 
 V2: Final[Json] = {
     "derive": "standard",

@@ -1,6 +1,6 @@
 """Policy vectors: V2, every mode, and bytes that are no canonical policy.
 
-Source: LP-6410 §3; decisions S1, S21, H33; 11-23, 11-39, 11-40.
+Source: LP-6410 §3; 11-23, 11-39, 11-40; decisions S1, S21, H33.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from luxrelay.bus.policy import (
 )
 from luxrelay.bus.policy_json import policy_to_json
 from luxrelay.errors import PolicyError
-from luxrelay.testing.cases.case import Case, Json, from_hex, to_hex
+from luxrelay.testing.cases.case import Case, Json
 from luxrelay.testing.messages import signing_key
+from luxrelay.wire import from_hex, to_hex
 
 V2: Final = NamespacePolicy(owner=Identity(IdentityType.WALLET, bytes.fromhex("1234567890" * 4)))
 """The policy of vector V2."""

@@ -1,6 +1,6 @@
 """Sidecar vectors: the container, its binding to a header, and broken ones.
 
-Source: LP-6411 §2.10, LP-6470; decisions H3, S17; 11-35, 11-36.
+Source: LP-6411 §2.10, LP-6470; 11-35, 11-36; decisions H3, S17.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
 from luxrelay.bus import constants as c
 from luxrelay.bus.sidecar import CiphertextType, TFHESidecar, check_sidecar, header_binding
 from luxrelay.errors import SidecarError
-from luxrelay.testing.cases.case import Case, Json, from_hex, to_hex
+from luxrelay.testing.cases.case import Case, Json
 from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, signing_key
+from luxrelay.wire import from_hex, to_hex
 
 _EPOCH = 473_352
 
