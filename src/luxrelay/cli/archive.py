@@ -1,4 +1,4 @@
-"""archive: ingest, audit, report, compact, retain, erase, query, restore and serve what stays."""
+"""archive: ingest, audit, report, compact, retain, erase, query, restore, serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""archive audit: what the archive holds and lacks, by itself and beside relays."""
+"""archive audit: completeness of the archive, alone and beside relays."""
 
 from __future__ import annotations
 

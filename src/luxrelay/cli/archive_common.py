@@ -1,4 +1,4 @@
-"""What the subcommands of archive share: a Spark session by options, folders, relays, output."""
+"""Shared parts of the archive subcommands: Spark session, folders, relays, output."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from luxrelay.cli.arguments import DEFAULT_RELAY, SubParsers, whole_number
 from luxrelay.cli.output import print_json, table
 from luxrelay.errors import UsageError
 from luxrelay.node.policies import read_policy_file
+from luxrelay.wire import from_hex
 
 if TYPE_CHECKING:
     from luxrelay.archive import ArchiveSession
@@ -154,7 +155,7 @@ def statements_of(arguments: argparse.Namespace) -> Statements | None:
     if arguments.finality is None or not arguments.finality_signer or not arguments.network:
         raise UsageError("name a file, its signers and their network", where="--finality")
     try:
-        signers = [bytes.fromhex(each.removeprefix("0x")) for each in arguments.finality_signer]
+        signers = [from_hex(each) for each in arguments.finality_signer]
     except ValueError:
         raise UsageError("a key field is written in hex", where="--finality-signer") from None
     return Statements(path=arguments.finality, network=arguments.network, signers=tuple(signers))

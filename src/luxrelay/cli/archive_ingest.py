@@ -141,7 +141,7 @@ def _ingest(arguments: argparse.Namespace) -> int:
 def _ingest_with(
     arguments: argparse.Namespace, counted: ArchiveProgress, stop: threading.Event
 ) -> int:
-    from luxrelay.archive.following import follow  # noqa: PLC0415  with the extra only
+    from luxrelay.archive.continuous import follow  # noqa: PLC0415  with the extra only
 
     progress, rules = Progress(), rules_of(arguments)
     progress.step("starting Spark")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
 from luxrelay.errors import UsageError
+from luxrelay.wire import from_hex
 
 if TYPE_CHECKING:
     from luxrelay.sync import RelaySyncClient
@@ -122,12 +123,9 @@ def hex_bytes(text: str, length: int | None, name: str) -> bytes:
 
     """
     try:
-        value = bytes.fromhex(text.strip().removeprefix("0x"))
+        return from_hex(text.strip(), length)
     except ValueError as error:
-        raise UsageError("not hex digits in pairs", where=name) from error
-    if length is not None and len(value) != length:
-        raise UsageError(f"expected {length} bytes, found {len(value)}", where=name)
-    return value
+        raise UsageError(str(error), where=name) from error
 
 
 def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""peers: whom a node is connected with, and each term of a peer's score in gossip.
+"""peers: connections of a node, and each term of a peer's gossip score.
 
 Source: LP-6420 §5.1; 20-25.
 """

@@ -120,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # The bytes of the command line as they were typed, whether they are UTF-8 or not.
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
     shown: dict[int, Sent] = {}
-    pace = Pace(arguments.wait_max_s)
+    pace = PublishPace(arguments.wait_max_s)
     read = 0
     # The variable of the environment is for gateways: a sync port elsewhere asks for no token.
     token = chosen_token(arguments) if arguments.token_file else ""
@@ -178,7 +178,7 @@ def _show(shown: Mapping[int, Sent], arguments: argparse.Namespace) -> None:
     print(table(("seq", "verdict", "stored", "peers", "reason"), rows))
 
 
-class Pace:
+class PublishPace:
     """Waits for the rates of a relay, as long as it takes a message now and then."""
 
     def __init__(
@@ -239,7 +239,7 @@ class LanePublisher:
         return self._key.sign_header(header)
 
     def publish(
-        self, relay: RelaySyncClient, blobs: Iterable[bytes], pace: Pace
+        self, relay: RelaySyncClient, blobs: Iterable[bytes], pace: PublishPace
     ) -> Iterator[tuple[int, Sent]]:
         """Yield the place of each message with its header and receipt, in the order of settling.
 

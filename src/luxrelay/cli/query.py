@@ -1,4 +1,4 @@
-"""query and head: what a relay holds."""
+"""query and head: stored messages and heads of a relay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from luxrelay.cli.arguments import (
 )
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import HeaderError, SyncRemoteError
-from luxrelay.sync import Head, WireMessage
+from luxrelay.sync import PeerHead, WireMessage
 
 _U64 = 2**64 - 1
 
@@ -141,7 +141,7 @@ def _as_json(header: MsgHeader, message: WireMessage) -> dict[str, Any]:
     }
 
 
-def _head_json(head: Head) -> dict[str, Any]:
+def _head_json(head: PeerHead) -> dict[str, Any]:
     return {
         "namespaceId": "0x" + head.namespace_id.hex(),
         "parentId": "0x" + head.parent_id.hex(),

@@ -14,7 +14,7 @@ from luxrelay.cli.output import Progress, print_json, table
 from luxrelay.errors import InputError, UsageError
 from luxrelay.sim.plots import write_plots
 from luxrelay.sim.record import LINE_BYTES_MAX, replay
-from luxrelay.sim.report import Report, write_report
+from luxrelay.sim.report import SimReport, write_report
 from luxrelay.sim.run import simulate
 from luxrelay.sim.scenario import NODES_MAX, NODES_MIN, load_scenario, shipped
 
@@ -108,7 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _print(report: Report) -> None:
+def _print(report: SimReport) -> None:
     print(f"{report.name}: {report.sentence}\n")
     values = report.measures.items()
     print(table(("measure", "value"), [(name, _value(value)) for name, value in values]))

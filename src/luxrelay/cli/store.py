@@ -1,4 +1,7 @@
-"""store: a relay's folder looked into, checked, cleaned and copied."""
+"""store: a relay's folder looked into, checked, cleaned and copied.
+
+store export --format arrow or parquet: a relay's messages as segment files for the archive.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from luxrelay.bus import NamespaceId
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
 from luxrelay.cli.output import Progress, print_json, table
 from luxrelay.cli.store_import import register_import
-from luxrelay.errors import InputError
+from luxrelay.errors import InputError, UsageError
 from luxrelay.files import write_whole
 from luxrelay.store import (
     NamespaceHead,
@@ -26,6 +29,9 @@ from luxrelay.store import (
 )
 from luxrelay.store.folder import MARKER
 from luxrelay.store.repair import salvage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BOUNDLESS: Final = 2**62
 """Bytes for a store whose node's limits this command does not know: nothing is evicted by it."""
@@ -279,7 +285,7 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.namespace is not None:
         chosen = NamespaceId(hex_bytes(arguments.namespace, 20, "--namespace"))
     if arguments.format != "json":
-        from luxrelay.cli.store_segments import export_segments  # noqa: PLC0415  it imports us
+        from luxrelay.cli.store import export_segments  # noqa: PLC0415  it imports us
 
         return export_segments(arguments, chosen)
     count = 0
@@ -354,3 +360,52 @@ def _message_json(message: StoredMessage, parent: NamespaceId) -> dict[str, Any]
         "header": "0x" + message.header_bytes.hex(),
         "blob": None if message.blob is None else "0x" + message.blob.hex(),
     }
+
+
+def export_segments(arguments: argparse.Namespace, chosen: NamespaceId | None) -> int:
+    """Write segments below ``--out`` and return the exit code."""
+    from luxrelay.archive.segment_files import write_segments  # noqa: PLC0415  with the extra only
+
+    if arguments.out is None:
+        raise UsageError("segments need a folder", where="--out")
+    with look(arguments) as store:
+        heads = [head for head in heads_of(store) if chosen in {None, head.namespace_id}]
+        paths = write_segments(
+            arguments.out,
+            _batches(store, heads, arguments.relay),
+            prefix=f"{time.time_ns() // 1_000_000:014}",  # above the names of exports before
+            kind=arguments.format,
+        )
+    print(f"{len(paths):,} segments in {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def _batches(store: RelayStore, heads: list[NamespaceHead], relay: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415  with the extra only
+
+    from luxrelay.archive.schema import RAW  # noqa: PLC0415  as above
+    from luxrelay.archive.segment_files import SEGMENT_BYTES, SEGMENT_ROWS  # noqa: PLC0415
+
+    rows: list[dict[str, object]] = []
+    size = 0
+    for head in heads:
+        for message in messages_of(store, head.namespace_id):
+            rows.append(
+                {
+                    "relay": relay,
+                    "namespace": message.namespace_id,
+                    "seq": message.seq,
+                    "header": message.header_bytes,
+                    "blob": message.blob or None,
+                    "received_at": message.received_at,
+                    "expires_at": message.expires_at,
+                    "finality": message.finality,
+                    "parent": head.parent,
+                }
+            )
+            size += len(message.header_bytes) + len(message.blob or b"")
+            if len(rows) >= SEGMENT_ROWS or size >= SEGMENT_BYTES:
+                yield pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())
+                rows, size = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())

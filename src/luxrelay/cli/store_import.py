@@ -1,4 +1,4 @@
-"""store import: what `store export` wrote, into a relay's store again.
+"""store import: files of `store export` into a relay's store.
 
 Nothing in the file is believed: each line proves itself by its header's signature, its blob by the
 commitment, a lane by its derivation. A line that does not is named and left out; the others are
@@ -26,6 +26,7 @@ from luxrelay.cli.output import Progress, print_json, printable
 from luxrelay.errors import InputError, LuxRelayError
 from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreConfig
 from luxrelay.text import parse_json
+from luxrelay.wire import from_hex
 
 LINE_BYTES_MAX: Final = 2 * (c.MAX_BLOB_BYTES + 64 * 1024)
 """Longest line that is read; the largest message in hex, and room for its other fields."""
@@ -208,12 +209,10 @@ def _parent(value: dict[str, Any], header: MsgHeader) -> NamespaceId:
 
 def _bytes(value: dict[str, Any], name: str) -> bytes:
     text = value.get(name)
-    if not isinstance(text, str) or not text.startswith("0x"):
-        raise InputError("expected 0x and hex digits", where=name)
     try:
-        return bytes.fromhex(text[2:])
-    except ValueError:
-        raise InputError("expected 0x and hex digits", where=name) from None
+        return from_hex(text if isinstance(text, str) else "?")
+    except ValueError as error:
+        raise InputError(str(error), where=name) from None
 
 
 def _batches(messages: Iterable[IncomingMessage]) -> Iterator[list[IncomingMessage]]:

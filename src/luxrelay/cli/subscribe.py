@@ -40,6 +40,7 @@ from luxrelay.client import (
 from luxrelay.errors import ClientRefusedError, ClientUnreachableError, InputError
 from luxrelay.files import read_bounded, write_whole
 from luxrelay.text import parse_json
+from luxrelay.wire import from_hex
 
 _U64: Final = 2**64 - 1
 _PLACE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -179,7 +180,7 @@ def _read_place(path: Path | None) -> Place:
         return Place()
     try:
         loaded = parse_json(read_bounded(path, _PLACE_BYTES_MAX))
-        return Place({NamespaceId(bytes.fromhex(lane)): int(seq) for lane, seq in loaded.items()})
+        return Place({NamespaceId(from_hex(lane)): int(seq) for lane, seq in loaded.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError("the file holds no positions", where=str(path)) from error
 

@@ -1,4 +1,4 @@
-"""node token new, list, revoke: who may use a node's gateway.
+"""node token new, list, revoke: tokens of a node's gateway.
 
 The commands change the token file in the node's data folder; a running node knows a new token at
 once and forgets a revoked one within a second.

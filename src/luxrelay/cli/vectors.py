@@ -8,7 +8,7 @@ from pathlib import Path
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json
 from luxrelay.errors import VectorError
-from luxrelay.testing.vectors import Report, check_vectors, foreign_answers, write_vectors
+from luxrelay.testing.vectors import VectorReport, check_vectors, foreign_answers, write_vectors
 
 _SHOWN_MAX = 20
 """Most failures printed; the count is always complete."""
@@ -78,7 +78,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if report.failures else 0
 
 
-def _print(report: Report) -> None:
+def _print(report: VectorReport) -> None:
     for failure in report.failures[:_SHOWN_MAX]:
         print(f"{failure.file}: {failure.case}: {failure.difference}")
     if len(report.failures) > _SHOWN_MAX:

@@ -1,6 +1,6 @@
 """Groups of the publish command."""
 
-from luxrelay.cli.publish import _BATCH_BYTES, Pace, _batches
+from luxrelay.cli.publish import _BATCH_BYTES, PublishPace, _batches
 
 
 def test_groups_are_bounded_in_number_and_bytes() -> None:
@@ -31,7 +31,7 @@ def test_a_pace_waits_as_it_is_told_until_nothing_is_taken_for_too_long() -> Non
         slept.append(seconds)
         now[0] += seconds
 
-    pace = Pace(10, clock=lambda: now[0], sleep=sleep)
+    pace = PublishPace(10, clock=lambda: now[0], sleep=sleep)
     assert all(pace.wait(4_000, progress=True) for _ in range(5))
     assert slept == [4.0] * 5
     assert pace.wait(4_000, progress=False)
@@ -39,7 +39,7 @@ def test_a_pace_waits_as_it_is_told_until_nothing_is_taken_for_too_long() -> Non
     assert not pace.wait(4_000, progress=False)
     assert pace.over
 
-    once = Pace(0, clock=lambda: now[0], sleep=sleep)
+    once = PublishPace(0, clock=lambda: now[0], sleep=sleep)
     assert not once.wait(1, progress=True)
     assert not once.over, "what follows is sent, once"
     assert len(slept) == 6

@@ -1,4 +1,4 @@
-"""The last leg: every relay into Delta by Spark, and an audit of what is there.
+"""The last act: every relay into Delta by Spark, and an audit of the result.
 
 Spark is an extra; without it the demonstration ends before this leg, and says how to get it.
 """
@@ -22,7 +22,7 @@ PACKAGES: Final = ("pyspark", "delta", "deltalake", "pyarrow", "pandas", "matplo
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivingAct:
     """What the archive holds, in short and in full; nothing of both when it was not made."""
 
     outcome: ArchiveOutcome | None
@@ -56,7 +56,7 @@ def require_java() -> None:
     find_java()
 
 
-def archive(addresses: Sequence[str], out: Path, progress: Progress) -> Archived:
+def archive(addresses: Sequence[str], out: Path, progress: Progress) -> ArchivingAct:
     """Read all relays into ``out/archive`` and audit it.
 
     Raises:
@@ -77,7 +77,7 @@ def archive(addresses: Sequence[str], out: Path, progress: Progress) -> Archived
         )
         progress.step("auditing the archive")
         found = audit(session, out=folder, relays=addresses)
-    return Archived(
+    return ArchivingAct(
         ArchiveOutcome(
             rows=found.rows,
             rejected=found.rejected,

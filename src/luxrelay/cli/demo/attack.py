@@ -1,4 +1,4 @@
-"""The rogue at work: each broken message is sent, and the relay is asked what became of it.
+"""The rogue peer: sends each broken message and asks the relay for its fate.
 
 The relay counts for each peer what it refused, by code, what it could not read, and what it did not
 hear because the sender's score is below the threshold. While it hears the rogue, messages go one at
@@ -18,7 +18,7 @@ from typing import Any, Final
 import trio
 
 from luxrelay.cli.demo.outcome import KindOutcome
-from luxrelay.cli.demo.patience import Patience
+from luxrelay.cli.demo.patience import DemoPatience
 from luxrelay.cli.demo.rogue import CODES, MALFORMED, Corrupt, Rogue
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip.rpc import encode_message
@@ -205,8 +205,8 @@ class Attack:
 
     async def _settle(self, peer: str) -> Counter[str]:
         """Wait for what became of the batch; what is not known stays in it. Return what grew."""
-        patience, pause = Patience(_IDLE_S), _POLL_S[0]
-        left: Patience | None = None
+        patience, pause = DemoPatience(_IDLE_S), _POLL_S[0]
+        left: DemoPatience | None = None
         while True:
             counts, gone = await trio.to_thread.run_sync(self._watch, peer)
             grown = Counter(counts)
@@ -215,7 +215,7 @@ class Attack:
             if grown.total() >= len(self._batch) or patience.lost(counts):
                 break
             if gone:
-                left = left or Patience(_GONE_S)
+                left = left or DemoPatience(_GONE_S)
                 if left.lost(counts):
                     break
             await trio.sleep(pause)

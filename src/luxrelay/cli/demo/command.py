@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
-from luxrelay.cli.demo.archiving import Archived, archive, missing_extra, require_java
-from luxrelay.cli.demo.outcome import CorruptOutcome, Outcome
+from luxrelay.cli.demo.archiving import ArchivingAct, archive, missing_extra, require_java
+from luxrelay.cli.demo.outcome import CorruptOutcome, DemoOutcome
 from luxrelay.cli.demo.plan import Plan
 from luxrelay.cli.output import Progress, print_json, printable, table
 from luxrelay.errors import DemoError, InputError
@@ -122,7 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if not outcome.faults() else 1
 
 
-def _rehearse(plan: Plan, out: Path, progress: Progress, hint: str, began: float) -> Outcome:
+def _rehearse(plan: Plan, out: Path, progress: Progress, hint: str, began: float) -> DemoOutcome:
     """Run the plan, archive what the relays hold unless ``hint`` says why not, and report."""
     from luxrelay.cli.demo.page import write_page  # noqa: PLC0415  imports a chart library
     from luxrelay.cli.demo.rehearsal import Rehearsal  # noqa: PLC0415  libp2p is slow
@@ -130,7 +130,7 @@ def _rehearse(plan: Plan, out: Path, progress: Progress, hint: str, began: float
     with closing(Rehearsal(plan, progress)) as rehearsal:
         course = rehearsal.run()
         seconds = {"publish": course.publish_s, "catch_up": course.catch_up_s}
-        archived = Archived(None, None, hint)
+        archived = ArchivingAct(None, None, hint)
         if hint:
             progress.step(f"the archive is {hint}")
         else:
@@ -138,7 +138,7 @@ def _rehearse(plan: Plan, out: Path, progress: Progress, hint: str, began: float
             started = time.monotonic()
             archived = archive(rehearsal.addresses(), out, progress)
             seconds["archive"] = time.monotonic() - started
-        outcome = Outcome(
+        outcome = DemoOutcome(
             messages=len(course.published_at_s),
             senders=course.senders,
             namespaces=course.namespaces,
@@ -266,7 +266,7 @@ def _lock(marker: TextIO, out: Path) -> None:
         ) from error
 
 
-def _print(outcome: Outcome, arguments: argparse.Namespace, out: Path) -> None:
+def _print(outcome: DemoOutcome, arguments: argparse.Namespace, out: Path) -> None:
     if arguments.json:
         print_json(outcome.to_json())
         return
@@ -310,7 +310,7 @@ def _corrupt(corrupt: CorruptOutcome) -> Iterator[str]:
         )
 
 
-def _archive(outcome: Outcome) -> str:
+def _archive(outcome: DemoOutcome) -> str:
     archive = outcome.archive
     if archive is None:
         return outcome.archive_hint

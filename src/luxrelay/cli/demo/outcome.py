@@ -1,4 +1,4 @@
-"""What the demonstration found, as report.json says it."""
+"""Results of the demonstration, as in report.json."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ArchiveOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """The whole run."""
 
     messages: int

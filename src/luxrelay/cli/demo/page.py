@@ -10,15 +10,15 @@ from typing import Final
 from luxrelay.archive import report
 from luxrelay.archive.chart_data import Outage, Series
 from luxrelay.archive.reporting import ReportTable, RunReport, Tile
-from luxrelay.cli.demo.archiving import Archived
-from luxrelay.cli.demo.outcome import Outcome
+from luxrelay.cli.demo.archiving import ArchivingAct
+from luxrelay.cli.demo.outcome import DemoOutcome
 from luxrelay.cli.demo.rehearsal import Course
 
 _BIN_S: Final = 0.5
 """Width of a throughput bin, seconds."""
 
 
-def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived) -> None:
+def write_page(path: Path, outcome: DemoOutcome, course: Course, archived: ArchivingAct) -> None:
     """Write the page."""
     faults = outcome.faults()
     ending = "Everything held." if not faults else "Faults: " + "; ".join(faults) + "."
@@ -45,13 +45,13 @@ def write_page(path: Path, outcome: Outcome, course: Course, archived: Archived)
     )
 
 
-def _destination(outcome: Outcome) -> str:
+def _destination(outcome: DemoOutcome) -> str:
     if outcome.archive is not None:
         return " into the archive"
     return f". The archive is {outcome.archive_hint}"
 
 
-def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
+def _tiles(outcome: DemoOutcome) -> tuple[Tile, ...]:
     ok = not outcome.faults()
     latency, corrupt = outcome.latency_ms, outcome.corrupt
     several = len(outcome.relays) > 1
@@ -78,7 +78,7 @@ def _tiles(outcome: Outcome) -> tuple[Tile, ...]:
     )
 
 
-def _archived(outcome: Outcome) -> Tile:
+def _archived(outcome: DemoOutcome) -> Tile:
     archive = outcome.archive
     if archive is None:
         return Tile(label="Archived", value="not made", note=outcome.archive_hint)
@@ -110,7 +110,7 @@ def _outages(course: Course) -> tuple[Outage, ...]:
     return (Outage(name=f"{name} is down", start_s=start_s, end_s=end_s),)
 
 
-def _relays(outcome: Outcome) -> ReportTable:
+def _relays(outcome: DemoOutcome) -> ReportTable:
     return ReportTable(
         title="Relays",
         head=("relay", "stored", "missed while offline", "recovered", "contiguous"),
@@ -128,7 +128,7 @@ def _relays(outcome: Outcome) -> ReportTable:
     )
 
 
-def _corrupt(outcome: Outcome) -> ReportTable:
+def _corrupt(outcome: DemoOutcome) -> ReportTable:
     return ReportTable(
         title="Broken messages",
         head=("kind", "sent", "refused", "with the code", "unheard"),
@@ -142,7 +142,7 @@ def _corrupt(outcome: Outcome) -> ReportTable:
     )
 
 
-def _seconds(outcome: Outcome) -> ReportTable:
+def _seconds(outcome: DemoOutcome) -> ReportTable:
     return ReportTable(
         title="Time",
         head=("part", "seconds"),

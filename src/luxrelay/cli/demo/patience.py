@@ -1,4 +1,4 @@
-"""Waiting by progress: what moves is waited for, however slow the machine is."""
+"""Waiting by progress: a deadline that starts anew with each step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class Patience:
+class DemoPatience:
     """Ends when what is watched has stood still for so long; a busy machine only makes it longer.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the demonstration is to do."""
+"""The plan of the demonstration: relays, messages, faults."""
 
 from __future__ import annotations
 

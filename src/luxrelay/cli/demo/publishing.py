@@ -96,7 +96,7 @@ class Published:
     """Seconds since the start when its receipt came."""
 
 
-class Publisher:
+class DemoPublisher:
     """Publishes through one relay; every message must be accepted and durable."""
 
     def __init__(

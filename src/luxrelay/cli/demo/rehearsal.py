@@ -1,32 +1,128 @@
-"""The course of the demonstration: relays, an outage, a rogue, and what they hold at the end."""
+"""The course of the demonstration: relays, an outage, a rogue, and the final check.
+
+What must be true at the end: read back from every relay over RelaySync, never assumed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.bus import constants as c
 from luxrelay.cli.demo.attack import Attack, counts_of, kind_outcome
-from luxrelay.cli.demo.checks import (
-    Holdings,
-    caught_up_s,
-    latencies_ms,
-    percentile,
-    read_holdings,
-)
 from luxrelay.cli.demo.outcome import CorruptOutcome, RelayOutcome
-from luxrelay.cli.demo.patience import Patience
+from luxrelay.cli.demo.patience import DemoPatience
 from luxrelay.cli.demo.plan import Plan
-from luxrelay.cli.demo.publishing import Publisher, Signer, content_topic
+from luxrelay.cli.demo.publishing import DemoPublisher, Signer, content_topic
 from luxrelay.cli.demo.relays import RelayProcess, Sampler
 from luxrelay.cli.demo.rogue import Rogue
 from luxrelay.cli.output import Progress
 from luxrelay.errors import DemoError, LuxRelayError
 from luxrelay.sync import RelaySyncClient, SyncClientConfig
+
+_TIMESTAMP = slice(c.OFFSET_TIMESTAMP, c.OFFSET_TIMESTAMP + 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Everything one relay holds under the given parents."""
+
+    received_at: Mapping[bytes, int]
+    """Digest of each header to its arrival, Unix milliseconds."""
+    timestamps: Mapping[bytes, int]
+    """Digest of each header to its timestamp, Unix milliseconds."""
+    contiguous: bool
+    """Every namespace that holds messages reaches its latest one without a hole."""
+    namespaces: int
+    """Namespaces that hold messages."""
+
+
+def read_holdings(address: str, parents: Iterable[NamespaceId]) -> Holdings:
+    """Return what the relay at ``address`` serves, page by page to every head.
+
+    Raises:
+        SyncUnreachableError, SyncRemoteError: the relay does not answer, or wrongly.
+
+    """
+    received: dict[bytes, int] = {}
+    timestamps: dict[bytes, int] = {}
+    contiguous, namespaces = True, 0
+    with RelaySyncClient(address) as relay:
+        for parent in parents:
+            for head in list(relay.list_heads(parent)):
+                if not head.messages:
+                    continue
+                namespaces += 1
+                contiguous &= head.contiguous_seq == head.latest_seq == head.messages
+                for page in relay.iter_pages(head.namespace_id):
+                    for message in page.messages:
+                        digest = hashlib.sha3_256(message.header).digest()
+                        received[digest] = message.received_at
+                        timestamps[digest] = int.from_bytes(message.header[_TIMESTAMP], "big")
+    return Holdings(received, timestamps, contiguous, namespaces)
+
+
+def latencies_ms(
+    holdings: Sequence[Holdings], published: Iterable[bytes], without: frozenset[bytes]
+) -> list[int]:
+    """Return milliseconds from signature to commit, for each message and relay.
+
+    Args:
+        holdings: Of the relays that gossip brought the messages to.
+        published: Digests.
+        without: Digests to leave out.
+
+    """
+    return [
+        max(0, relay.received_at[digest] - relay.timestamps[digest])
+        for digest in published
+        if digest not in without
+        for relay in holdings
+        if digest in relay.received_at
+    ]
+
+
+def caught_up_s(
+    samples: Sequence[tuple[float, int | None]], published_at_s: Sequence[float], back_s: float
+) -> float:
+    """Return the seconds from a relay's return until it held what was published by then.
+
+    Publishing may go on meanwhile: the relay has caught up at the first sample in which it holds as
+    many messages as were acknowledged one sample earlier. When it never does, the last sample's
+    time counts.
+
+    Args:
+        samples: (seconds, messages stored or None while it was away), in order.
+        published_at_s: When each message was acknowledged, seconds, in order.
+        back_s: When the relay was back, seconds.
+
+    """
+    known = last = back_s
+    for at_s, stored in samples:
+        if at_s < back_s or stored is None:
+            continue
+        last = at_s
+        if stored >= bisect_right(published_at_s, known):
+            break
+        known = at_s
+    return last - back_s
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    """Return the nearest-rank percentile; 0 of nothing."""
+    if not values:
+        return 0
+    ordered = sorted(values)
+    rank = max(1, -(-len(ordered) * share // 1))
+    return ordered[int(rank) - 1]
+
 
 IDLE_S: Final = 120.0
 """Seconds for which relays that have to connect or to catch up may stand still."""
@@ -126,7 +222,7 @@ class Rehearsal:
                 RelaySyncClient(self.relays[0].runtime.sync, config=patient)
             )
             signer = Signer(self._plan.seed)
-            publisher = Publisher(client, signer, rate=self._plan.rate, seconds=sampler.seconds)
+            publisher = DemoPublisher(client, signer, rate=self._plan.rate, seconds=sampler.seconds)
             began = time.monotonic()
             rogue = self._publish(publisher, sampler)
             publish_s = time.monotonic() - began
@@ -146,7 +242,7 @@ class Rehearsal:
 
     def _wait_meshed(self) -> None:
         """Wait until every relay is connected to every other, so that latencies mean gossip."""
-        patience, connected = Patience(IDLE_S), [0]
+        patience, connected = DemoPatience(IDLE_S), [0]
         while not patience.lost(connected):
             self._require_alive()
             states = [relay.status() for relay in self.relays]
@@ -156,7 +252,7 @@ class Rehearsal:
             time.sleep(_POLL_S)
         raise DemoError("the relays did not connect to each other", where="demo")
 
-    def _publish(self, publisher: Publisher, sampler: Sampler) -> _Attack:
+    def _publish(self, publisher: DemoPublisher, sampler: Sampler) -> _Attack:
         messages, total = self._plan.messages, len(self._plan.messages)
         first, second = total // 3, 2 * total // 3
 
@@ -185,7 +281,7 @@ class Rehearsal:
     def _wait_caught_up(self) -> None:
         total = len(self._plan.messages)
         self._progress.step("waiting until every relay holds every message")
-        patience, held = Patience(IDLE_S), [0]
+        patience, held = DemoPatience(IDLE_S), [0]
         while not patience.lost(held):
             self._require_alive()
             states = [relay.status() for relay in self.relays]
@@ -199,7 +295,7 @@ class Rehearsal:
 
     def _read_back(
         self,
-        publisher: Publisher,
+        publisher: DemoPublisher,
         signer: Signer,
         sampler: Sampler,
         rogue: _Attack,
@@ -242,7 +338,7 @@ class Rehearsal:
             catch_up_s=self._catch_up_s(publisher, sampler),
         )
 
-    def _catch_up_s(self, publisher: Publisher, sampler: Sampler) -> float:
+    def _catch_up_s(self, publisher: DemoPublisher, sampler: Sampler) -> float:
         """Return how long the relay that was away took, as the chart shows it; 0 without one."""
         if self._absence is None:
             return 0.0
@@ -255,7 +351,7 @@ class Rehearsal:
 class _Absence:
     """One relay's time away: which messages it missed, and when; publishing goes on beside it."""
 
-    def __init__(self, relay: RelayProcess, publisher: Publisher, sampler: Sampler) -> None:
+    def __init__(self, relay: RelayProcess, publisher: DemoPublisher, sampler: Sampler) -> None:
         """Begin to stop the relay."""
         self.relay = relay
         self._publisher = publisher
@@ -306,7 +402,7 @@ class _Attack:
     """The rogue at work beside the publisher."""
 
     def __init__(
-        self, plan: Plan, parent: NamespaceId, relay: RelayProcess, publisher: Publisher
+        self, plan: Plan, parent: NamespaceId, relay: RelayProcess, publisher: DemoPublisher
     ) -> None:
         """Begin to send broken messages."""
         self._plan = plan

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from luxrelay.cli.demo.patience import Patience
+from luxrelay.cli.demo.patience import DemoPatience
 from luxrelay.errors import DemoError
 from luxrelay.node.folder import Runtime, read_runtime
 
@@ -102,7 +102,7 @@ class RelayProcess:
 
         """
         process = self._require_process()
-        patience = Patience(START_IDLE_S)
+        patience = DemoPatience(START_IDLE_S)
         while not patience.lost((self._log_path.stat().st_size, _cpu_ticks(process.pid))):
             self.require_alive()
             runtime = read_runtime(self._folder / "data")

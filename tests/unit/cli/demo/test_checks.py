@@ -1,6 +1,6 @@
 """Figures of the demonstration."""
 
-from luxrelay.cli.demo.checks import Holdings, caught_up_s, latencies_ms, percentile
+from luxrelay.cli.demo.rehearsal import Holdings, caught_up_s, latencies_ms, percentile
 
 
 def test_percentile_is_nearest_rank() -> None:

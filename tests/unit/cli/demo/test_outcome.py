@@ -7,8 +7,8 @@ import pytest
 from luxrelay.cli.demo.outcome import (
     ArchiveOutcome,
     CorruptOutcome,
+    DemoOutcome,
     KindOutcome,
-    Outcome,
     RelayOutcome,
 )
 
@@ -16,7 +16,7 @@ TRUNCATED = KindOutcome(
     kind="truncated", code="malformed", sent=6, refused=4, unheard=2, otherwise={}
 )
 ARCHIVE = ArchiveOutcome(rows=10, rejected=0, duplicates=0, gaps=0, copies=10)
-GOOD = Outcome(
+GOOD = DemoOutcome(
     messages=10,
     senders=2,
     namespaces=2,
@@ -68,7 +68,7 @@ def test_ok_when_everything_held() -> None:
         replace(GOOD, archive=replace(ARCHIVE, rejected=1)),
     ],
 )
-def test_not_ok_when_anything_is_missing(bad: Outcome) -> None:
+def test_not_ok_when_anything_is_missing(bad: DemoOutcome) -> None:
     """Each fault is found and said in words."""
     assert len(bad.faults()) == 1
     assert not bad.to_json()["ok"]

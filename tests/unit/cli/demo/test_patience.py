@@ -1,12 +1,12 @@
 """Deadlines by progress."""
 
-from luxrelay.cli.demo.patience import Patience
+from luxrelay.cli.demo.patience import DemoPatience
 
 
 def test_what_moves_is_waited_for_however_slow() -> None:
     """Only standing still for so long ends the wait."""
     now = 0.0
-    patience = Patience(10.0, clock=lambda: now)
+    patience = DemoPatience(10.0, clock=lambda: now)
 
     for count in range(20):
         now += 9.0
