@@ -20,11 +20,11 @@ from luxrelay.channel import (
     Persistence,
     Row,
     RowStore,
-    Scope,
+    ChannelScope,
     SdsConfig,
     SharedKeyEncryption,
     SqlitePersistence,
-    Table,
+    StateTable,
     create_reliable_channel,
 )
 from luxrelay.errors import ChannelError, CipherError
@@ -44,11 +44,11 @@ class EncryptedPersistence:
         """As the inner one."""
         return self._inner.blocking
 
-    def open(self, scope: Scope) -> RowStore:
+    def open(self, scope: ChannelScope) -> RowStore:
         """Open the scope of the inner one."""
         return EncryptedRows(self._inner.open(scope), self._key)
 
-    def drop(self, scope: Scope) -> None:
+    def drop(self, scope: ChannelScope) -> None:
         """Forget the scope of the inner one."""
         self._inner.drop(scope)
 
@@ -77,9 +77,9 @@ class EncryptedRows:
     def _sealed(self, row: Row) -> Row:
         name = hashlib.blake2b(bytes((row.table,)) + row.key, key=self._key, digest_size=32)
         if row.value is None:
-            return Row(Table.META, name.digest(), None)
+            return Row(StateTable.META, name.digest(), None)
         clear = bytes((row.table,)) + len(row.key).to_bytes(2, "big") + row.key + row.value
-        return Row(Table.META, name.digest(), self._cipher.encrypt(clear))
+        return Row(StateTable.META, name.digest(), self._cipher.encrypt(clear))
 
     def _opened(self, row: Row) -> Row:
         assert row.value is not None
@@ -90,7 +90,7 @@ class EncryptedRows:
                 "the state does not open with this key", code="channel.state"
             ) from error
         end = 3 + int.from_bytes(clear[1:3], "big")
-        return Row(Table(clear[0]), clear[3:end], clear[end:])
+        return Row(StateTable(clear[0]), clear[3:end], clear[end:])
 
     @staticmethod
     def _place(row: Row) -> tuple[int, bytes]:
