@@ -45,13 +45,13 @@ from luxrelay.archive import rules as archive_rules
 from luxrelay.archive.batches import BatchTables
 from luxrelay.archive.decode import check_batch
 from luxrelay.archive.folder import writing
-from luxrelay.archive.parts import Check
-from luxrelay.archive.reading import TASKS_DDL
+from luxrelay.archive.part_files import Check
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import RAW
 from luxrelay.archive.segments import SegmentTask
 from luxrelay.archive.session import SessionConfig
 from luxrelay.archive.tables import prepare_tables
+from luxrelay.archive.task_source import TASKS_DDL
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import FairnessConfig, RelaySyncServer, SyncServerConfig

@@ -27,7 +27,7 @@ from luxrelay.bus import (
     validate_structure,
     verify_header,
 )
-from luxrelay.bus.columns import HASHES, decode_buffer
+from luxrelay.bus.structure_batch import HASHES, decode_buffer
 from luxrelay.testing import message_line, signing_key
 
 ROUNDS = 7

@@ -39,9 +39,9 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.policy import default_policy
 from luxrelay.node.catch_up import StoreSink
-from luxrelay.node.stages.doors import Doors
+from luxrelay.node.ingress import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import (
     FairnessConfig,

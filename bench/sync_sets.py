@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from luxrelay.sync.held import to_steps
-from luxrelay.sync.holes import spans_of
 from luxrelay.sync.idset import SortedIds
+from luxrelay.sync.lanes import spans_of
 from luxrelay.sync.negentropy import Initiator, Responder
 from luxrelay.sync.reconcile import TreeInitiator, TreeResponder
 

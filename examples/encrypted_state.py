@@ -16,11 +16,11 @@ from pathlib import Path
 import anyio
 
 from luxrelay.channel import (
+    ChannelScope,
     MessageReceived,
     Persistence,
     Row,
     RowStore,
-    ChannelScope,
     SdsConfig,
     SharedKeyEncryption,
     SqlitePersistence,

@@ -39,7 +39,7 @@ from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.sync.rpc.stats import SyncCounters
 
 if TYPE_CHECKING:
-    from luxrelay.node.stages.doors import Doors
+    from luxrelay.node.ingress import Doors
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 NOTE = "<!-- Made by tools/generate_reference.py from the code; do not edit. -->\n\n"

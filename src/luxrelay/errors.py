@@ -1,4 +1,4 @@
-"""Every exception of LuxRelay, in one tree by whose fault it is.
+"""Exceptions of LuxRelay, in one tree by the party at fault.
 
     LuxRelayError
       LocalError        the caller broke a rule: fix the call

@@ -44,7 +44,7 @@ class Refusal:
     """What is wrong with it, with the name as it was sent."""
 
 
-class Gate:
+class BrowserGate:
     """Knows the names and the origins of a listener.
 
     Args:

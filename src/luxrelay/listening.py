@@ -6,7 +6,7 @@ Theory of operation
 pace bounds that; but with one queue everybody else waits behind the flood. So the port has
 `QUEUES` sockets, and the system sorts connections into them by source address (IPv6: /64), by a
 small program on the group (`SO_ATTACH_REUSEPORT_CBPF`) with a number that is drawn anew each time.
-Each queue has its `Pace`: a flood from one address fills one queue.
+Each queue has its `AcceptPace`: a flood from one address fills one queue.
 
 *Elsewhere*: a system that knows no such programs has one queue with the same pace.
 
@@ -36,7 +36,7 @@ _NET: Final = 0xFFF0_0000
 _WORD: Final = 0xFFFF_FFFF
 
 
-class Pace:
+class AcceptPace:
     """How fast connections are taken from one queue.
 
     Args:

@@ -43,8 +43,8 @@ from socket import SHUT_RDWR, socket
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from luxrelay.gate import Gate
-from luxrelay.listening import Pace, listen_sorted
+from luxrelay.gate import BrowserGate
+from luxrelay.listening import AcceptPace, listen_sorted
 from luxrelay.text import clean
 
 Answer = tuple[int, str, bytes]
@@ -87,7 +87,7 @@ class Toll(Protocol):
 class PageRules:
     """Who may ask a `PageServer`, and how long that may take."""
 
-    gate: Gate
+    gate: BrowserGate
     """Which browsers' pages may ask."""
     hints: Mapping[str, str]
     """What to do about a refused ``Host`` or ``Origin``."""
@@ -255,7 +255,7 @@ class _Door:
 
     def __init__(self, listener: socket, per_s: float) -> None:
         self.socket = listener
-        self.pace = Pace(per_s)
+        self.pace = AcceptPace(per_s)
         self.watched = False
 
 

@@ -42,19 +42,19 @@ from luxrelay.net.host import RelayHost, RelayStream
 from luxrelay.net.reconcile import RECONCILE
 from luxrelay.net.streams import encode_frame
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, REQUESTS, Kind
+from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, REQUESTS, StreamKind
 
 IDENTIFY, IDENTIFY_PUSH, PING = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0", "/ipfs/ping/1.0.0"
 NETWORK = "test"
 LOST = (LuxRelayError, BaseLibp2pError, trio.BrokenResourceError, trio.ClosedResourceError)
-ANSWERS: dict[Kind, Any] = {
-    Kind.LIST_HELD: pb.HeldNamespace,
-    Kind.RECONCILE: pb.ReconcileReply,
-    Kind.GET_MESSAGES: pb.GetMessagesResponse,
-    Kind.SYNC_NAMESPACE: pb.StoredMessage,
-    Kind.GET_NAMESPACE_HEAD: pb.NamespaceHeadResponse,
-    Kind.GET_DIGESTS: pb.DigestsResponse,
-    Kind.LIST_HEADS: pb.NamespaceHeadResponse,
+ANSWERS: dict[StreamKind, Any] = {
+    StreamKind.LIST_HELD: pb.HeldNamespace,
+    StreamKind.RECONCILE: pb.ReconcileReply,
+    StreamKind.GET_MESSAGES: pb.GetMessagesResponse,
+    StreamKind.SYNC_NAMESPACE: pb.StoredMessage,
+    StreamKind.GET_NAMESPACE_HEAD: pb.NamespaceHeadResponse,
+    StreamKind.GET_DIGESTS: pb.DigestsResponse,
+    StreamKind.LIST_HEADS: pb.NamespaceHeadResponse,
 }
 
 
@@ -131,13 +131,13 @@ class PeerAttack:
 
     def question(self, rng: random.Random) -> bytes:
         """A question of the reconcile stream."""
-        kind = rng.choice(list(Kind))
+        kind = rng.choice(list(StreamKind))
         request = REQUESTS[kind]()
         held = rng.choice(self._messages)
         for name in ("namespace_id", "parent_id"):
             if hasattr(request, name):
                 setattr(request, name, held.parent)
-        if kind is Kind.RECONCILE:
+        if kind is StreamKind.RECONCILE:
             request.method = rng.choice((1, 2))
             request.payload = rng.choice((b"\x61", b"\x61\x00\x00\x02\x00", rng.randbytes(50)))
         for _ in range(rng.choice((0, 1, 1, 3))):
@@ -148,7 +148,7 @@ class PeerAttack:
     def answer(self, rng: random.Random, question: bytes) -> list[bytes]:
         """Frames that answer a question of the node's, falsely."""
         try:
-            kind = Kind(question[0])
+            kind = StreamKind(question[0])
         except (IndexError, ValueError):
             return [END]
         frames = []
@@ -169,26 +169,26 @@ class PeerAttack:
             frames.append(rng.choice((b"", b"\x07", END, rng.randbytes(9))))
         return frames
 
-    def _part(self, rng: random.Random, kind: Kind) -> Any:
+    def _part(self, rng: random.Random, kind: StreamKind) -> Any:
         held = rng.choice(self._messages)
         namespace = MsgHeader.decode(held.header).namespace_id
         part = ANSWERS[kind]()
-        if kind is Kind.LIST_HELD:
+        if kind is StreamKind.LIST_HELD:
             part.namespace_id, part.parent_id = namespace, held.parent
             part.steps.extend(rng.choice(([1, 40], [1, 2, 3, 4], [2**64 - 1, 2**64 - 1], [1])))
-        elif kind is Kind.RECONCILE:
+        elif kind is StreamKind.RECONCILE:
             part.payload = rng.choice(
                 (b"", b"\x61", b"\x61\x00\x00\x02\x01" + rng.randbytes(32), rng.randbytes(30))
             )
-        elif kind is Kind.GET_MESSAGES:
+        elif kind is StreamKind.GET_MESSAGES:
             part.found.add(header=held.header, blob_data=held.blob)
-        elif kind is Kind.SYNC_NAMESPACE:
+        elif kind is StreamKind.SYNC_NAMESPACE:
             if rng.random() < 0.6:
                 part.header, part.blob_data = held.header, held.blob
             else:
                 part.status.complete, part.status.last_seq = True, rng.choice((0, 3, 2**64 - 1))
                 part.status.namespace_id = namespace
-        elif kind in {Kind.GET_NAMESPACE_HEAD, Kind.LIST_HEADS}:
+        elif kind in {StreamKind.GET_NAMESPACE_HEAD, StreamKind.LIST_HEADS}:
             part.namespace_id, part.parent_id = namespace, held.parent
             part.earliest_seq, part.latest_seq = 1, rng.choice((1, 60, 2**64 - 1))
             part.contiguous_head, part.messages = part.latest_seq, 50

@@ -22,7 +22,8 @@ sys.path.insert(0, sys.argv[2])
 from store import NOW, PARENT, Forge
 
 from luxrelay.errors import StoreError
-from luxrelay.store import NamespaceQuery, PutOutcome, RelayStore, RelayStoreConfig, recovery
+from luxrelay.store import NamespaceQuery, PutOutcome, RelayStore, RelayStoreConfig
+from luxrelay.store import relay_store as recovery
 
 recovery.RETRY_S = 0.0
 folder, limited = Path(sys.argv[1]), sys.argv[3] == "limit"

@@ -49,8 +49,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 import anyio
 from luxrelay.channel import (
-    Envelope, MessageLost, MessageReceived, MessageSendError, Receipt, RepairConfig, SdsConfig,
-    SqlitePersistence, create_reliable_channel,
+    ChannelReceipt, Envelope, MessageLost, MessageReceived, MessageSendError, RepairConfig,
+    SdsConfig, SqlitePersistence, create_reliable_channel,
 )
 
 socket, folder = sys.argv[1:]
@@ -82,7 +82,7 @@ class Line:
 
     async def send(self, content_topic, payload, *, ephemeral=False, proof=b""):
         await self.stream.send(len(payload).to_bytes(4) + payload)
-        return Receipt()
+        return ChannelReceipt()
 
     async def fetch(self, content_topic, hint):
         return None

@@ -44,7 +44,7 @@ PROMISED = {
     },
     "luxrelay.node": {"NodeConfig", "load_config"},
     "luxrelay.sim": {
-        "ChatMessage", "generate_chat", "read_chat", "Scenario", "Report", "load_scenario",
+        "ChatMessage", "generate_chat", "read_chat", "Scenario", "SimReport", "load_scenario",
         "shipped", "simulate",
     },
     "luxrelay.testing": {"message_line", "signing_key", "breakages"},

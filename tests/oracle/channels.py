@@ -21,7 +21,7 @@ from luxrelay.channel.params import (
     SegmentationConfig,
 )
 from luxrelay.channel.session import ChannelSession
-from luxrelay.channel.state import Row, Table
+from luxrelay.channel.state import Row, StateTable
 
 EPOCH_MS = 1_700_000_000_000
 PAYLOAD_BYTES_MAX = 150 * 1024
@@ -44,7 +44,7 @@ class Member:
         """Begin with nothing."""
         self.net, self.name = net, name
         self.settings = settings
-        self.rows: dict[tuple[Table, bytes], bytes] = {}
+        self.rows: dict[tuple[StateTable, bytes], bytes] = {}
         self.events: list[ChannelEvent] = []
         self.taken = 0
         self.takes = True

@@ -10,7 +10,7 @@ from luxrelay.channel.actions import (
     Acknowledged,
     Action,
     Broadcast,
-    Deliver,
+    DeliverMessage,
     Exhausted,
     Fetch,
     Lost,
@@ -18,7 +18,7 @@ from luxrelay.channel.actions import (
 )
 from luxrelay.channel.params import RepairConfig, SdsConfig
 from luxrelay.channel.sds import Sds
-from luxrelay.channel.state import Journal, Row, Table
+from luxrelay.channel.state import Journal, Row, StateTable
 from luxrelay.channel.wire import SdsMessage
 
 EPOCH_MS = 1_700_000_000_000
@@ -39,7 +39,7 @@ class Participant:
         """Begin with nothing."""
         self.net, self.name, self.config = net, name, config
         self.journal = Journal()
-        self.rows: dict[tuple[Table, bytes], bytes] = {}
+        self.rows: dict[tuple[StateTable, bytes], bytes] = {}
         self.machine = self._made()
         self.delivered: list[tuple[str, bytes]] = []
         self.acknowledged: list[str] = []
@@ -104,7 +104,7 @@ class Participant:
                 hint = self.net.broadcast(action.data)
                 if action.purpose in {Purpose.FIRST, Purpose.AGAIN}:
                     self.machine.dispatched(action.message_id, hint, self.net.now)
-            case Deliver():
+            case DeliverMessage():
                 self.delivered.append((action.sender_id, action.content))
             case Acknowledged():
                 self.acknowledged.append(action.message_id)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from luxrelay.bus.header import NamespaceId
 from luxrelay.sync.actions import Action, AskHeads, AskPage, Fault, Finished, SkipTo
 from luxrelay.sync.catchup import CatchUp
-from luxrelay.sync.heads import Head
-from luxrelay.sync.holes import spans_of
+from luxrelay.sync.heads import PeerHead
+from luxrelay.sync.lanes import spans_of
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, CatchUpReport, Outcome
@@ -54,7 +54,7 @@ class Peer:
         """True when every answer of it is true, once it answers."""
         return self.lie == "none"
 
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[PeerHead]:
         """Return what it says it holds."""
         found = []
         for lane, seqs in self.held.items():
@@ -69,7 +69,7 @@ class Peer:
             if self.lie == "late":
                 earliest = latest = contiguous = latest + 1000
             found.append(
-                Head(
+                PeerHead(
                     namespace_id=lane_id(lane),
                     parent_id=PARENT,
                     earliest_seq=earliest,
@@ -120,10 +120,10 @@ class World:
             seq += 1
         return seq
 
-    def own_head(self, lane: int) -> Head:
+    def own_head(self, lane: int) -> PeerHead:
         """Return our head."""
         seqs = self.own[lane]
-        return Head(
+        return PeerHead(
             namespace_id=lane_id(lane),
             parent_id=PARENT,
             earliest_seq=min(seqs, default=0),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from luxrelay.archive.decode import check_batch
-from luxrelay.archive.parts import PartReport, PartWriter
+from luxrelay.archive.part_files import PartReport, PartWriter
 from luxrelay.archive.schema import MESSAGES, RAW, REJECTS, SERVED, WRITTEN, Table
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 

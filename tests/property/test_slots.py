@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.archive.reading import TASK
 from luxrelay.archive.schema import MAX_I64, RAW
-from luxrelay.archive.slots import read_slots, slots_of
+from luxrelay.archive.slot_lookup import read_slots, slots_of
+from luxrelay.archive.task_source import TASK
 
 NAMES = st.sampled_from([b"n" * 20, b"m" * 20])
 SEQS = st.sampled_from([0, 1, 2, MAX_I64, MAX_I64 + 1, 2**64 - 1])

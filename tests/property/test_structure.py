@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from luxrelay.bus import MsgHeader, validate_structure
-from luxrelay.bus.columns import HASHES, SCHEMA, decode_buffer, decode_columns
 from luxrelay.bus.structure import KEY_START, SHAPES, Spans, check_structure, read_fields
+from luxrelay.bus.structure_batch import HASHES, SCHEMA, decode_buffer, decode_columns
 from luxrelay.errors import HeaderError
 from luxrelay.testing import breakages
 from luxrelay.testing.strategies import header_bytes

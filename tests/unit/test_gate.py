@@ -2,9 +2,9 @@
 
 import pytest
 
-from luxrelay.gate import Gate, host_name
+from luxrelay.gate import BrowserGate, host_name
 
-GATE = Gate(("relay.example.org",), ("https://chat.example.org",))
+GATE = BrowserGate(("relay.example.org",), ("https://chat.example.org",))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_our_pages_and_listed_ones_pass(host: str, origin: str) -> None:
 
 def test_a_listener_of_tls_has_pages_of_https_only() -> None:
     """In the clear the same name is another origin."""
-    gate = Gate(tls=True)
+    gate = BrowserGate(tls=True)
 
     assert gate.refusal("localhost", "https://localhost") is None
     assert gate.refusal("localhost", "http://localhost") is not None

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from luxrelay.listening import AT_ONCE, QUEUES, Pace, listen_sorted
+from luxrelay.listening import AT_ONCE, QUEUES, AcceptPace, listen_sorted
 
 
 def test_a_pace_lets_some_come_at_once_and_then_so_many_a_second() -> None:
     """After a rest as many again."""
-    pace, now = Pace(10.0), 100.0
+    pace, now = AcceptPace(10.0), 100.0
     for _ in range(AT_ONCE + 1):
         assert not pace.wait_s(now)
         pace.took(now)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from luxrelay.gate import Gate
+from luxrelay.gate import BrowserGate
 from luxrelay.pages import HELD_OF_ONE_MAX, Answer, PageRules, PageServer, Shared, Toll
 
 pytestmark = pytest.mark.trial
@@ -48,7 +48,7 @@ def serve(failures: Failures) -> Iterator[Maker]:
         toll: Toll | None = None,
     ) -> Any:
         rules = PageRules(
-            gate=Gate(),
+            gate=BrowserGate(),
             hints={"Host": "h", "Origin": "o"},
             clients_max=clients,
             timeout_s=seconds,

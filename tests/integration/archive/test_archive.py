@@ -14,7 +14,7 @@ import pytest
 from luxrelay.archive import ArchiveSession, audit
 from luxrelay.archive import ingest as ingest_and_derive
 from luxrelay.archive.batches import BatchTables
-from luxrelay.archive.completeness import Gap
+from luxrelay.archive.completeness import ArchiveGap
 from luxrelay.archive.folder import open_folder, writing
 from luxrelay.archive.schema import WRITTEN
 from luxrelay.archive.tables import open_table, prepare_tables
@@ -227,7 +227,7 @@ def test_bad_rows_land_in_rejects(spark: ArchiveSession, mixed: tuple[Relay, Pat
     report = audit(spark, out=out, relays=[relay.address])
     assert report.rejected_by_code == BAD
     # The table ends at 1; what the relay has beyond was read, and has still to come from somebody.
-    gap = Gap(
+    gap = ArchiveGap(
         namespace=bytes(A), first=2, last=3, held_by=(relay.address,), rejected=tuple(sorted(BAD))
     )
     assert (report.gaps, report.behind) == ((gap,), ())
@@ -305,8 +305,8 @@ def test_forgotten_messages_stop_the_run_or_show_as_a_gap(
     report = audit(spark, out=out, relays=[relay.address])
     # The relay's range spans the hole in A, so it is named; nobody is for what B has forgotten.
     assert report.gaps == (
-        Gap(namespace=bytes(A), first=3, last=4, held_by=(relay.address,)),
-        Gap(namespace=bytes(B), first=1, last=3),
+        ArchiveGap(namespace=bytes(A), first=3, last=4, held_by=(relay.address,)),
+        ArchiveGap(namespace=bytes(B), first=1, last=3),
     )
     assert not report.complete
 

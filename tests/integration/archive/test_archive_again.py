@@ -17,15 +17,15 @@ from luxrelay.archive import ArchiveSession
 from luxrelay.archive.batches import BatchTables
 from luxrelay.archive.decode import checker
 from luxrelay.archive.folder import ArchiveFolder, writing
+from luxrelay.archive.jvm_errors import recover
 from luxrelay.archive.merging import holds_any, holds_or_shares
-from luxrelay.archive.parts import PartReport, PartWriter
-from luxrelay.archive.reading import TASKS_DDL, held_tasks
+from luxrelay.archive.part_files import PartReport, PartWriter
 from luxrelay.archive.rules import ArchiveRules
 from luxrelay.archive.schema import MESSAGES, RAW, REJECTS, SERVED, WRITTEN, Table
 from luxrelay.archive.segment_files import write_segments
 from luxrelay.archive.segments import SegmentTask
 from luxrelay.archive.tables import append_files, open_table, prepare_tables
-from luxrelay.archive.transit import recover
+from luxrelay.archive.task_source import TASKS_DDL, held_tasks
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sha3_commitment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

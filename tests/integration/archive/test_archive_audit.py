@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 
 from luxrelay.archive import ArchiveSession, audit
-from luxrelay.archive.absences import passed_spans
-from luxrelay.archive.completeness import Gap
+from luxrelay.archive.completeness import ArchiveGap
 from luxrelay.archive.folder import open_folder
+from luxrelay.archive.missing_reasons import passed_spans
 from luxrelay.archive.offsets import Span
 from luxrelay.archive.pipeline import ingest_segments
 from luxrelay.archive.query import ArchiveReader
@@ -173,9 +173,9 @@ def test_what_was_rejected_is_missing_and_says_why(seen: Seen) -> None:
     ]  # fmt: skip
     relay = (seen.relay,)
     assert found.gaps == (
-        Gap(namespace=bytes(A), first=3, last=3, held_by=relay),
-        Gap(namespace=bytes(A), first=5, last=5, held_by=relay, rejected=(FORGED,)),
-        Gap(namespace=bytes(A), first=7, last=8, held_by=relay, rejected=(FORGED,)),
+        ArchiveGap(namespace=bytes(A), first=3, last=3, held_by=relay),
+        ArchiveGap(namespace=bytes(A), first=5, last=5, held_by=relay, rejected=(FORGED,)),
+        ArchiveGap(namespace=bytes(A), first=7, last=8, held_by=relay, rejected=(FORGED,)),
     )
     assert (found.behind, found.complete) == ((), False)
 

@@ -34,21 +34,21 @@ from luxrelay.net.host import HostStats
 from luxrelay.net.links import DriverCounters
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
+from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admin import PeerControl
-from luxrelay.node.gateway.admission import Rates
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
+from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.work import Work
+from luxrelay.node.ingress import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.node import first_error
-from luxrelay.node.older import OlderMessages
 from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.stages.doors import Doors
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import RelayStore, RelayStoreConfig
 from luxrelay.sync import FairnessConfig, PublishItem, SyncClientConfig, SyncServerConfig
 

@@ -26,7 +26,7 @@ from luxrelay.sync.following import Followed, SubscribeWanted
 from luxrelay.sync.rpc import relay_gateway_pb2 as pb
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as sync_pb
-from luxrelay.sync.rpc.gatekeeping import scope_of
+from luxrelay.sync.rpc.grpc_auth import scope_of
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import RelayAdminStub, RelayGatewayStub
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
@@ -310,7 +310,7 @@ def test_a_revoked_token_ends_its_subscription(
     opened: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream ends by itself, at the next beat at the latest."""
-    monkeypatch.setattr("luxrelay.node.subscribers.BEAT_S", 0.2)
+    monkeypatch.setattr("luxrelay.node.subscription_messages.BEAT_S", 0.2)
     text = opened.token("read")
 
     with channel(opened) as line:

@@ -12,8 +12,8 @@ import pytest
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, verify_header
 from luxrelay.client import LaneSigner
 from luxrelay.errors import SyncArgumentError, SyncRemoteError, SyncUnreachableError
-from luxrelay.node import subscribers
-from luxrelay.node.subscribers import FollowingConfig, StoreFollowing
+from luxrelay.node import subscription_messages as subscribers
+from luxrelay.node.subscription_messages import FollowingConfig, StoreFollowing
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncServerConfig
 from luxrelay.sync.following import (
     Followed,
@@ -23,8 +23,8 @@ from luxrelay.sync.following import (
     FollowEvent,
     SubscribeWanted,
 )
-from luxrelay.sync.rpc.following import from_wanted
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
+from luxrelay.sync.rpc.subscription_frames import from_wanted
 
 from .conftest import PARENT, Stand, now_ms
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from luxrelay.errors import SyncUnreachableError
-from luxrelay.node.subscribers import StoreFollowing
+from luxrelay.node.subscription_messages import StoreFollowing
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncClientConfig, SyncServerConfig
 from luxrelay.sync.following import SubscribeWanted
 

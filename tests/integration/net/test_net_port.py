@@ -17,7 +17,7 @@ from libp2p.identity.identify.pb.identify_pb2 import Identify
 from luxrelay.errors import NetError
 from luxrelay.net.exchange import PEERS
 from luxrelay.net.hello import HELLO, HELLO_MAX
-from luxrelay.net.identify import IDENTIFY, IDENTIFY_PUSH
+from luxrelay.net.host import IDENTIFY, IDENTIFY_PUSH
 from luxrelay.net.streams import encode_frame
 
 if TYPE_CHECKING:

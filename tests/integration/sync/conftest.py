@@ -22,8 +22,8 @@ from luxrelay.bus import (
 from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreConfig
 from luxrelay.sync import (
     AcceptResult,
-    Head,
     Outcome,
+    PeerHead,
     Publisher,
     RelaySyncClient,
     RelaySyncServer,
@@ -106,12 +106,12 @@ class Sink:
     accepted: list[tuple[str, int]] = field(default_factory=list)
     skips: list[tuple[NamespaceId, NamespaceId, int]] = field(default_factory=list)
 
-    def heads(self, parent: NamespaceId | None) -> list[Head]:
+    def heads(self, parent: NamespaceId | None) -> list[PeerHead]:
         """Return our heads."""
         found, cursor = self.store.heads(parent, b"", 1_000)
         assert not cursor
         return [
-            Head(
+            PeerHead(
                 namespace_id=head.namespace_id,
                 parent_id=head.parent,
                 earliest_seq=head.earliest_seq,

@@ -28,9 +28,9 @@ from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import SyncClientConfig, SyncServerConfig, run_catchup
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.service import RelaySyncServer
-from luxrelay.sync.rpc.stream_answers import StreamSession
+from luxrelay.sync.rpc.stream_answers import AnsweringStream
 from luxrelay.sync.rpc.stream_calls import CarrierError, StreamClient
-from luxrelay.sync.rpc.stream_kinds import END, PART, Kind
+from luxrelay.sync.rpc.stream_kinds import END, PART, StreamKind
 
 RUNS: Final = int(os.environ.get("LUXRELAY_HOSTILE_RUNS", "150"))
 SEED: Final = int(os.environ.get("LUXRELAY_HOSTILE_SEED", "20"))
@@ -40,14 +40,14 @@ TOPIC = "/chat/1/room"
 PARENT = topic_namespace(TOPIC)
 POLICY = default_policy(PARENT).policy_hash
 NUMBERS = (0, 1, 2, 255, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
-ANSWERS: Final[dict[Kind, Any]] = {
-    Kind.LIST_HELD: pb.HeldNamespace,
-    Kind.RECONCILE: pb.ReconcileReply,
-    Kind.GET_MESSAGES: pb.GetMessagesResponse,
-    Kind.SYNC_NAMESPACE: pb.StoredMessage,
-    Kind.GET_NAMESPACE_HEAD: pb.NamespaceHeadResponse,
-    Kind.GET_DIGESTS: pb.DigestsResponse,
-    Kind.LIST_HEADS: pb.NamespaceHeadResponse,
+ANSWERS: Final[dict[StreamKind, Any]] = {
+    StreamKind.LIST_HELD: pb.HeldNamespace,
+    StreamKind.RECONCILE: pb.ReconcileReply,
+    StreamKind.GET_MESSAGES: pb.GetMessagesResponse,
+    StreamKind.SYNC_NAMESPACE: pb.StoredMessage,
+    StreamKind.GET_NAMESPACE_HEAD: pb.NamespaceHeadResponse,
+    StreamKind.GET_DIGESTS: pb.DigestsResponse,
+    StreamKind.LIST_HEADS: pb.NamespaceHeadResponse,
 }
 
 
@@ -118,7 +118,7 @@ class Mutator:
 class Hostile:
     """A carrier that gives a relay's answers, changed with a certain chance."""
 
-    def __init__(self, session: StreamSession, rng: random.Random, chance: float) -> None:
+    def __init__(self, session: AnsweringStream, rng: random.Random, chance: float) -> None:
         self._session, self._rng, self._chance = session, rng, chance
         self._mutator = Mutator(rng)
 
@@ -130,7 +130,7 @@ class Hostile:
         del timeout_s
         rng, frames = self._rng, []
         for frame in self._session.answer(question):
-            frames.append(self._changed(Kind(question[0]), frame))
+            frames.append(self._changed(StreamKind(question[0]), frame))
             if rng.random() < 0.03:
                 frames.append(frame)
         if rng.random() < 0.05:
@@ -143,7 +143,7 @@ class Hostile:
         if not frames:
             raise CarrierError("an answer without a frame", unusable=True)
 
-    def _changed(self, kind: Kind, frame: bytes) -> bytes:
+    def _changed(self, kind: StreamKind, frame: bytes) -> bytes:
         rng = self._rng
         if frame[:1] != PART or rng.random() >= self._chance:
             return frame
@@ -207,7 +207,7 @@ def test_changed_answers_are_errors_of_ours_and_never_hang(tmp_path: Path) -> No
         with offline_node(load_config(config, {}), []) as node:
             node.store.put_many(messages[::3], now)
             for number in range(RUNS):
-                session = StreamSession(server.servicer, f"peer{number}", 10.0)
+                session = AnsweringStream(server.servicer, f"peer{number}", 10.0)
                 carrier = Hostile(session, rng, rng.choice([0.02, 0.1, 0.5, 1.0]))
                 faulthandler.dump_traceback_later(RUN_S, exit=True)  # a run that hangs
                 try:
@@ -241,7 +241,7 @@ class Dripping:
         self.questions += 1
         time.sleep(0.001)  # the relay's own slowness
         place = self.questions.to_bytes(20, "big")
-        kind = ANSWERS[Kind(question[0])]
+        kind = ANSWERS[StreamKind(question[0])]
         answer = kind(namespace_id=place, parent_id=bytes(PARENT), next_cursor=place)
         yield PART + answer.SerializeToString()
         yield END

@@ -12,7 +12,7 @@ import pytest
 
 from luxrelay.bus import NamespaceId, sha3_commitment
 from luxrelay.node.blobs import CALLERS_MAX, MissingBlobs
-from luxrelay.node.wanted import WantedBlobs
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig

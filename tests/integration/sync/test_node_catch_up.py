@@ -15,9 +15,9 @@ import pytest
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment, topic_namespace
 from luxrelay.bus.policy import default_policy
 from luxrelay.node.catch_up import CatchUpLoop
-from luxrelay.node.stages.doors import Doors
+from luxrelay.node.ingress import Doors
+from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
-from luxrelay.node.wanted import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
 from luxrelay.sync import SyncClientConfig
 from luxrelay.sync.report import PeerReport

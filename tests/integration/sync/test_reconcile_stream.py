@@ -19,7 +19,7 @@ from luxrelay.store import RelayStore
 from luxrelay.sync import run_catchup
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.reconcile_driver import ReconcileReport, reconcile_with
-from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, Kind
+from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, StreamKind
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 QUICK = ReconcileStreamConfig(
     idle_s=0.5, answer_s=1.0, stream_s=20.0, questions_max=8, answer_frames_max=32
 )
-HELD = bytes([Kind.LIST_HELD])
+HELD = bytes([StreamKind.LIST_HELD])
 
 
 class Pair:
@@ -194,11 +194,13 @@ def test_endless_rounds_end(harbour: Harbour) -> None:
             while data := await stream.receive_some(65_536):
                 decoder.feed(data)
                 for question in decoder.take(8):
-                    rounds += question[0] == Kind.RECONCILE
+                    rounds += question[0] == StreamKind.RECONCILE
                     # One fingerprint for everything, and never ours.
                     differs = b"\x61\x00\x00\x01" + rounds.to_bytes(16, "big")
                     reply = pb.ReconcileReply(payload=differs).SerializeToString()
-                    part = encode_frame(PART + reply) if question[0] == Kind.RECONCILE else b""
+                    part = (
+                        encode_frame(PART + reply) if question[0] == StreamKind.RECONCILE else b""
+                    )
                     await stream.send_all(part + encode_frame(END))
 
         pair.b.handle(RECONCILE, lie)
@@ -295,7 +297,7 @@ def test_oversized_and_unreadable_questions(harbour: Harbour) -> None:
         await large.send_all(b"\xff\xff\xff\x7f")
         assert await large.receive_some(1) == b""
         odd = await pair.stream()
-        for question in (b"\x63", HELD + b"\xff", bytes([Kind.RECONCILE]), b"\x02\x08\x63"):
+        for question in (b"\x63", HELD + b"\xff", bytes([StreamKind.RECONCILE]), b"\x02\x08\x63"):
             await odd.send_all(encode_frame(question))
             (frame,) = await read_frames(odd, 1)
             assert frame[:1] == REFUSED
@@ -374,7 +376,7 @@ def test_a_reader_that_takes_nothing_is_let_go(harbour: Harbour) -> None:
     async def test(pair: Pair) -> None:
         streams = served(pair, harbour, theirs, QUICK)
         stream = await pair.stream()
-        data = bytes([Kind.SYNC_NAMESPACE]) + question.SerializeToString()
+        data = bytes([StreamKind.SYNC_NAMESPACE]) + question.SerializeToString()
         await stream.send_all(encode_frame(data))
         with trio.fail_after(10):
             while not streams.counters.cut:  # noqa: ASYNC110 - the other side's counter
