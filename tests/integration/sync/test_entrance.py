@@ -15,10 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
+from luxrelay.listening import AcceptPace
 from luxrelay.sync import SyncServerConfig
+from luxrelay.sync.arrivals import ArrivalsConfig
 from luxrelay.sync.cost import CostConfig, Price
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
-from luxrelay.sync.rpc.entrance import name_of, place_of
+from luxrelay.sync.rpc.entrance import Entrance, name_of, place_of
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.service import RelaySyncServer
@@ -206,3 +208,23 @@ def test_a_name_holds_address_and_port(host: str, shown: str) -> None:
 def test_another_name_is_nobody(name: str) -> None:
     """An empty address pays with all whose address is not known."""
     assert place_of(name) == ("", "")
+
+
+def test_a_port_that_closes_while_its_queues_are_looked_at_closes_all_of_them() -> None:
+    """Whenever another thread says so: what was passed before is closed as well."""
+    entrance = Entrance(ArrivalsConfig(), accepts_per_s=1_000.0)
+    port = entrance.listen("127.0.0.1", 0)
+    sockets = list(entrance._listeners)
+
+    class Ends(AcceptPace):
+        """Has the port close in the middle."""
+
+        def wait_s(self, now: float) -> float:
+            entrance.shut()
+            return super().wait_s(now)
+
+    entrance._listeners[sockets[len(sockets) // 2]] = Ends(1_000.0)
+    entrance.start()
+    entrance.close()
+    assert port
+    assert [each.fileno() for each in sockets] == [-1] * len(sockets)

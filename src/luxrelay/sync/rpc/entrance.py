@@ -329,17 +329,18 @@ class Entrance:
         return max(0.0, min(due) - now)
 
     def _watch_listeners(self, now: float) -> None:
+        ending = self._ending  # another thread may say so while this one goes through them
         for listener, pace in self._listeners.items():
-            wanted = not self._ending and not pace.wait_s(now)
+            wanted = not ending and not pace.wait_s(now)
             if wanted and listener not in self._watched:
                 self._watched.add(listener)
                 self._selector.register(listener, selectors.EVENT_READ)
             elif not wanted and listener in self._watched:
                 self._watched.discard(listener)
                 self._selector.unregister(listener)
-            if self._ending:
+            if ending:
                 listener.close()
-        if self._ending:
+        if ending:
             self._listeners.clear()
 
     def _accept(self, listener: socket.socket) -> None:
