@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -214,17 +215,19 @@ def test_a_port_that_closes_while_its_queues_are_looked_at_closes_all_of_them() 
     """Whenever another thread says so: what was passed before is closed as well."""
     entrance = Entrance(ArrivalsConfig(), accepts_per_s=1_000.0)
     port = entrance.listen("127.0.0.1", 0)
-    sockets = list(entrance._listeners)
+    sockets, told = list(entrance._listeners), threading.Event()
 
     class Ends(AcceptPace):
         """Has the port close in the middle."""
 
         def wait_s(self, now: float) -> float:
             entrance.shut()
+            told.set()
             return super().wait_s(now)
 
     entrance._listeners[sockets[len(sockets) // 2]] = Ends(1_000.0)
     entrance.start()
+    assert told.wait(30)
     entrance.close()
     assert port
     assert [each.fileno() for each in sockets] == [-1] * len(sockets)
