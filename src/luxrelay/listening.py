@@ -25,8 +25,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-QUEUES: Final = 16
-"""Queues of one port; a power of two."""
+QUEUES: Final = 64
+"""Queues of one port, a power of two; one address in so many shares its queue with a flood."""
 AT_ONCE: Final = 32
 """Connections that are taken from a queue at once before its pace counts."""
 _ATTACH: Final = 51

@@ -251,12 +251,11 @@ class _Held:
 class _Door:
     """One queue of the port."""
 
-    __slots__ = ("pace", "socket", "watched")
+    __slots__ = ("pace", "socket")
 
     def __init__(self, listener: socket, per_s: float) -> None:
         self.socket = listener
         self.pace = AcceptPace(per_s)
-        self.watched = False
 
 
 class _Server(ThreadingHTTPServer):
@@ -274,6 +273,8 @@ class _Server(ThreadingHTTPServer):
         sockets = listen_sorted(*address, self.request_queue_size)
         self._doors = [_Door(each, rules.accepts_per_s) for each in sockets]
         self.server_address = sockets[0].getsockname()[:2]
+        self._paused = set(self._doors)
+        """Queues that are not looked at before their pace allows it; at first all of them."""
         self._stopping = threading.Event()
         self._stopped = threading.Event()
         self.answer = answer
@@ -301,18 +302,18 @@ class _Server(ThreadingHTTPServer):
     def _turn(self, selector: selectors.BaseSelector, patience_s: float) -> None:
         """Take what has come, and do what is due."""
         now = time.monotonic()
-        for door in self._doors:
+        for door in list(self._paused):
             wait_s = door.pace.wait_s(now)
             if wait_s:
                 patience_s = min(patience_s, wait_s)
-            if (not wait_s) != door.watched:
-                door.watched = not wait_s
-                if door.watched:
-                    selector.register(door.socket, selectors.EVENT_READ, door)
-                else:
-                    selector.unregister(door.socket)
+            else:
+                self._paused.discard(door)
+                selector.register(door.socket, selectors.EVENT_READ, door)
         for key, _ in selector.select(patience_s):
             self._take(key.data)
+            if key.data.pace.wait_s(time.monotonic()):
+                self._paused.add(key.data)
+                selector.unregister(key.data.socket)
         self.service_actions()
 
     def _take(self, door: _Door) -> None:

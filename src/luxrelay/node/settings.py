@@ -626,7 +626,7 @@ KEYS: Final = (
         100,
         "connections/s",
         whole(1, 1_000_000),
-        "Connections that such a port takes a second from one of its 16 queues, into which the "
+        "Connections that such a port takes a second from one of its 64 queues, into which the "
         "system sorts them by source address: what a flood from one address costs.",
     ),
     Key(
@@ -741,7 +741,7 @@ KEYS: Final = (
         100,
         "connections/s",
         whole(1, 1_000_000),
-        "Connections that the pages take a second from one of their 16 queues, into which the "
+        "Connections that the pages take a second from one of their 64 queues, into which the "
         "system sorts them by source address.",
     ),
     Key(

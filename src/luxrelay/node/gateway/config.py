@@ -114,7 +114,7 @@ class GatewayConfig:
         100,
         "connections/s",
         whole(1, 1_000_000),
-        "Connections that a listener takes a second from one of its 16 queues, into which the "
+        "Connections that a listener takes a second from one of its 64 queues, into which the "
         "system sorts them by source address: what a flood from one address costs.",
     )
     newcomers_max: int = _key(

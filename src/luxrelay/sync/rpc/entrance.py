@@ -163,7 +163,8 @@ class Entrance:
         self._came = came
         self._paid = paid
         self._listeners: dict[socket.socket, AcceptPace] = {}
-        self._watched: set[socket.socket] = set()
+        self._paused: set[socket.socket] = set()
+        """Queues that are not looked at before their pace allows it; at first all of them."""
         self._selector = selectors.DefaultSelector()
         self._lines: set[_Line] = set()
         self._silent: OrderedDict[_Line, float] = OrderedDict()
@@ -191,6 +192,7 @@ class Entrance:
         try:
             for listener in listen_sorted(host, port, BACKLOG):
                 self._listeners[listener] = AcceptPace(self._accepts_per_s)
+                self._paused.add(listener)
                 port = int(listener.getsockname()[1])
             self._folder = tempfile.mkdtemp(prefix="lux-")
         except OSError as error:
@@ -324,28 +326,31 @@ class Entrance:
             due.append(next(iter(self._silent.values())))
         if not self._ending:
             due += [
-                now + wait_s for each in self._listeners.values() if (wait_s := each.wait_s(now))
+                now + wait_s
+                for each in self._paused
+                if (wait_s := self._listeners[each].wait_s(now))
             ]
         return max(0.0, min(due) - now)
 
     def _watch_listeners(self, now: float) -> None:
-        ending = self._ending  # another thread may say so while this one goes through them
-        for listener, pace in self._listeners.items():
-            wanted = not ending and not pace.wait_s(now)
-            if wanted and listener not in self._watched:
-                self._watched.add(listener)
-                self._selector.register(listener, selectors.EVENT_READ)
-            elif not wanted and listener in self._watched:
-                self._watched.discard(listener)
-                self._selector.unregister(listener)
-            if ending:
+        """Look at queues again whose pace allows it; close all of them at the end."""
+        if self._ending:
+            for listener in self._listeners:
+                with suppress(KeyError, ValueError):
+                    self._selector.unregister(listener)
                 listener.close()
-        if ending:
             self._listeners.clear()
+            self._paused.clear()
+            return
+        for listener in [each for each in self._paused if not self._listeners[each].wait_s(now)]:
+            self._paused.discard(listener)
+            self._selector.register(listener, selectors.EVENT_READ)
 
     def _accept(self, listener: socket.socket) -> None:
         pace = self._listeners.get(listener)
-        while pace is not None and not pace.wait_s(now := time.monotonic()):
+        if pace is None:
+            return
+        while not pace.wait_s(now := time.monotonic()):
             try:
                 client, address = listener.accept()
             except BlockingIOError:
@@ -353,10 +358,12 @@ class Entrance:
             except OSError as error:
                 self._say(now, "a connection that the system cannot accept:", error.strerror)
                 pace.pause(now, _PAUSE_S)
-                return
+                break
             # A flood is taken at its pace, the rest of it waits in the system's queue.
             pace.took(now)
             self._enter(client, str(address[0]), int(address[1]), now)
+        self._paused.add(listener)
+        self._selector.unregister(listener)
 
     def _enter(self, client: socket.socket, host: str, port: int, now: float) -> None:
         line = _Line(client, name_of(host, port))
