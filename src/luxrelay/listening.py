@@ -8,6 +8,8 @@ pace bounds that; but with one queue everybody else waits behind the flood. So t
 small program on the group (`SO_ATTACH_REUSEPORT_CBPF`) with a number that is drawn anew each time.
 Each queue has its `AcceptPace`: a flood from one address fills one queue.
 
+*Descriptors*: each queue is one; a process that may open few has fewer (`queues`).
+
 *Elsewhere*: a system that knows no such programs has one queue with the same pace.
 
 *A port in use stays an error*: sockets of one group share it, so it is asked for alone first.
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import resource
 import socket
 import struct
 import sys
@@ -26,7 +29,9 @@ from contextlib import suppress
 from typing import Final
 
 QUEUES: Final = 64
-"""Queues of one port, a power of two; one address in so many shares its queue with a flood."""
+"""Most queues of one port, a power of two; one address in so many shares its queue with a flood."""
+_DESCRIPTORS_A_QUEUE: Final = 64
+"""A process has so many descriptors for each queue of one port, so that six ports take a tenth."""
 AT_ONCE: Final = 32
 """Connections that are taken from a queue at once before its pace counts."""
 _ATTACH: Final = 51
@@ -63,6 +68,15 @@ class AcceptPace:
     def wait_s(self, now: float) -> float:
         """Return in how many seconds the next one may be taken; 0 for now."""
         return max(0.0, self._due - now)
+
+
+def queues() -> int:
+    """Return how many queues a port has: fewer where the process may open few descriptors."""
+    if sys.platform != "linux":
+        return 1
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = QUEUES if soft == resource.RLIM_INFINITY else max(1, soft // _DESCRIPTORS_A_QUEUE)
+    return min(QUEUES, 1 << (allowed.bit_length() - 1))
 
 
 def listen_sorted(host: str, port: int, backlog: int) -> list[socket.socket]:
@@ -103,13 +117,14 @@ def _group(
     """Return the queues of one address, or the one that is to be had."""
     sockets: list[socket.socket] = []
     try:
-        if sys.platform == "linux":
+        count = queues()
+        if count > 1:
             with suppress(OSError):
-                for _ in range(QUEUES):
+                for _ in range(count):
                     sockets.append(_bound(family, kind, protocol, place, shared=True))
                     place = (place[0], sockets[0].getsockname()[1], *place[2:])
                     sockets[-1].listen(backlog)
-                _sort(sockets[0])
+                _sort(sockets[0], count)
                 return sockets
         for each in sockets:
             each.close()
@@ -140,7 +155,7 @@ def _bound(
     return made
 
 
-def _sort(first: socket.socket) -> None:
+def _sort(first: socket.socket, count: int) -> None:
     """Have the system choose the queue by source address; any socket of the group will do."""
     mixed = random.SystemRandom().getrandbits(32) | 1
     steps = (
@@ -154,7 +169,7 @@ def _sort(first: socket.socket) -> None:
         (0x05, 0, 0, 1),
         (0x20, 0, 0, _NET + 12),  # the source of IPv4
         (0x24, 0, 0, mixed),
-        (0x74, 0, 0, 32 - (QUEUES.bit_length() - 1)),  # the highest bits are the queue
+        (0x74, 0, 0, 32 - (count.bit_length() - 1)),  # the highest bits are the queue
         (0x16, 0, 0, 0),
     )
     code = b"".join(struct.pack("=HBBI", *step[:3], step[3] & _WORD) for step in steps)

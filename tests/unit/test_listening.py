@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from luxrelay.listening import AT_ONCE, QUEUES, AcceptPace, listen_sorted
+from luxrelay.listening import AT_ONCE, QUEUES, AcceptPace, listen_sorted, queues
 
 
 def test_a_pace_lets_some_come_at_once_and_then_so_many_a_second() -> None:
@@ -30,7 +30,7 @@ def test_the_connections_of_an_address_come_to_one_queue(host: str) -> None:
     with ExitStack() as stack:
         doors = [stack.enter_context(each) for each in listen_sorted(host, 0, 64)]
         port = doors[0].getsockname()[1]
-        assert len(doors) == QUEUES
+        assert len(doors) == queues()
         assert {door.getsockname()[1] for door in doors} == {port}
         selector = stack.enter_context(selectors.DefaultSelector())
         for door in doors:
@@ -50,7 +50,7 @@ def test_the_connections_of_an_address_come_to_one_queue(host: str) -> None:
                     came[doors.index(key.fileobj)] += 1
             assert len(came) == 1
             homes += came
-    assert len(set(homes)) > QUEUES // 4
+    assert len(set(homes)) > queues() // 4
 
 
 def test_a_port_in_use_is_an_error_although_queues_share_theirs() -> None:
@@ -59,6 +59,16 @@ def test_a_port_in_use_is_an_error_although_queues_share_theirs() -> None:
         doors = [stack.enter_context(each) for each in listen_sorted("127.0.0.1", 0, 8)]
         with pytest.raises(OSError, match="in use"):
             listen_sorted("127.0.0.1", doors[0].getsockname()[1], 8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one queue")
+@pytest.mark.parametrize(("limit", "count"), [(64, 1), (256, 4), (1024, 16), (65_536, QUEUES)])
+def test_queues_leave_descriptors_for_connections(
+    monkeypatch: pytest.MonkeyPatch, limit: int, count: int
+) -> None:
+    """Six ports of a node take a tenth of what the process may open, whatever that is."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    assert queues() == count
 
 
 def test_a_system_without_such_programs_has_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
