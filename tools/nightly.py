@@ -23,17 +23,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "nightly"
 PARTS: dict[str, tuple[str, ...]] = {
-    "trials": ("trials",),
-    "mutants": ("mutants",),
-    "adversary": ("adversary",),
-    "long": ("long",),
     "strangers": ("strangers",),
     "demos": ("demos",),
+    "adversary": ("adversary",),
+    "trials": ("trials",),
+    "mutants": ("mutants",),
     "interop": ("interop", "MESSAGES=1000"),
     "fuzz": ("fuzz", "FUZZ_S=600"),
+    "long": ("long",),
     "floors": ("floors",),
 }
-"""Each part and what make is told, in the order of a night."""
+"""Each part and what make is told, in the order of a night; ratios first, which need quiet."""
 PART_S = 4 * 3600
 """Longest time of a part, seconds; one that hangs does not cost the rest."""
 END_S = 30
@@ -62,6 +62,14 @@ class Result:
         state = "held" if self.held else "FAILED"
         why = "" if self.held else f" ({'too long' if self.code is None else self.code})"
         return f"{state:6} {self.name:10} {self.seconds:8.0f} s  {self.log}{why}"
+
+
+def given(words: Sequence[str]) -> list[str]:
+    """Return what make is told; a value of the environment comes before the night's own."""
+    named = (word.partition("=") for word in words)
+    return [
+        f"{name}{is_}{os.environ.get(name, value) if is_ else ''}" for name, is_, value in named
+    ]
 
 
 def run_part(name: str, command: Sequence[str], folder: Path, limit_s: float = PART_S) -> Result:
@@ -144,7 +152,7 @@ def main(words: Sequence[str]) -> int:
     results: list[Result] = []
     for name in arguments.parts or PARTS:
         print(f"{datetime.now(UTC):%H:%M:%S} {name} …", flush=True)
-        command = [arguments.make, "--no-print-directory", *PARTS[name]]
+        command = [arguments.make, "--no-print-directory", *given(PARTS[name])]
         results.append(run_part(name, command, arguments.folder))
         print(results[-1].line(), flush=True)
     told = summary(results)

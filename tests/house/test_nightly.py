@@ -89,3 +89,14 @@ def test_a_part_that_cannot_be_run_has_failed(nightly: ModuleType, tmp_path: Pat
 def test_an_unknown_part_is_refused(nightly: ModuleType) -> None:
     """Before anything is run."""
     assert nightly.main(["nonsense"]) == 2
+
+
+def test_what_the_caller_gives_comes_before_the_length_of_a_night(
+    nightly: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``make nightly FUZZ_S=60`` hands its value on; a word without one stays as it is."""
+    monkeypatch.delenv("FUZZ_S", raising=False)
+    assert nightly.given(["fuzz", "FUZZ_S=600"]) == ["fuzz", "FUZZ_S=600"]
+
+    monkeypatch.setenv("FUZZ_S", "60")
+    assert nightly.given(["fuzz", "FUZZ_S=600"]) == ["fuzz", "FUZZ_S=60"]
