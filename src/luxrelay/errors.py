@@ -623,6 +623,8 @@ class SyncUnreachableError(ResourceError):
     """A relay that cannot be reached, or a sync port that cannot be opened."""
 
     default_code = "sync.unreachable"
+    retry_after_ms: int = 0
+    """Milliseconds after which a busy relay wants to be asked again; 0 when it did not say."""
 
 
 class ChannelArgumentError(LocalError):

@@ -135,6 +135,36 @@ def test_a_publication_above_a_rate_is_told_whose_how_much_and_when_again(door: 
         assert 0 < receipt.retry_after_ms <= 1000 / RATE
 
 
+def test_what_the_store_has_no_room_for_is_told_with_its_bytes(
+    new_node: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full quota says which and how full, to HTTP, a WebSocket, the sync port and the command."""
+    node = new_node("relay-1")
+    node.sections["store"] |= {"when_full": "refuse", "namespace_quota_bytes": 2_000}
+    door = Door(node, capsys)
+    signer = LaneSigner(SigningKey.generate(), NAMESPACE)
+
+    def sign() -> Outgoing:
+        return signer.sign(bytes(500), time.time_ns() // 1_000_000)
+
+    with door.client() as client, PublishStream(client) as stream:
+        while (receipt := client.publish([sign()])[0]).stored:
+            assert signer.next_seq < 9
+        told = [receipt.reason, stream.publish([sign()])[0].reason]
+    with RelaySyncClient(door.runtime.sync) as sync:
+        message = sign()
+        (taken,) = sync.publish(
+            [PublishItem(header=message.header, blob=message.blob, parent_id=NAMESPACE)]
+        )
+    ran = door.publish(lines="x" * 500 + "\n")
+
+    told += [taken.reason, ran.stderr]
+    for each in told:
+        assert "its namespace holds 1," in each
+        assert "of 2,000 bytes, the message takes" in each
+    assert ran.returncode == 1
+
+
 def test_the_limits_page_shows_the_rates_of_messages(door: Door) -> None:
     """Whoever reads it first need not be refused."""
     url = f"http://{door.runtime.gateway}/v1/limits"

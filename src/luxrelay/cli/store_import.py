@@ -83,13 +83,17 @@ def _import(arguments: argparse.Namespace) -> int:
     source = str(arguments.file)
     refused = Refusals()
     outcomes: Counter[PutOutcome] = Counter()
+    why = ""
     progress = Progress()
     with (
         _opened(arguments.file) as lines,
         RelayStore.open(arguments.folder / "store", config, now_ms=now_ms) as store,
     ):
         for batch in _batches(proven(lines, source, refused, now_ms, arguments.bound)):
-            outcomes.update(store.put_many(batch, now_ms))
+            told = store.put_many(batch, now_ms)
+            outcomes.update(told)
+            if not why and PutOutcome.FULL in told:
+                why = store.why_full(batch[told.index(PutOutcome.FULL)])
             progress.update(f"{outcomes.total():,} messages read")
     progress.close()
     for line in refused.named:
@@ -116,7 +120,7 @@ def _import(arguments: argparse.Namespace) -> int:
             f"{outcomes[PutOutcome.LOST_SLOT]:,} from full slots, {refused.count:,} refused"
         )
     if full:
-        print(f"{full:,} found no room: too many namespaces", file=sys.stderr)
+        print(f"{full:,} found no room; of the first: {why}", file=sys.stderr)
     return 1 if refused.count or full else 0
 
 

@@ -159,13 +159,15 @@ class PolicyStore(Protocol):
     def put_many(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Store a group; durable when it returns."""
 
+    def why_full(self, message: IncomingMessage) -> str:
+        """Return what a message that is FULL finds no room in."""
+
 
 _OUTCOMES: Final = {
     PutOutcome.STORED: ACCEPTED,
     PutOutcome.DUPLICATE: ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)"),
     PutOutcome.LOST_SLOT: ignore(Code.CONTENTION, "other candidates keep the slot (J11)"),
     PutOutcome.EXPIRED: ignore(Code.EXPIRED, "the message is past its time to live (P14)"),
-    PutOutcome.FULL: ignore(Code.STORE_FULL, "the store has no room (P2)"),
 }
 
 
@@ -197,8 +199,11 @@ def write(
         for index in accepted:
             final[index] = fault
         return final
-    for index, outcome in zip(accepted, outcomes, strict=True):
-        final[index] = _OUTCOMES[outcome]
+    for index, message, outcome in zip(accepted, incoming, outcomes, strict=True):
+        if outcome is PutOutcome.FULL:
+            final[index] = ignore(Code.STORE_FULL, shelf.why_full(message))
+        else:
+            final[index] = _OUTCOMES[outcome]
     return final
 
 
@@ -325,6 +330,9 @@ class NodeStore(Protocol):
 
     def put_many(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Store a group; durable when it returns."""
+
+    def why_full(self, message: IncomingMessage) -> str:
+        """Return what a message that is FULL finds no room in."""
 
     def has(self, content_id: ContentId) -> bool:
         """Return True when the content is stored."""

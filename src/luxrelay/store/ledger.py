@@ -165,6 +165,23 @@ class Ledger:
         state.raise_floor(state.latest)
         return state
 
+    def why_full(self, namespace: NamespaceId, parent: NamespaceId, size_bytes: int) -> str:
+        """Return what a message with a charge of so many bytes finds no room in (P1, P2)."""
+        account = self.quotas.account_of(namespace, parent)
+        quota, held = self.quotas.quota(account), self.quotas.size_bytes(account)
+        most = self._config.max_storage_bytes
+        if namespace not in self.states and len(self.states) >= self._config.namespaces_max:
+            return f"the store has {len(self.states):,} namespaces, the most (namespaces_max)"
+        if size_bytes > quota:
+            return (
+                f"the message takes {size_bytes:,} bytes, its namespace's quota is {quota:,} (P1)"
+            )
+        if held + size_bytes > quota:
+            what, of = f"its namespace holds {held:,}", quota
+        else:
+            what, of = f"the store holds {self.size_bytes:,}", most
+        return f"{what} of {of:,} bytes, the message takes {size_bytes:,} and none goes for it (P2)"
+
     def idle(self) -> list[NamespaceState]:
         """Return the states that may make room for others, the one silent for longest first.
 

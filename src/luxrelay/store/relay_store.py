@@ -41,7 +41,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store import audit, layout, marks
+from luxrelay.store import audit, blobs, layout, marks
 from luxrelay.store import marks as trees
 from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
 from luxrelay.store.durable import CallGate, Durable, PutReceipt
@@ -386,6 +386,14 @@ class RelayStore(StoreReading):
             outcomes = self._writer.put(messages, now_ms)
             self._make_durable()
         return outcomes
+
+    def why_full(self, message: IncomingMessage) -> str:
+        """Return what a message that is FULL finds no room in, with numbers (P1, P2)."""
+        header = message.header
+        blob = message.blob or b""
+        place = blobs.place_of(blob, self.config.inline_blob_bytes_max)
+        size_bytes = layout.charge_of(len(header.encode()), len(message.source), place, len(blob))
+        return self._ledger.why_full(header.namespace_id, message.parent, size_bytes)
 
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> PutReceipt:
         """Every message is decided and written; the receipt says when it is durable.

@@ -977,6 +977,34 @@ def test_publishers_of_one_peer_are_bounded(harbour: Any) -> None:
 
 
 @pytest.mark.trial
+def test_a_client_asks_a_busy_relay_again_when_that_has_said_when(harbour: Any) -> None:
+    """Whoever waits for the time that a refusal names is answered; who does not is told it."""
+    post = Post()
+    address = harbour.serve(
+        None, SyncServerConfig(publishers_max=1, publisher_silent_s=3), publisher=post
+    )
+    done = threading.Event()
+
+    def requests() -> Iterator[node_pb.PublishRequest]:
+        yield node_pb.PublishRequest(items=[node_pb.PublishItem(header=b"h")])
+        done.wait(60)
+
+    with grpc.insecure_channel(address) as line:
+        held = RelayNodeStub(line).Publish(requests())
+        next(held)  # after 3 s of silence it gives way
+        hasty = harbour.client(address, SyncClientConfig(busy_wait_s=0))
+        with pytest.raises(SyncUnreachableError, match=r"taken, .*; ask again in 3\.0 s") as told:
+            hasty.publish([PublishItem(header=b"0")])
+        patient = harbour.client(address, SyncClientConfig(busy_wait_s=600))
+        receipts = patient.publish([PublishItem(header=b"1"), PublishItem(header=b"2")])
+        done.set()
+
+    assert told.value.retry_after_ms == 3_000
+    assert [each.stored for each in receipts] == [True, True]
+    assert [item.header for batch in post.batches for item in batch] == [b"h", b"1", b"2"]
+
+
+@pytest.mark.trial
 def test_silent_publish_streams_do_not_shut_the_port(harbour: Any) -> None:
     """Those that send nothing give way, the oldest first; the one that speaks is answered on."""
     config = SyncServerConfig(publishers_max=4, publisher_silent_s=0.05)

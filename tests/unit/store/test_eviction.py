@@ -67,6 +67,36 @@ def test_refuse_instead_when_configured(
     assert store.stats().refused[Lack.ACCOUNT] == 2
 
 
+WHY_FULL = {
+    "quota": "its namespace holds {held} of {held} bytes, the message takes {size} and",
+    "store": "the store holds {held} of {held} bytes, the message takes {size} and",
+    "denied": "the message takes {size} bytes, its namespace's quota is 0 (P1)",
+    "namespaces": "the store has 2 namespaces, the most (namespaces_max)",
+}
+
+
+@pytest.mark.parametrize("full", WHY_FULL)
+def test_what_found_no_room_is_told_with_the_bytes(
+    forge: Any, open_store: Opener, size: int, now: int, full: str
+) -> None:
+    """A quota, one of zero, a store that is full and too many namespaces: each by number."""
+    bounds: dict[str, Any] = {
+        "quota": {"namespace_quotas": {forge.lane(1): 2 * size}},
+        "store": {"max_storage_bytes": 2 * size},
+        "denied": {"namespace_quotas": {forge.lane(1): 0}},
+        "namespaces": {"namespaces_max": 2},
+    }[full]
+    store = open_store(when_full="refuse", **bounds)
+    lanes = (2, 3, 1) if full == "namespaces" else (1, 1, 1)
+    messages = [forge.in_lane(seq, name) for seq, name in enumerate(lanes, 1)]
+
+    *_, last = store.put_many(messages, now)
+
+    assert last is FULL
+    words = WHY_FULL[full].format(held=f"{store.stats().size_bytes:,}", size=f"{size:,}")
+    assert store.why_full(messages[-1]).startswith(words)
+
+
 def test_refusing_forgets_nothing_in_a_cycle_either(
     forge: Any, open_store: Opener, size: int, now: int
 ) -> None:

@@ -252,6 +252,9 @@ class SyncClientConfig:
     """Deadline of `publish` for each request it takes, seconds."""
     grace_s: float = 60.0
     """What is asked in many calls has so many seconds, and more for what it brings."""
+    busy_wait_s: float = 5.0
+    """How long a call waits, all in all, for a busy relay that says when to ask again, seconds;
+    then, or when the relay names a longer time, its refusal is raised. 0 raises the first one."""
     rows_per_s: float = 20.0
     """Rows, or half KiB of messages, that pay for one further second."""
     silence_s: float = 45.0
@@ -298,6 +301,7 @@ class SyncClientConfig:
             reconcile_s=timeout_s,
             publish_s=timeout_s,
             grace_s=timeout_s,
+            busy_wait_s=min(cls().busy_wait_s, timeout_s),
             connect_s=max(0.1, min(CONNECT_S, timeout_s)),
         )
 
@@ -308,6 +312,7 @@ class SyncClientConfig:
         require("reconcile_s", self.reconcile_s, 0.001, 3_600)
         require("publish_s", self.publish_s, 0.001, 86_400)
         require("grace_s", self.grace_s, 0.01, 3_600)
+        require("busy_wait_s", self.busy_wait_s, 0, 3_600)
         require("rows_per_s", self.rows_per_s, 0.01, 1_000_000)
         require("silence_s", self.silence_s, 0.01, 3_600)
         require("connect_s", self.connect_s, 0.1, 600)

@@ -22,6 +22,7 @@ from luxrelay.errors import (
     SyncArgumentError,
     SyncProtocolError,
     SyncRemoteError,
+    SyncUnreachableError,
 )
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
@@ -151,11 +152,13 @@ class RelayConnection:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._closed = False
+        self._calls = CallScope()
 
     def close(self) -> None:
         """Close the connection; calls under way end as unreachable. May be called twice."""
         with self._lock:
             channel, self._channel, self._closed = self._channel, None, True
+        self._calls.cancel()
         if channel is not None:
             channel.close()
 
@@ -224,37 +227,72 @@ class RelayConnection:
         ]
 
     def _unary(self, call: Callable[[grpc.Channel], _Answer]) -> _Answer:
-        channel = self._connect()
-        began = time.monotonic()
-        try:
-            return call(channel)
-        except grpc.RpcError as error:
-            raise self._translated(error, began) from None
-        except ValueError:  # the channel was closed by another thread in between
-            raise unreachable("the client was closed", self.address) from None
+        left_s = self.config.busy_wait_s
+        while True:
+            channel = self._connect()
+            began = time.monotonic()
+            try:
+                return call(channel)
+            except grpc.RpcError as error:
+                fault = self._translated(error, began)
+            except ValueError:  # the channel was closed by another thread in between
+                raise unreachable("the client was closed", self.address) from None
+            left_s = self._waited(fault, left_s, None)
 
     def _stream(
         self,
         start: Callable[[grpc.Channel], Streaming[_Answer]],
         scope: CallScope | None,
+        *,
+        again: bool = True,
     ) -> Generator[_Answer, None, None]:
-        """Yield the frames of a stream; the call ends with the iteration, however that ends."""
-        channel = self._connect()
-        began = time.monotonic()
-        try:
-            call = start(channel)
-        except ValueError:  # the channel was closed by another thread in between
-            raise unreachable("the client was closed", self.address) from None
-        if scope is not None:
-            scope.enter(call.cancel)
-        try:
-            yield from call
-        except grpc.RpcError as error:
-            raise self._translated(error, began) from None
-        finally:
-            call.cancel()
+        """Yield the frames of a stream; the call ends with the iteration, however that ends.
+
+        ``again`` says that ``start`` may be called anew after a refusal before the first frame.
+        """
+        left_s = self.config.busy_wait_s if again else 0.0
+        while True:
+            channel = self._connect()
+            began = time.monotonic()
+            try:
+                call = start(channel)
+            except ValueError:  # the channel was closed by another thread in between
+                raise unreachable("the client was closed", self.address) from None
             if scope is not None:
-                scope.leave(call.cancel)
+                scope.enter(call.cancel)
+            try:
+                for frame in call:
+                    left_s = 0.0  # what has begun is never begun anew
+                    yield frame
+            except grpc.RpcError as error:
+                fault = self._translated(error, began)
+            else:
+                return
+            finally:
+                call.cancel()
+                if scope is not None:
+                    scope.leave(call.cancel)
+            left_s = self._waited(fault, left_s, scope)
+
+    def _waited(self, fault: LuxRelayError, left_s: float, scope: CallScope | None) -> float:
+        """Wait as long as a busy relay wishes; return what is left of the patience for it.
+
+        Raises:
+            LuxRelayError: the fault, which names no time, or more than is left.
+
+        """
+        wait_s = fault.retry_after_ms / 1000 if isinstance(fault, SyncUnreachableError) else 0.0
+        if not 0 < wait_s <= left_s:
+            raise fault
+        stop = threading.Event()
+        ended = scope or self._calls
+        ended.enter(stop.set)
+        try:
+            if stop.wait(wait_s):
+                raise fault
+        finally:
+            ended.leave(stop.set)
+        return left_s - wait_s
 
     def _translated(self, error: grpc.RpcError, began: float) -> LuxRelayError:
         waited_s = time.monotonic() - began

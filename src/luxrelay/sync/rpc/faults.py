@@ -5,6 +5,7 @@ Source: decisions J10; architecture, rule 9.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -28,6 +29,7 @@ TRY_AGAIN: Final = frozenset(
 )
 """Statuses that say nothing against the relay; every other one is an answer we cannot use."""
 _HANDSHAKE: Final = re.compile(r"handshake|certificate|ssl|tls|verif", re.IGNORECASE)
+_AGAIN: Final = re.compile(r"ask again in ([0-9]{1,6}(?:\.[0-9]{1,3})?) s")
 _SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 _LONGER: Final = (
     "is it a relay's sync port (sync.listen), with TLS on both sides or on neither? A longer wait: "
@@ -78,11 +80,15 @@ def translated(
         )
     if code in TRY_AGAIN:
         waited = f" after {waited_s:.3g} s" if waited_s >= TOLD_S else ""
-        return SyncUnreachableError(
+        busy = SyncUnreachableError(
             f"{_WORDS.get(code, 'the relay cannot be reached')}{waited} ({said})",
             where=address,
             hint=_LONGER if code in _SILENT else None,
         )
+        # The number stands in the text because streams of libp2p carry nothing else.
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (again := _AGAIN.search(said)):
+            busy.retry_after_ms = math.ceil(float(again[1]) * 1000)
+        return busy
     if code is grpc.StatusCode.DATA_LOSS:
         return SyncProtocolError(f"the relay's answer cannot be used ({said})", where=address)
     if code is grpc.StatusCode.UNIMPLEMENTED:

@@ -206,11 +206,9 @@ class _Door:
             if self.looks is None:
                 yield from self._served(handler, requests, context, entered)
                 return
-            with self.looks.entered(network_of(host_of(context)), context.cancel) as admitted:
-                if not admitted:
-                    context.abort(
-                        grpc.StatusCode.RESOURCE_EXHAUSTED, "too many look around; try again soon"
-                    )
+            with self.looks.entered(network_of(host_of(context)), context.cancel) as why:
+                if why:
+                    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
                 yield from self._served(handler, requests, context, entered)
 
         return answer

@@ -44,6 +44,7 @@ class NodeCalls(RelayConnection):
         sent: list[int] = []
 
         def requests() -> Iterator[node_pb.PublishRequest]:
+            sent.clear()
             for frame in publish_frames(checked, config.publish_items, config.publish_bytes):
                 sent.append(len(frame.items))
                 yield frame

@@ -24,6 +24,8 @@ from luxrelay.sync.rpc.backing import SyncStore
 from luxrelay.sync.rpc.calls import ServedCall
 
 _HEADS_READ: Final = 1_000
+_AGAIN_S: Final = 1.0
+"""When to ask again for a place among the reconciliations, seconds."""
 
 
 class StoreTree:
@@ -78,6 +80,7 @@ class ReconcileDesk:
         tree: TreeConfig,
         clock_ms: Callable[[], int],
     ) -> None:
+        self._sessions_max = sessions_max
         self._places = threading.BoundedSemaphore(sessions_max)
         self._ranges = ranges
         self._tree = tree
@@ -90,7 +93,8 @@ class ReconcileDesk:
         if not self._places.acquire(blocking=False):
             call.refuse(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "other reconciliations are under way; try again in a moment",
+                f"{self._sessions_max} reconciliations are under way, the most at once; "
+                f"ask again in {_AGAIN_S:.1f} s",
             )
         try:
             first = next(requests, None)

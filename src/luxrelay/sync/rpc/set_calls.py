@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
+import grpc
+
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
 from luxrelay.errors import ReconcileError
@@ -20,10 +22,12 @@ from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import IDS_MAX, require, require_id
-from luxrelay.sync.rpc.connection import RelayConnection
+from luxrelay.sync.rpc.connection import RelayConnection, Streaming
 from luxrelay.sync.rpc.frames import to_message
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
+
+_Questions = queue.SimpleQueue[pb.ReconcileRequest | None]
 
 
 class SetCalls(RelayConnection):
@@ -196,14 +200,22 @@ class SetCalls(RelayConnection):
         """
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
-        waiting: queue.SimpleQueue[pb.ReconcileRequest | None] = queue.SimpleQueue()
+        waiting: _Questions = queue.SimpleQueue()
         until = time.monotonic() + self.config.reconcile_s
 
-        def asked() -> Iterator[pb.ReconcileRequest]:
+        def asked(questions: _Questions) -> Iterator[pb.ReconcileRequest]:
             """Yield the questions; whoever takes them does not wait beyond the deadline."""
             with suppress(queue.Empty):
-                while request := waiting.get(timeout=max(0.0, until - time.monotonic())):
+                while request := questions.get(timeout=max(0.0, until - time.monotonic())):
                     yield request
+
+        def begin(channel: grpc.Channel) -> Streaming[pb.ReconcileReply]:
+            """Ask the first question, of a relay that was busy anew."""
+            nonlocal waiting
+            waiting.put(None)
+            waiting = queue.SimpleQueue()
+            waiting.put(first)
+            return RelaySyncStub(channel).Reconcile(asked(waiting), timeout=timeout)
 
         ranges = isinstance(initiator, Initiator)
         first = pb.ReconcileRequest(
@@ -213,11 +225,10 @@ class SetCalls(RelayConnection):
             to_timestamp=to_ms,
             payload=initiator.start(),
         )
-        waiting.put(first)
         sent, received = first.ByteSize(), 0
         timeout = self.config.reconcile_s
         answers = self._stream(
-            lambda channel: RelaySyncStub(channel).Reconcile(asked(), timeout=timeout),
+            begin,
             scope,
         )
         try:

@@ -167,10 +167,15 @@ class StreamGate:
     def _refusal(self, holder: StreamOwner) -> str:
         if self._closed:
             return "this relay is stopping"
+        if not self._max:
+            return f"this relay takes no {self._kind}"
         if self._share_max:
             mine = sum(each.holder.share == holder.share for each in self._active.values())
             if mine >= self._share_max:
-                return f"a peer has {self._share_max} {self._kind} at most"
+                return (
+                    f"a peer has {self._share_max} {self._kind} at most; "
+                    f"ask again in {_AGAIN_S:.1f} s"
+                )
         return ""
 
     def _gives_way(self, newcomer: StreamOwner, now: float) -> int | None:

@@ -145,22 +145,28 @@ class ReflectionLimit:
     """
 
     def __init__(self, looks_max: int, address_max: int, life_s: float) -> None:
-        self._gate = StreamGate(looks_max, life_s, name="luxrelay-looks")
+        self._gate = StreamGate(looks_max, life_s, name="luxrelay-looks", kind="looks")
+        self._life_s = life_s
         self._address_max = address_max
         self._lock = threading.Lock()
         self._held: Counter[str] = Counter()
 
     @contextmanager
-    def entered(self, address: str, cancel: Callable[[], object]) -> Iterator[bool]:
-        """Hold a place; yields whether there was one. ``cancel`` ends the stream."""
+    def entered(self, address: str, cancel: Callable[[], object]) -> Iterator[str]:
+        """Hold a place; yields why there was none, or nothing. ``cancel`` ends the stream."""
         with self._lock:
-            ticket = None
-            if self._held[address] < self._address_max:
-                ticket, _ = self._gate.enter(cancel)
+            ticket, why = None, ""
+            if self._held[address] >= self._address_max:
+                why = (
+                    f"this address looks around {self._address_max} times, the most at once; "
+                    f"ask again in {self._life_s:.1f} s"
+                )
+            else:
+                ticket, why = self._gate.enter(cancel)
             if ticket is not None:
                 self._held[address] += 1
         try:
-            yield ticket is not None
+            yield why
         finally:
             with self._lock:
                 if ticket is not None:

@@ -30,7 +30,7 @@ def test_refuse_a_server_bound_out_of_range(name: str) -> None:
 def test_refuse_a_client_bound_out_of_range(name: str) -> None:
     """Every number of the client has bounds, and the error names the number."""
     with pytest.raises(SyncArgumentError, match=name):
-        SyncClientConfig(**{name: 0})
+        SyncClientConfig(**{name: -1})
 
 
 def test_leave_threads_for_short_calls() -> None:

@@ -143,7 +143,9 @@ def test_an_address_above_its_number_takes_nobody_s_place(crowd_of: Callable[...
     crowd.come("second", "10.1/16", share="10.1.0.1")
     crowd.come("other", "10.2/16")
 
-    assert crowd.come("third", "10.1/16", share="10.1.0.1") == "a peer has 2 streams at most"
+    assert crowd.come("third", "10.1/16", share="10.1.0.1") == (
+        "a peer has 2 streams at most; ask again in 1.0 s"
+    )
     assert not crowd.ended
 
 

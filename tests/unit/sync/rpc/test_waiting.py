@@ -57,9 +57,15 @@ def test_looks_are_bounded_together_and_for_an_address() -> None:
             stack.enter_context(looks.entered(address, lambda: None))
             for address in ("a", "a", "a", "b", "c")
         ]
-        assert found == [True, True, False, True, False]
-    with looks.entered("a", lambda: None) as admitted:
-        assert admitted
+        assert found == [
+            "",
+            "",
+            "this address looks around 2 times, the most at once; ask again in 3600.0 s",
+            "",
+            "all 3 looks of this relay are taken, 3 of them by your network; ask again in 1.0 s",
+        ]
+    with looks.entered("a", lambda: None) as why:
+        assert not why
     looks.close()
 
 
@@ -67,8 +73,8 @@ def test_a_look_ends_by_itself() -> None:
     """It is cancelled when its life is over."""
     looks = ReflectionLimit(1, 1, 0.05)
     ended = threading.Event()
-    with looks.entered("a", ended.set) as admitted:
-        assert admitted
+    with looks.entered("a", ended.set) as why:
+        assert not why
         assert ended.wait(20)
     looks.close()
 
