@@ -29,8 +29,8 @@ from luxrelay.node.metrics import NodeCollector, Sources
 from luxrelay.node.rates import LAYERS
 from luxrelay.node.rounds import Rounds
 from luxrelay.node.settings import KEYS, PROFILES
-from luxrelay.node.stages.candidate import VerdictCounts
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import LatencyHistogram
+from luxrelay.node.stages.verify import VerdictCounts
 from luxrelay.node.totals import BLOBS, STREAMS
 from luxrelay.sim.faults import KINDS
 from luxrelay.sim.measures import MEANINGS

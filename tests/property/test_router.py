@@ -38,7 +38,6 @@ from luxrelay.gossip import (
     relay_message_id,
     topic_for_namespace,
 )
-from luxrelay.gossip.cache import EnvelopeDigest
 from luxrelay.gossip.rpc import Rpc, decode_rpc
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
@@ -51,6 +50,7 @@ from luxrelay.gossip.rpc_pb2 import (
     Message,
     PeerInfo,
 )
+from luxrelay.gossip.seen import EnvelopeDigest
 
 PARAMS = replace(
     GossipParams.small(),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.bus import SignatureScheme, SigningKey, VerifyKey
-from luxrelay.bus.algorithms import ALGORITHMS
+from luxrelay.bus.keys import ALGORITHMS
 from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import KeyFormatError
 

@@ -1,7 +1,6 @@
 """Messages as values: headers, keys, commitments, namespaces, verdicts. Pure."""
 
 from luxrelay.bus.authorization import Access, authorize_write
-from luxrelay.bus.commitment import check_blob, sha3_commitment
 from luxrelay.bus.fee import FeeKind, FeeProof
 from luxrelay.bus.fee_verifiers import FeeVerifiers
 from luxrelay.bus.finality import FinalityOracle, FinalityState
@@ -12,8 +11,10 @@ from luxrelay.bus.header import (
     MsgHeader,
     NamespaceId,
     TFHESidecarRef,
+    check_blob,
     message_id,
     sender_address,
+    sha3_commitment,
 )
 from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
 from luxrelay.bus.keys import SigningKey, VerifyKey, verify_header, verify_headers

@@ -26,10 +26,12 @@ from luxrelay.gossip.envelope import (
     ENVELOPE_MAX,
     PAYLOAD_MAX,
     MessageType,
+    PeerId,
     RelayMessage,
+    peer_id_of,
     relay_message_id,
+    verify_by_peer,
 )
-from luxrelay.gossip.identity import PeerId, peer_id_of, verify_by_peer
 from luxrelay.gossip.location import Location, PeerLocation, PlaceResolver, PlaceTable, locate
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.roles import NodeRole, role_topics, validator_proof

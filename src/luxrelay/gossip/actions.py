@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from luxrelay.bus import MessageId
-from luxrelay.gossip.envelope import RelayMessage
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId, RelayMessage
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,8 +37,14 @@ from luxrelay.bus.constants import (
 )
 from luxrelay.bus.verdict import ignore, reject
 from luxrelay.errors import EnvelopeError, GossipArgumentError
-from luxrelay.gossip.envelope import RelayMessage
-from luxrelay.gossip.identity import PEER_ID_MAX, SIGNATURE_MAX, PeerId, peer_id_of, verify_by_peer
+from luxrelay.gossip.envelope import (
+    PEER_ID_MAX,
+    SIGNATURE_MAX,
+    PeerId,
+    RelayMessage,
+    peer_id_of,
+    verify_by_peer,
+)
 from luxrelay.wire import ByteReader
 
 ANNOUNCE_TAG: Final = b"lux.announce.v1"

@@ -34,7 +34,7 @@ from math import inf
 from typing import TypeVar
 
 from luxrelay.errors import GossipArgumentError
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.location import UNKNOWN, Location, PeerLocation, PlaceResolver, locate
 
 _Key = TypeVar("_Key", int, str)

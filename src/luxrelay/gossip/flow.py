@@ -21,22 +21,21 @@ from luxrelay.bus import VerdictKind
 from luxrelay.errors import EnvelopeError, GossipArgumentError
 from luxrelay.gossip.actions import Action, Deliver, Validate
 from luxrelay.gossip.announcements import BlobAvailabilityHint
-from luxrelay.gossip.cache import CachedMessage, EnvelopeDigest, Slot
 from luxrelay.gossip.envelope import (
     CARRIED,
     VERSION,
     MessageType,
+    PeerId,
     RelayMessage,
     relay_message_id,
 )
-from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.rpc import encode_message
 from luxrelay.gossip.score import UNREADABLE, Scores
-from luxrelay.gossip.seen import Memory, Pending
+from luxrelay.gossip.seen import CachedMessage, EnvelopeDigest, Memory, Pending, Slot
 from luxrelay.gossip.stats import GossipStats
 from luxrelay.gossip.topics import fold_topic, parse_topic
 

@@ -47,14 +47,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.bus import MessageId
-from luxrelay.gossip.cache import Slot
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.rpc import encode_ihave
 from luxrelay.gossip.score import Scores
-from luxrelay.gossip.seen import Memory
+from luxrelay.gossip.seen import Memory, Slot
 from luxrelay.gossip.stats import GossipStats
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from luxrelay.errors import GossipArgumentError
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
 from luxrelay.gossip.score import Scores

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from luxrelay.gossip.actions import Action, Disconnect, Discover
 from luxrelay.gossip.diversity import Diversity, DiversityParams
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.location import PlaceResolver, locate
 from luxrelay.gossip.mesh import Mesh

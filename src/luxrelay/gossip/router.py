@@ -56,8 +56,8 @@ from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
 from luxrelay.gossip.actions import Action, Send
 from luxrelay.gossip.diversity import DiversityParams
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.flow import Flow
-from luxrelay.gossip.identity import PeerId
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.location import PlaceResolver
 from luxrelay.gossip.mesh import Mesh
@@ -75,7 +75,7 @@ from luxrelay.gossip.topics import fold_topic, parse_topic
 if TYPE_CHECKING:
     from random import Random
 from luxrelay.gossip.actions import Dial
-from luxrelay.gossip.identity import PEER_ID_MAX
+from luxrelay.gossip.envelope import PEER_ID_MAX
 
 
 class Control:

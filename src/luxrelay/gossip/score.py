@@ -36,9 +36,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from luxrelay.gossip.cache import EnvelopeDigest
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
+from luxrelay.gossip.seen import EnvelopeDigest
 from luxrelay.gossip.topics import TopicKind, parse_topic
 
 UNREADABLE: Final = ""

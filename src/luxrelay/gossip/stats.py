@@ -9,7 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
-from luxrelay.gossip.identity import PeerId
+from luxrelay.gossip.envelope import PeerId
 
 FORWARD_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 """Upper bounds of the classes of `GossipStats.forward_ms`."""

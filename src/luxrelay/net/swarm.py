@@ -42,8 +42,7 @@ from luxrelay.net.guarded import Faults
 from luxrelay.net.inbound import Inbound, InboundCounters
 from luxrelay.net.negotiation import NoiseYamuxUpgrader
 from luxrelay.net.transport import RelayTcp
-from luxrelay.net.yamux import GuardedYamux
-from luxrelay.net.yamux_stream import GuardedStream
+from luxrelay.net.yamux import GuardedStream, GuardedYamux
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _POLL_S: Final = 0.02

@@ -17,7 +17,7 @@ from typing import Final
 from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
 from luxrelay.node.missing_blobs import PAUSE_MIN_MS, WantedBlob, WantedBlobs
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig

@@ -23,7 +23,7 @@ from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.peer_reputation import PeerStanding
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.totals import BLOBS
 from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
 from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage

@@ -69,11 +69,10 @@ from luxrelay.gossip import (
 from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import WantedBlobs
-from luxrelay.node.stages.candidate import Candidate, PeerVerdicts, VerdictCounts
 from luxrelay.node.stages.copies import SecondCopies
+from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
-from luxrelay.node.stages.latency import LatencyHistogram
-from luxrelay.node.stages.verify import Judge
+from luxrelay.node.stages.verify import Candidate, Judge, PeerVerdicts, VerdictCounts
 from luxrelay.node.tracing import Traces
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage

@@ -26,7 +26,7 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 
 from luxrelay.bus import SignatureScheme, SigningKey
-from luxrelay.bus.algorithms import ALGORITHMS
+from luxrelay.bus.keys import ALGORITHMS
 from luxrelay.errors import BusArgumentError, KeyFileError
 from luxrelay.text import parse_json
 

@@ -22,7 +22,7 @@ from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import ObserverStats, Views
 from luxrelay.node.rounds import Rounds
-from luxrelay.node.stages.candidate import PeerVerdicts
+from luxrelay.node.stages.verify import PeerVerdicts
 from luxrelay.node.topic_metrics import TopicSources
 from luxrelay.store import RelayStore
 

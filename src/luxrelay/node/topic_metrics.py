@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 
 from luxrelay.net.blobs import BlobCounters
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import LatencyHistogram
 
 _BLOBS: Final = {
     "served": "Blobs that peers took over libp2p streams.",

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 from dilithium_py.ml_dsa import ML_DSA_65, ML_DSA_87
 
 from luxrelay.bus import SignatureScheme, SigningKey, VerifyKey, sender_address
-from luxrelay.bus.algorithms import (
+from luxrelay.bus.keys import (
     ALGORITHMS,
     ML_DSA_KEYS_MAX,
     SECP256K1_KEYS_MAX,

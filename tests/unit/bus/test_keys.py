@@ -15,8 +15,7 @@ from luxrelay.bus import (
     verify_header,
     verify_headers,
 )
-from luxrelay.bus.algorithms import ALGORITHMS, SECP256K1_ORDER
-from luxrelay.bus.keys import SIGNING_SCHEMES
+from luxrelay.bus.keys import ALGORITHMS, SECP256K1_ORDER, SIGNING_SCHEMES
 from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import BusArgumentError, KeyFormatError
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import mldsa
 
 from luxrelay.bus import SignatureScheme, VerifyKey
-from luxrelay.bus.algorithms import SECP256K1_ORDER
+from luxrelay.bus.keys import SECP256K1_ORDER
 from luxrelay.errors import KeyFormatError
 
 Groups = Callable[[str], list[dict[str, Any]]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from luxrelay.bus import MessageId, VerdictKind
-from luxrelay.gossip.cache import (
+from luxrelay.gossip.params import GossipParams
+from luxrelay.gossip.rpc import decode_rpc, encode_message
+from luxrelay.gossip.seen import (
     CachedMessage,
     EnvelopeDigest,
     FailureCache,
@@ -12,8 +14,6 @@ from luxrelay.gossip.cache import (
     SeenSet,
     Slot,
 )
-from luxrelay.gossip.params import GossipParams
-from luxrelay.gossip.rpc import decode_rpc, encode_message
 
 
 def slot(number: int, topic: str = "/a") -> Slot:

@@ -16,8 +16,7 @@ from luxrelay.gossip import (
     TopicKind,
     global_topic,
 )
-from luxrelay.gossip.cache import EnvelopeDigest, Slot
-from luxrelay.gossip.seen import HintSet
+from luxrelay.gossip.seen import EnvelopeDigest, HintSet, Slot
 
 Kit = Any
 TOPIC = global_topic("testnet", TopicKind.BLOBS_AVAILABLE)

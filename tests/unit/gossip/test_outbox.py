@@ -8,7 +8,7 @@ import pytest
 
 from luxrelay.bus import MessageId
 from luxrelay.gossip import GossipParams, GossipStats, PeerId
-from luxrelay.gossip.outbox import PeerOutbox
+from luxrelay.gossip.peers import PeerOutbox
 from luxrelay.gossip.rpc import Rpc, decode_rpc, encode_ihave, encode_message
 
 PARAMS = GossipParams(message_max=10_000, queue_bytes_max=12_000, rpc_max=4_096)

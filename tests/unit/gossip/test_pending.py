@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from luxrelay.bus import MessageId
 from luxrelay.gossip import GossipParams, MessageType, PeerId
-from luxrelay.gossip.cache import EnvelopeDigest
-from luxrelay.gossip.seen import Pending, PendingTable
+from luxrelay.gossip.seen import EnvelopeDigest, Pending, PendingTable
 
 P, Q = PeerId(b"p"), PeerId(b"q")
 SLOT = ("/a", MessageId(b"i" * 32))

@@ -17,9 +17,9 @@ from luxrelay.gossip import (
     global_topic,
     topic_for_namespace,
 )
-from luxrelay.gossip.cache import EnvelopeDigest
 from luxrelay.gossip.rpc_pb2 import RPC, Message
 from luxrelay.gossip.score import UNREADABLE, PeerLedger, Scores
+from luxrelay.gossip.seen import EnvelopeDigest
 
 Kit = Any
 

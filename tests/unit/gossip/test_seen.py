@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from luxrelay.bus import MessageId, VerdictKind
 from luxrelay.gossip import GossipParams, MessageType
-from luxrelay.gossip.cache import EnvelopeDigest
-from luxrelay.gossip.seen import Memory
+from luxrelay.gossip.seen import EnvelopeDigest, Memory
 
 SLOT = ("/a", MessageId(b"i" * 32))
 DIGEST = EnvelopeDigest(b"d" * 32)

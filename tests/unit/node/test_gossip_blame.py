@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from luxrelay.gossip import Disconnect, GossipParams, GossipRouter, PeerId
-from luxrelay.gossip.identity import peer_id_of
+from luxrelay.gossip.envelope import peer_id_of
 from luxrelay.net.addresses import peer_text
 from luxrelay.node.assembly import GossipBlame
 from luxrelay.node.peer_reputation import FORGED, HALF_LIFE_MS, UNUSABLE

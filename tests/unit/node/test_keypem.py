@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from luxrelay.bus import SignatureScheme, SigningKey
-from luxrelay.bus.algorithms import ALGORITHMS
+from luxrelay.bus.keys import ALGORITHMS
 from luxrelay.errors import KeyFileError
 from luxrelay.node.keyfile import decode_pem, encode_pem
 

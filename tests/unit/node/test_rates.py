@@ -13,8 +13,7 @@ from luxrelay.bus.limits import LimitConfig, Rate
 from luxrelay.bus.policy import default_policy
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
 from luxrelay.node.rates import LAYERS, NodeRates, policy_rate, rate_of, size_of
-from luxrelay.node.stages.candidate import Candidate
-from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
+from luxrelay.node.stages.verify import Candidate, Judge, JudgeConfig, StoreKnowledge
 from luxrelay.store import RelayStore, RelayStoreConfig
 
 NOW = 1_704_067_200_000

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from luxrelay.store import PutOutcome, RelayStore, layout
-from luxrelay.store.append import Tail
-from luxrelay.store.batch import Group
+from luxrelay.store.batch import Group, Tail
 from luxrelay.store.namespaces import NamespaceState
 
 Opener = Callable[..., RelayStore]

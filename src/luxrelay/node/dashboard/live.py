@@ -48,8 +48,7 @@ from luxrelay.node.gateway.sockets import (
     WebSocket,
 )
 from luxrelay.node.gateway.work import Work
-from luxrelay.node.stages.deliver import Feed
-from luxrelay.node.stages.latency import BUCKETS_MS
+from luxrelay.node.stages.deliver import BUCKETS_MS, Feed
 
 WATCHERS_MAX: Final = 32
 """Dashboards open at once."""

@@ -20,11 +20,10 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, VerdictKind
 from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
-from luxrelay.node.gateway.forms import hex_text
+from luxrelay.node.gateway.calls import hex_text
 from luxrelay.node.gateway.http import CarriedNamespace, peer_rows
-from luxrelay.node.stages.candidate import VerdictCounts
-from luxrelay.node.stages.deliver import Glimpse
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import Glimpse, LatencyHistogram
+from luxrelay.node.stages.verify import VerdictCounts
 from luxrelay.store import RelayStore
 
 SAMPLES_MAX: Final = 180

@@ -32,18 +32,16 @@ from luxrelay.node.gateway.calls import (
     Request,
     Response,
     as_json,
-    parsed_json,
-)
-from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.forms import (
     head_json,
     hex_text,
     items_of_bytes,
     items_of_json,
     message_json,
+    parsed_json,
     receipt_json,
     records,
 )
+from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive

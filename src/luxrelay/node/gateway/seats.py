@@ -2,7 +2,7 @@
 
 A connection is a *newcomer* until the head of its first request is whole: newcomers have places of
 their own (`newcomers_max`), a quarter for one /16 or /32, half for a private network, and the
-oldest goes (`luxrelay.net.doorway`). Then it is *busy* while it is answered, and *idle* between
+oldest goes (`luxrelay.net.transport`). Then it is *busy* while it is answered, and *idle* between
 requests. A WebSocket has left these sets; `luxrelay.node.gateway.guests` counts it.
 
 When a listener has `connections_max`, or an address its share of them, a newcomer takes the place

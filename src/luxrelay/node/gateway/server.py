@@ -43,17 +43,17 @@ import h11
 import trio
 
 from luxrelay.errors import GatewayError, LuxRelayError, NodeError
+from luxrelay.gate import Proxies
 from luxrelay.listening import AcceptPace, listen_sorted
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.node.gateway.bodies import Bodies
 from luxrelay.node.gateway.calls import Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import failure
-from luxrelay.node.gateway.proxies import Proxies
 from luxrelay.node.gateway.seats import Seat, Seats
+from luxrelay.node.gateway.work import Bodies
 from luxrelay.node.logs import log
-from luxrelay.node.stages.latency import LatencyHistogram
+from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.tls import server_context
 
 

@@ -23,18 +23,21 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
-from luxrelay.node.gateway.bodies import Bodies
-from luxrelay.node.gateway.calls import HttpCaller, Request, Scope, Stream, parsed_json
-from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.forms import (
+from luxrelay.node.gateway.calls import (
+    HttpCaller,
+    Request,
+    Scope,
+    Stream,
     hex_bytes,
     hex_text,
     items_of_bytes,
     items_of_json,
     message_bytes,
     message_json,
+    parsed_json,
     receipt_json,
 )
+from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.guests import Guest, Guests, group_of
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import problem
@@ -57,7 +60,7 @@ from luxrelay.node.gateway.subscription import (
     TellLive,
     Told,
 )
-from luxrelay.node.gateway.work import Work
+from luxrelay.node.gateway.work import Bodies, Work
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscription_messages import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore

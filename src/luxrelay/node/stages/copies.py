@@ -21,7 +21,7 @@ from typing import Final
 
 from luxrelay.bus import Code, Verdict, VerdictKind
 from luxrelay.bus.verdict import ignore
-from luxrelay.node.stages.candidate import Candidate
+from luxrelay.node.stages.verify import Candidate
 
 HEADERS_MAX: Final = 16_384
 """Accepted headers remembered for their second topic; beyond it the oldest is forgotten."""

@@ -36,7 +36,7 @@ from luxrelay.gossip.envelope import CARRIED
 from luxrelay.node.block_board import BlockBoard
 from luxrelay.node.hint_book import HintBook
 from luxrelay.node.parent_lookup import Carried
-from luxrelay.node.stages.candidate import Candidate
+from luxrelay.node.stages.verify import Candidate
 
 CLAIMS: Final = frozenset({MessageType.BLOB_HINT, MessageType.BLOCK})
 """Types of which this module gives the verdict."""

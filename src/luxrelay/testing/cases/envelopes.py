@@ -21,7 +21,7 @@ from luxrelay.gossip import (
     relay_message_id,
     topic_for_namespace,
 )
-from luxrelay.gossip.identity import PeerId, peer_id_of
+from luxrelay.gossip.envelope import PeerId, peer_id_of
 from luxrelay.testing.cases.case import Case, Json
 from luxrelay.testing.messages import BEGIN_MS, NAMESPACE, SampleMessage, message_line, signing_key
 from luxrelay.wire import from_hex, to_hex

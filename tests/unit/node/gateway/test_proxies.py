@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.node.gateway.proxies import HOPS_MAX, Proxies
+from luxrelay.gate import HOPS_MAX, Proxies
 
 pytestmark = pytest.mark.trial
 PROXY = "10.0.0.1"

@@ -2,7 +2,7 @@
 
 from luxrelay.bus import Code
 from luxrelay.bus.verdict import ACCEPTED, ignore, reject
-from luxrelay.node.stages.candidate import PeerVerdicts
+from luxrelay.node.stages.verify import PeerVerdicts
 
 
 def test_refusals_are_counted_by_peer_and_code() -> None:

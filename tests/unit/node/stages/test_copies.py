@@ -9,8 +9,8 @@ from luxrelay.bus import Code, SigningKey, VerdictKind
 from luxrelay.bus.limits import LimitConfig, Rate
 from luxrelay.gossip import HeaderAnnouncement, MessageType, RelayMessage, TopicKind, global_topic
 from luxrelay.node.rates import NodeRates
-from luxrelay.node.stages.candidate import Candidate
 from luxrelay.node.stages.copies import PASSED_ON, SecondCopies
+from luxrelay.node.stages.verify import Candidate
 from luxrelay.sync import PublishItem
 
 ACCEPT, IGNORE, REJECT = VerdictKind.ACCEPT, VerdictKind.IGNORE, VerdictKind.REJECT

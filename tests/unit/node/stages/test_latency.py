@@ -1,6 +1,6 @@
 """The latency histogram."""
 
-from luxrelay.node.stages.latency import BUCKETS_MS, LatencyHistogram
+from luxrelay.node.stages.deliver import BUCKETS_MS, LatencyHistogram
 
 
 def test_counts_are_cumulative() -> None:

@@ -25,8 +25,7 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.policy import TokenKind
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES
-from luxrelay.node.stages.candidate import Candidate
-from luxrelay.node.stages.verify import Judge, JudgeConfig
+from luxrelay.node.stages.verify import Candidate, Judge, JudgeConfig
 
 NOW = 1_704_067_200_000
 PARENT = topic_namespace("/chat/1/room")
