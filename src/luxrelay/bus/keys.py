@@ -1,11 +1,12 @@
 """Keys that sign and verify headers.
 
 A key knows its scheme and the senderPubKey field; what its scheme does stands in one table, with a
-row for each library. The exact lengths of key and signature are checked here, before any library sees the bytes.
+row for each library. The exact lengths of key and signature are checked here, before any library
+sees the bytes.
 
 A row turns a seed into a public key and a function that signs, and a public key into a function
-that verifies; lengths have been checked against the table of schemes before. A verifying function answers True or False and never raises; a public key that its library cannot parse is a
-KeyFormatError, and a seed that gives no key a BusArgumentError.
+that verifies. A verifying function answers True or False and never raises; a public key that its
+library cannot parse is a KeyFormatError, and a seed that gives no key a BusArgumentError.
 
 What each scheme signs is the 32-byte header hash: Ed25519 and ML-DSA take it as their message
 (pure mode, ML-DSA with the empty context), ECDSA takes it as the digest, without a further hash.
@@ -15,7 +16,7 @@ a secp256k1 verification and a twentieth of an ML-DSA-65 one. libsodium parses a
 each verification and has no form to keep. The libraries only read a parsed key, so threads share
 it; they release the interpreter lock while they verify.
 
-Source: LP-6411 §2.7, §2.8; decisions H5, H6, H7, H25, H26; decisions H5, H25, H26.
+Source: LP-6411 §2.7, §2.8; decisions H5, H6, H7, H25, H26.
 """
 
 from __future__ import annotations

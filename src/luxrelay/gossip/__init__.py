@@ -28,8 +28,13 @@ from luxrelay.gossip.envelope import (
     MessageType,
     PeerId,
     RelayMessage,
+    Topic,
+    TopicKind,
+    global_topic,
+    parse_topic,
     peer_id_of,
     relay_message_id,
+    topic_for_namespace,
     verify_by_peer,
 )
 from luxrelay.gossip.location import Location, PeerLocation, PlaceResolver, PlaceTable, locate
@@ -48,13 +53,6 @@ from luxrelay.gossip.subscriptions import (
     SubscriptionParams,
     Subscriptions,
     SubscriptionStats,
-)
-from luxrelay.gossip.topics import (
-    Topic,
-    TopicKind,
-    global_topic,
-    parse_topic,
-    topic_for_namespace,
 )
 
 __all__ = [

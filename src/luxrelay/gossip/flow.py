@@ -27,6 +27,8 @@ from luxrelay.gossip.envelope import (
     MessageType,
     PeerId,
     RelayMessage,
+    fold_topic,
+    parse_topic,
     relay_message_id,
 )
 from luxrelay.gossip.lazy import Lazy
@@ -37,7 +39,6 @@ from luxrelay.gossip.rpc import encode_message
 from luxrelay.gossip.score import UNREADABLE, Scores
 from luxrelay.gossip.seen import CachedMessage, EnvelopeDigest, Memory, Pending, Slot
 from luxrelay.gossip.stats import GossipStats
-from luxrelay.gossip.topics import fold_topic, parse_topic
 
 BURST_S: Final = 3.0
 """Seconds' worth of bytes that a topic may take at once (S1)."""

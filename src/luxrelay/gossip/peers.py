@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from luxrelay.bus import MessageId
-from luxrelay.gossip.envelope import PeerId
+from luxrelay.gossip.envelope import PeerId, fold_topic
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.rpc import (
     MESSAGE_ID_WIRE_BYTES,
@@ -25,7 +25,6 @@ from luxrelay.gossip.rpc import (
 )
 from luxrelay.gossip.score import PeerLedger
 from luxrelay.gossip.stats import GossipStats, PeerStats
-from luxrelay.gossip.topics import fold_topic
 
 
 class PeerOutbox:

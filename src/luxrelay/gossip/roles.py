@@ -14,8 +14,7 @@ from typing import Final
 from luxrelay.bus import NamespaceId, SigningKey, VerifyKey
 from luxrelay.bus.constants import MAX_KEY_FIELD_BYTES
 from luxrelay.errors import KeyFormatError
-from luxrelay.gossip.envelope import PeerId
-from luxrelay.gossip.topics import TopicKind, global_topic, topic_for_namespace
+from luxrelay.gossip.envelope import PeerId, TopicKind, global_topic, topic_for_namespace
 
 PROOF_TAG: Final = b"lux.validator.v1\x00"
 """Domain of the signature with which a validator vouches for its relay."""

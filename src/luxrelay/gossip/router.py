@@ -56,7 +56,7 @@ from luxrelay.bus import VerdictKind
 from luxrelay.errors import RpcError
 from luxrelay.gossip.actions import Action, Send
 from luxrelay.gossip.diversity import DiversityParams
-from luxrelay.gossip.envelope import PeerId
+from luxrelay.gossip.envelope import PeerId, fold_topic, parse_topic
 from luxrelay.gossip.flow import Flow
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.location import PlaceResolver
@@ -70,7 +70,6 @@ from luxrelay.gossip.score import Scores, ScoreTerms
 from luxrelay.gossip.score_params import ScoreParams
 from luxrelay.gossip.seen import Memory
 from luxrelay.gossip.stats import GossipStats
-from luxrelay.gossip.topics import fold_topic, parse_topic
 
 if TYPE_CHECKING:
     from random import Random

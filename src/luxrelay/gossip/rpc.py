@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from luxrelay.bus import MessageId
 from luxrelay.errors import RpcError
+from luxrelay.gossip.envelope import TOPIC_MAX
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.rpc_pb2 import (
     RPC,
@@ -32,7 +33,6 @@ from luxrelay.gossip.rpc_pb2 import (
     ControlPrune,
     PeerInfo,
 )
-from luxrelay.gossip.topics import TOPIC_MAX
 from luxrelay.wire import read_varint, varint
 
 PROTOCOLS: Final = ("/meshsub/1.2.0", "/meshsub/1.1.0")

@@ -36,10 +36,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from luxrelay.gossip.envelope import PeerId
+from luxrelay.gossip.envelope import PeerId, TopicKind, parse_topic
 from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
 from luxrelay.gossip.seen import EnvelopeDigest
-from luxrelay.gossip.topics import TopicKind, parse_topic
 
 UNREADABLE: Final = ""
 """Stands for a topic where the bytes name none."""

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from luxrelay.errors import GossipArgumentError
-from luxrelay.gossip.topics import TopicKind
+from luxrelay.gossip.envelope import TopicKind
 
 _DECAYS: Final = frozenset(
     {

@@ -36,8 +36,15 @@ from luxrelay.gossip.announcements import (
     HeaderAnnouncement,
     decode_header_with_blob,
 )
-from luxrelay.gossip.envelope import PAYLOAD_MAX, MessageType, RelayMessage
-from luxrelay.gossip.topics import TopicKind, global_topic, parse_topic, topic_for_namespace
+from luxrelay.gossip.envelope import (
+    PAYLOAD_MAX,
+    MessageType,
+    RelayMessage,
+    TopicKind,
+    global_topic,
+    parse_topic,
+    topic_for_namespace,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

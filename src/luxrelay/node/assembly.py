@@ -173,7 +173,7 @@ def assemble(
         spread=spread,
         wanted=blobs.wanted,
         globals_=blobs.topics,
-        fees=guards.fees,
+        fees=guards.fees if guards.fees.charges else None,
         traces=traces,
         peers_max=2 * config.connections_max,  # those that left lately are still of interest
         deliver=feed.stored,
@@ -288,7 +288,7 @@ def judge_of(
         wall_ms,
         registry=policies,
         rates=guards.rates,
-        fees=guards.fees,
+        fees=guards.fees if guards.fees.charges else None,
         finality=guards.finality,
     )
 

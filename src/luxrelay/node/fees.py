@@ -128,6 +128,8 @@ class FeeDesk:
             kinds[FeeKind.PREPAID] = PrepaidVerifier(network, issuers)
         self.verifiers = FeeVerifiers(network, kinds, book=self._ledger, free_tier=free_tier)
         """What the rules ask about a fee proof."""
+        self.charges = bool(issuers) or not free_tier
+        """Whether a message can cost anything here, or be refused for want of a fee."""
 
     def reserve(self, header: MsgHeader, now_ms: int) -> Verdict:
         """Take what a proven message costs until `settle`; an IGNORE when the quota is used up."""

@@ -33,7 +33,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -393,7 +393,7 @@ class Doors:
             lambda candidates: self._pass("gossip", candidates, LIVE_RULES), judge.announcement
         )
         self._fees = fees
-        self._traces = traces or Traces()
+        self._traces = traces if traces is not None and traces.on else None
         self.book = ReceiptBook()
         """Receipts given out; `receipts` answers from it."""
         self.receipts = self.book.receipts
@@ -495,7 +495,7 @@ class Doors:
         *,
         live: bool = True,
     ) -> list[Verdict]:
-        with self._traces.batch(door, [candidate.header for candidate in candidates]) as traced:
+        with self._traced(door, candidates) as traced:
             verdicts = self._judge.judge(candidates, rules, live=live)
             if door == "publish":
                 headers = [candidate.header for candidate in candidates]
@@ -514,6 +514,13 @@ class Doors:
             door, [c for c, verdict in zip(candidates, written, strict=True) if verdict.accepted]
         )
         return written
+
+    def _traced(
+        self, door: str, candidates: Sequence[Candidate]
+    ) -> AbstractContextManager[dict[str, int]]:
+        if self._traces is None:
+            return nullcontext({})
+        return self._traces.batch(door, [candidate.header for candidate in candidates])
 
     def _note_blobs(
         self,
@@ -588,7 +595,7 @@ class Doors:
                 else announcement.encode(),
             )
             own.append((message.topic, message.encode()))
-            if self._globals is not None:
+            if self._globals is not None and self._globals.announces:
                 others += self._globals.announcements(
                     candidate, announcement, inline=inline, now_ms=now_ms
                 )

@@ -129,7 +129,7 @@ def offline_node(config: NodeConfig, clients: Sequence[RelaySyncClient]) -> Iter
             clock_ms=wall_ms,
             spread=lambda items: [0] * len(items),
             wanted=wanted,
-            fees=guards.fees,
+            fees=guards.fees if guards.fees.charges else None,
         )
         blobs = MissingBlobs(
             clients,

@@ -27,6 +27,8 @@ class Traces:
     def __init__(self, provider: Any = None) -> None:
         """Take an OpenTelemetry tracer provider, or None for no traces."""
         self._provider = provider
+        self.on = provider is not None
+        """Whether anything is recorded."""
         self._tracer = None if provider is None else provider.get_tracer("luxrelay")
 
     @contextmanager

@@ -226,6 +226,11 @@ class RelayStoreConfig:
         """
         return self.blob_cache_bytes if self.blobs_enabled else 0
 
+    def bounds_blobs(self) -> bool:
+        """Return True when some blob may be refused, or go before its message."""
+        small = self.blob_bytes_max < c.MAX_BLOB_BYTES
+        return small or self.blob_ttl_ms is not None or self.blob_bound() is not None
+
     def cutoff_ms(self, now_ms: int) -> int:
         """Return the retention cut-off: a timestamp up to it has aged out.
 

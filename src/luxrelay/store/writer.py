@@ -97,6 +97,7 @@ class Writer:
         self._config = config
         self._evictor = Evictor(ledger, config)
         self._blobs = BlobRoom(ledger, config)
+        self._bounds_blobs = config.bounds_blobs()
         self._thinner = Thinner(ledger, config)
         self.evidence: deque[Equivocation] = deque(maxlen=config.equivocations_max)
         """The newest equivocations (H17)."""
@@ -116,7 +117,8 @@ class Writer:
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Every message is decided, what is stored is written; not yet durable."""
         outcomes: list[PutOutcome] = []
-        messages = self._blobs.admit(messages, now_ms)
+        if self._bounds_blobs:
+            messages = self._blobs.admit(messages, now_ms)
         for part in split_groups(
             messages, self._config.group_messages_max, self._config.group_bytes_max
         ):
@@ -141,7 +143,7 @@ class Writer:
             counts[outcome] += 1
             decided.append(outcome)
         self._commit(group)
-        while self._blobs.excess():
+        while self._bounds_blobs and self._blobs.excess():
             if self._trim_blobs(None, self._config.gc_chunk_size).done:
                 break
         self._ledger.hot.forget_old(now_ms)

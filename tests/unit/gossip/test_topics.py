@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import GossipArgumentError, TopicError
 from luxrelay.gossip import TopicKind, global_topic, parse_topic, topic_for_namespace
-from luxrelay.gossip.topics import fold_topic
+from luxrelay.gossip.envelope import fold_topic
 
 HEX = "0123456789abcdef0123456789abcdef01234567"
 

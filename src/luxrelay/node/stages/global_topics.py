@@ -92,6 +92,8 @@ class GlobalTopics:
         self._hints_topic = global_topic(network, TopicKind.BLOBS_AVAILABLE)
         self._announces_headers = self._headers_topic in announced
         self._announces_blobs = self._hints_topic in announced
+        self.announces = self._announces_headers or self._announces_blobs
+        """Whether anything that is published here goes to a global topic."""
         self._proposers = proposers
         self._operators = tuple(operators)
         self._hinted = hinted
