@@ -24,7 +24,7 @@ import pytest
 
 from luxrelay.errors import StoreError
 from luxrelay.store import NamespaceQuery, RelayStore, RelayStoreConfig
-from luxrelay.store.repair import salvage
+from luxrelay.store.maintenance.repair import salvage
 
 PLACES = int(os.environ.get("LUXRELAY_DAMAGE_PLACES", "10"))
 LANES = 5

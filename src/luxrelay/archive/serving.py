@@ -22,9 +22,9 @@ from luxrelay.archive.schema import MAX_I64, MAX_TIMESTAMP_MS
 from luxrelay.bus import NamespaceId
 from luxrelay.bus.header import ContentId, MessageId
 from luxrelay.errors import SyncArgumentError
-from luxrelay.store.indexes import IndexPage, SenderQuery, TimeQuery
 from luxrelay.store.messages import StoredMessage
-from luxrelay.store.query import CURSOR_BYTES, NamespaceQuery
+from luxrelay.store.reading.indexes import IndexPage, SenderQuery, TimeQuery
+from luxrelay.store.reading.query import CURSOR_BYTES, NamespaceQuery
 
 PAGE_MAX: Final = 1_000
 """Messages of one page."""

@@ -27,8 +27,8 @@ from luxrelay.store import (
     StoredMessage,
     StoreStats,
 )
-from luxrelay.store.folder import MARKER
-from luxrelay.store.repair import salvage
+from luxrelay.store.durability.folder import MARKER
+from luxrelay.store.maintenance.repair import salvage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from luxrelay.bus import SigningKey
 from luxrelay.errors import CATALOGUE, KeyFileError, NodeError
 from luxrelay.files import make_folder, make_private, read_bounded, write_whole
 from luxrelay.node.keyfile import read_or_create
-from luxrelay.store.folder import holds_no_store
+from luxrelay.store.durability.folder import holds_no_store
 from luxrelay.text import parse_json
 
 IDENTITY_FILE: Final = "identity.pem"

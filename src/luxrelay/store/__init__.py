@@ -1,12 +1,12 @@
 """Where messages wait: `RelayStore` on RocksDB."""
 
 from luxrelay.store.config import Durability, RelayStoreConfig, WhenFull
-from luxrelay.store.durable import PutReceipt
-from luxrelay.store.indexes import BucketQuery, IndexPage, SenderQuery, TimeQuery
+from luxrelay.store.durability.sync import PutReceipt
 from luxrelay.store.messages import IncomingMessage, PutOutcome, StoredMessage
 from luxrelay.store.namespaces import Equivocation, NamespaceHead
-from luxrelay.store.query import NamespaceQuery, QueryPage
 from luxrelay.store.quota import Lack
+from luxrelay.store.reading.indexes import BucketQuery, IndexPage, SenderQuery, TimeQuery
+from luxrelay.store.reading.query import NamespaceQuery, QueryPage
 from luxrelay.store.relay_store import RelayStore
 from luxrelay.store.retention import CycleStats
 from luxrelay.store.stats import GcStats, StoreStats

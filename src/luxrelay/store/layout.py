@@ -48,8 +48,8 @@ index: the slices are one, and within a slice the ``times`` rows say when a mess
 has one row a namespace and slice, not one a message: whoever asks for a sender then reads those
 namespaces.
 
-*What else to change when you change this*: ``LAYOUT_VERSION``, `luxrelay.store.upgrade`,
-`luxrelay.store.audit`, `luxrelay.store.repair`.
+*What else to change when you change this*: ``LAYOUT_VERSION``, `store.maintenance`: `upgrade`,
+`audit` and `repair`.
 
 Source: LP-6421 §1.2; decisions P5, P6, P9, P10, P11, P12, P38, J4, J6, J8; ADR 0006 §1.
 """

@@ -18,10 +18,10 @@ from luxrelay.bus import constants as c
 from luxrelay.errors import StoreError
 from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig
-from luxrelay.store.hot import HotCache
 from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.namespaces import NamespaceHead, NamespaceState
 from luxrelay.store.quota import QuotaBook, low_water
+from luxrelay.store.reading.hot import HotCache
 from luxrelay.store.rocks import Database
 from luxrelay.store.slices import Slices
 

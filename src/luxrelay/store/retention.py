@@ -52,7 +52,7 @@ from typing import Final
 from luxrelay.bus import NamespaceId
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.stats import GcStats
-from luxrelay.store.writer import Writer, WriterRun
+from luxrelay.store.writing.writer import Writer, WriterRun
 
 
 class ClockGuard:

@@ -12,8 +12,8 @@ import pytest
 
 from luxrelay.errors import StoreError
 from luxrelay.store import RelayStore, RelayStoreConfig, layout
-from luxrelay.store.folder import MARKER
-from luxrelay.store.marks import MARK
+from luxrelay.store.durability.folder import MARKER
+from luxrelay.store.durability.marks import MARK
 from luxrelay.store.rocks import Database
 
 SMALL = RelayStoreConfig.small()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from luxrelay.store import CycleStats, Lack, RelayStore, layout, writer
+from luxrelay.store import CycleStats, Lack, RelayStore, layout
 from luxrelay.store.rocks import Database
-from luxrelay.store.writer import Writer
+from luxrelay.store.writing import writer
+from luxrelay.store.writing.writer import Writer
 
 Opener = Callable[..., RelayStore]
 TTL = 600_000

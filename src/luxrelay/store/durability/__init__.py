@@ -1,0 +1,1 @@
+"""Durability: the folder and its lock, syncs, marks of what was safe."""

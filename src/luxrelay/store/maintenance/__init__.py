@@ -1,0 +1,1 @@
+"""Maintenance: audit, repair, upgrade of old layouts."""

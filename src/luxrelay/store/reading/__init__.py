@@ -1,0 +1,1 @@
+"""Reading: queries, indexes, the newest slots."""

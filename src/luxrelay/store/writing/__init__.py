@@ -1,0 +1,1 @@
+"""Writing: batches, their rows, what makes room."""
