@@ -71,6 +71,7 @@ def due(store: RelayStore, now: int) -> set[int]:
 @settings(settings(), max_examples=max(10, settings().max_examples // 3))
 @example(5, [("cycle", OLD_MS)], 1)  # the newest stays
 @example(4, [("put", [(6, 3, 1)]), ("cycle", 199), ("put", [(5, 1, 1)]), ("cycle", 1)], 5)
+@example(3, [("cycle", 1), ("put", [(2, 1, 2)]), ("cycle", 199)], 1)  # a young candidate
 @given(begun=st.integers(0, 8), steps=STEPS, chunk=st.integers(1, 5))
 def test_only_what_may_go_goes(begun: int, steps: list[tuple[str, object]], chunk: int) -> None:
     """Every Nth, the newest, the young and what lies above a hole stay (21-43, 21-44, J3)."""

@@ -6,9 +6,9 @@ Of older messages of some namespaces only every Nth stays, and readers are told.
 
 *Decides* which messages of a namespace with a ratio go: those older than ``thin_after_ms`` whose
 sequence is no multiple of the ratio. So relays with one ratio keep the same messages.
-*Never goes*: the newest message of a namespace; a finalized one; what lies above the contiguous
-head, whose holes a peer may still fill; anything in a namespace that an archive reads (J8), because
-such a namespace is not ephemeral.
+*Never goes*: the newest message of a namespace; a finalized one; a slot of which one candidate is
+still young; what lies above the contiguous head, whose holes a peer may still fill; anything in a
+namespace that an archive reads (J8), because such a namespace is not ephemeral.
 *What stays of it* is a row of kind ``thinned`` in the message's slice: slot and headerHash. A page
 names the slot among its gaps, a copy that comes again is refused, and the row goes with the slice.
 *Machine*: each namespace has a position, the next sequence to look at; it is not stored, so after a
@@ -49,20 +49,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 from luxrelay.bus import ContentId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow, FinalityState
 from luxrelay.store import layout
-from luxrelay.store.writing.batch import Group, crown
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import BlobPlace
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.slices import Slices
+from luxrelay.store.writing.batch import Group, crown
 
 
 class FinalGroup(Group):
@@ -240,18 +240,21 @@ class Thinner:
             if state is None or self._ledger.watermark(state) is not None:
                 self._left.pop()  # forgotten, or an archive has come since the pass began
                 continue
-            for key, value in self._rows(state):
-                if budget <= 0 or len(found) == limit:
+            for seq, rows in groupby(self._rows(state), lambda row: layout.split_slot(row[0])[1]):
+                if budget <= 0 or len(found) >= limit:
                     return found, False
-                budget -= 1
-                seq = layout.split_slot(key)[1]
-                stamp = layout.decode_row(value).timestamp
-                if stamp > now_ms - self._config.thin_after_ms:
+                slot = list(rows)  # one young candidate keeps the others: its slot is no hole
+                budget -= len(slot)
+                stamps = [layout.decode_row(value).timestamp for _, value in slot]
+                if max(stamps) > now_ms - self._config.thin_after_ms:
                     break
                 self._next[namespace] = seq
-                final = layout.finality_of(value) == FinalityState.FINALIZED
-                if seq % ratio and not final:
-                    found.append(key)
+                if seq % ratio:
+                    found += [
+                        key
+                        for key, value in slot
+                        if layout.finality_of(value) != FinalityState.FINALIZED
+                    ]
             self._left.pop()
             budget -= 1
             if budget <= 0 and self._left:
