@@ -230,6 +230,14 @@ def host_name(host: str) -> str:
     return "" if found is None else _folded(found[1] or found[2])
 
 
+def is_loopback(host: str) -> bool:
+    """Return True for an address, in brackets or not, or a name that only this machine reaches."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def is_address(name: str) -> bool:
     """Return True for an address of IPv4 or IPv6."""
     try:

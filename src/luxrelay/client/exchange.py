@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha1
-from ipaddress import ip_address
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ import h11
 
 from luxrelay.client.calls import Answer, Call, refused
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, ClientUnreachableError
+from luxrelay.gate import is_loopback
 
 Result = TypeVar("Result")
 Steps = Generator[bytes | None, bytes, Result]
@@ -72,7 +72,7 @@ class Endpoint:
         if not token.isascii() or any(c.isspace() for c in token):
             raise ClientArgumentError("the token holds other characters", where="token")
         tls = split.scheme == "https"
-        if token and not tls and not token_in_clear and not _is_loopback(split.hostname):
+        if token and not tls and not token_in_clear and not is_loopback(split.hostname):
             raise ClientArgumentError(
                 "the token would travel in the clear",
                 where=address[:100],
@@ -214,12 +214,3 @@ class Exchanges:
         answer = yield from self._answer()
         headers = {n.decode(): v.decode("latin-1") for n, v in response.headers}
         return Answer(response.status_code, headers, answer.body)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may lead anywhere

@@ -9,8 +9,7 @@ Theory of operation
     that must not end: it is begun anew after a pause that doubles.
   Passes: cancellation, `KeyboardInterrupt` and `SystemExit`, also when a nursery raised them in one
     group with failures. The failures of such a group are counted, the rest goes on.
-  Bounds: `KINDS_MAX` kinds; a line of log once in `every_s` for each kind, with the number of
-    failures since the last one.
+  Bounds: those of `luxrelay.failures`.
 
 Source: LP-6420 §1.3; decision G21.
 """
@@ -18,7 +17,6 @@ Source: LP-6420 §1.3; decision G21.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +25,9 @@ from typing import Final, TypeVarTuple
 
 import trio
 
+from luxrelay.failures import EVERY_S, FailureLog
 from luxrelay.pause import doubled
 
-KINDS_MAX: Final = 64
-"""Kinds that are told apart; a further one counts as ``other``."""
-EVERY_S: Final = 60.0
-"""Seconds between two lines of log about one kind."""
 _TEXT_MAX: Final = 200
 _Args = TypeVarTuple("_Args")
 
@@ -55,17 +50,11 @@ class Faults:
         every_s: float = EVERY_S,
     ) -> None:
         self._logger = logger or logging.getLogger("luxrelay.net")
-        self._clock = clock
-        self._every_s = every_s
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
-        self._told: dict[str, tuple[float, int]] = {}
-        """When a kind was logged last, and how many there were by then."""
+        self._log = FailureLog(clock, every_s)
 
     def counts(self) -> dict[str, int]:
         """How many failures of each kind were contained."""
-        with self._lock:
-            return dict(self._counts)
+        return self._log.counts()
 
     def note(self, kind: str, error: BaseException) -> None:
         """Count a failure, and log it unless one of its kind was logged a moment ago.
@@ -75,17 +64,10 @@ class Faults:
             error: How; the first failure of a group is logged.
 
         """
-        now = self._clock()
-        with self._lock:
-            if kind not in self._counts and len(self._counts) >= KINDS_MAX:
-                kind = "other"
-            count = self._counts[kind] = self._counts.get(kind, 0) + 1
-            at, told = self._told.get(kind, (float("-inf"), 0))
-            if now - at < self._every_s:
-                return
-            self._told[kind] = now, count
-        fields = {"kind": kind, "failures": count - told, **_described(error)}
-        self._logger.warning("failure contained", extra={"fields": fields})
+        counted, told = self._log.note(kind)
+        if told:
+            fields = {"kind": counted, "failures": told, **_described(error)}
+            self._logger.warning("failure contained", extra={"fields": fields})
 
     @contextmanager
     def contained(self, kind: str) -> Iterator[None]:

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from luxrelay.net.guarded import KINDS_MAX, Faults
+from luxrelay.failures import KINDS_MAX
+from luxrelay.net.guarded import Faults
 
 
 class _Clock:

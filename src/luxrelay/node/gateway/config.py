@@ -9,10 +9,11 @@ Source: docs/reference/http.md; LP-6490; user-02, user-09, user-10.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any, Final
 
 from luxrelay.errors import ConfigError
+from luxrelay.gate import is_loopback
 from luxrelay.node.checks import Check, Key, boolean, list_of, match, one_of, text, whole
 
 _KIB: Final = 1024
@@ -259,28 +260,18 @@ class GatewayConfig:
     def _open_air(self, name: str) -> bool:
         """Return whether others than this machine reach a listener that speaks in the clear."""
         listen: str = getattr(self, name)
-        return bool(listen) and not is_loopback(listen) and not self.tls_certificate
+        host = listen.rpartition(":")[0]
+        return bool(listen) and not is_loopback(host) and not self.tls_certificate
 
     def reads_without_token(self, listen: str) -> bool:
         """Return whether a listener answers reading calls without a token."""
-        loopback = self.anonymous == "loopback" and is_loopback(listen)
+        loopback = self.anonymous == "loopback" and is_loopback(listen.rpartition(":")[0])
         return self.anonymous == "anybody" or (loopback and not self.behind_proxy)
 
     @property
     def anonymous_read(self) -> bool:
         """True when the gateway answers reading calls without a token."""
         return self.reads_without_token(self.listen)
-
-
-def is_loopback(listen: str) -> bool:
-    """Return True for ``host:port`` that only this machine reaches."""
-    host = listen.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 GATEWAY_KEYS: Final = tuple(

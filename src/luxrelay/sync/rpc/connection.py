@@ -11,7 +11,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
@@ -24,6 +23,7 @@ from luxrelay.errors import (
     SyncRemoteError,
     SyncUnreachableError,
 )
+from luxrelay.gate import is_loopback
 from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.patience import Pace, PatientChannel
@@ -140,7 +140,8 @@ class RelayConnection:
         self.config = config or SyncClientConfig()
         if not _TOKEN.fullmatch(token):
             raise SyncArgumentError("the token cannot be sent", where="token")
-        if token and tls is None and not token_in_clear and not _is_loopback(address):
+        host = address.rpartition(":")[0]
+        if token and tls is None and not token_in_clear and not is_loopback(host):
             raise SyncArgumentError(
                 "the token would travel in the clear",
                 where=address,
@@ -323,11 +324,3 @@ def _rebuild(
 ) -> RelayConnection:
     token, in_clear = shown
     return kind(address, config=config, tls=tls, token=token, token_in_clear=in_clear)
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

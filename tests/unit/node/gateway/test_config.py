@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from luxrelay.errors import ConfigError
+from luxrelay.gate import is_loopback
 from luxrelay.node.config import parse_config
-from luxrelay.node.gateway.config import GATEWAY_KEYS, GatewayConfig, is_loopback
+from luxrelay.node.gateway.config import GATEWAY_KEYS, GatewayConfig
 
 
 def gateway(text: str) -> GatewayConfig:
@@ -20,7 +21,7 @@ def test_defaults_are_off_and_closed() -> None:
     """Without the section nothing listens; with it, admin calls stay on loopback."""
     assert gateway("") == GatewayConfig()
     assert not GatewayConfig().listen
-    assert is_loopback(GatewayConfig().admin_listen)
+    assert is_loopback(GatewayConfig().admin_listen.rpartition(":")[0])
 
 
 def test_every_field_is_a_key_with_a_sentence() -> None:

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from luxrelay.sync.rpc.mishaps import KINDS_MAX, Mishaps
+from luxrelay.failures import KINDS_MAX
+from luxrelay.sync.rpc.mishaps import Mishaps
 
 
 def test_each_kind_is_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
