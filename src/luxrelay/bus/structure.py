@@ -315,6 +315,9 @@ def read_fields(data: bytes) -> Fields | None:
 
     Nothing is sliced by a length that has not been checked (11-44).
     """
+    # Five bytes fix the lengths of everything but the fee proof, so one lookup and one unpack take
+    # the whole header; the order of the checks below does not matter, because every one ends in
+    # None and `check_structure` names the first that is broken.
     shape = _shape_of(data[:2] + data[106:109])
     if shape is None:
         return None

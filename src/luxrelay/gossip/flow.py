@@ -124,6 +124,8 @@ class Flow:
         if len(data) > self._params.message_max:
             self.malformed(state, topic=topic)
             return
+        # Of a message that reaches the mesh each peer sends a copy or announces it: most of what
+        # comes ends at this digest, undecoded.
         digest = EnvelopeDigest(hashlib.sha256(data).digest())
         if self._known(state, topic, digest, data, now):
             return
@@ -199,10 +201,12 @@ class Flow:
         self._stats.follow(topic, self._params.topics_max)
         self._stats.of_topic(topic).published += 1
         pending = self._memory.pending.by_digest(digest)
+        # Who sent it to us while we were about to publish it is not sent it again.
         spared = set(pending.senders) if pending is not None else set()
         self._memory.echoes.published(slot, digest)
         for peer in spared:
             self._memory.echoes.sent(digest, peer)
+        # The frame is encoded once for all peers that spell the topic alike.
         cached = self._keep(slot, data)
         count = 0
         threshold = self._scores.params.publish_threshold

@@ -100,6 +100,8 @@ def decode_rpc(data: bytes, params: GossipParams) -> Rpc:
         RpcError: the bytes are no RPC or exceed a limit.
 
     """
+    # Most frames are one message: read by hand, which is faster than protobuf, and only in the one
+    # form that has no second reading.
     lone = _lone_message(data) if len(data) <= params.frame_max else None
     if lone is not None:
         return Rpc(messages=[lone])

@@ -573,6 +573,8 @@ class GuardedYamux(Yamux):
             raise _FrameError
         self._misses = 0
         body = length if kind == TYPE_DATA else 0
+        # A header costs as much as a full frame and carries nothing: those that say little are read
+        # at a pace, and what is not read fills the sender's own window.
         if body < _FULL_FRAME and self._idle.over(self._config.idle_frames_per_s):
             await trio.sleep_until(self._idle.until)
         if kind == TYPE_PING:

@@ -169,6 +169,8 @@ class MerkleTree:
         sums, counts = rows[:, :_XOR_WORDS], rows[:, _XOR_WORDS]
         sums ^= words
         change(counts, np.uint64(1), out=counts)
+        # Several ids of one bucket in one chunk would overwrite each other: all go into the row of
+        # the last, found by writing each place over the one before.
         order = np.arange(len(buckets), dtype=np.uint16)
         self._last[buckets] = order
         last = self._last[buckets]

@@ -58,6 +58,8 @@ class SortedIds:
         self._stamps: NDArray[np.uint64] = np.ascontiguousarray(stamps, np.uint64)
         self._order = self._stamps.data
         self._ids: NDArray[np.uint8] = np.ascontiguousarray(rows)
+        # Sums up to each block: a fingerprint of any range costs two differences and two ends of a
+        # block, however many ids it has, so that tiny messages cannot ask for large sums.
         whole = len(stamps) // _BLOCK
         sums = self._limbs()[: whole * _BLOCK].reshape(whole, _BLOCK, _WORDS)
         self._blocks: NDArray[np.uint64] = np.zeros((whole + 1, _WORDS), np.uint64)
@@ -101,6 +103,7 @@ class SortedIds:
             total = total + limbs[last * _BLOCK : upper].sum(axis=0, dtype=np.uint64)
         else:
             total = limbs[lower:upper].sum(axis=0, dtype=np.uint64)
+        # Sums of 32-bit words in 64 bits do not overflow below 2^32 ids; the carries are made here.
         number = 0
         for index, limb in enumerate(total.tolist()):
             number += limb << (32 * index)

@@ -226,6 +226,8 @@ class _Side:
         limit = self._config.frame_bytes - _FRAME_MARGIN
         while reader:
             bound, mode = reader.bound(), reader.varint()
+            # Bounds ascend, so the search begins where the last range ended: a message that names a
+            # place below it finds an empty range and cannot make us look twice.
             upper = self._held.lower_bound(place, size, *bound)
             written = len(writer.data)
             differs, kept = True, False
@@ -248,11 +250,15 @@ class _Side:
                     self._learner(set(listed), place, upper)
             else:
                 raise _bad(f"a range of mode {mode}", 0)
+            # What is equal is not answered; skips are put together into one, before the next thing
+            # said.
             skipped = not differs
             ranges += 1
             full = len(writer.data) > limit
             if full and not kept:  # what was written for this range has no room
                 del writer.data[written:]
+            # One fingerprint for the rest keeps the answer right whatever is cut: the other side
+            # splits it again, and nobody looks at more than ranges_max for one message.
             if full or (reader and ranges >= self._config.ranges_max):
                 self._pass(writer, bound, skipped=skipped and not full)
                 writer.fingerprint(_END, self._held.fingerprint(upper, size))

@@ -244,6 +244,9 @@ class Judge:
             self._cheap(candidate, context, ordered)
             for candidate, context in zip(candidates, contexts, strict=True)
         ]
+        # Signatures last and together: one costs more than all cheap rules, and a large group of
+        # them is shared among threads. Rates are charged behind them, or a forger would spend a
+        # sender's.
         open_at = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
         checked = self._signatures([candidates[i] for i in open_at])
         for index, verdict in zip(open_at, checked, strict=True):

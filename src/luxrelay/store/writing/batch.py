@@ -185,6 +185,8 @@ class Appender:
 
     def append(self, messages: Sequence[IncomingMessage], start: int, now_ms: int) -> None:
         """Every message from ``start`` to before the first that is not plain is in the batch."""
+        # Local names from here on: every message passes here, and each attribute is looked up anew
+        # in Python.
         where, config, tail_of = self._where, self._config, self.tails.get
         first_ms, end_ms = max(where.first_ms, now_ms + 1), where.end_ms
         ttl_ms, window_ms = config.cold_store_ttl_ms, config.retention_window_ms
@@ -204,6 +206,8 @@ class Appender:
             if expires_at > timestamp + window_ms:
                 expires_at = timestamp + window_ms
             charge = costs[blob_len > 0] + len(encoded) + len(source) + blob_len
+            # What would need a row that stands, another slice, an eviction or a file of its own
+            # ends the run here; `Group.place` decides it with what it reads.
             if (
                 not first_ms <= expires_at < end_ms
                 or blob_len > inline_max
@@ -223,6 +227,8 @@ class Appender:
             if timestamp < first_time:
                 first_time = timestamp
             content, slot = header.content_id, encoded[_SLOT:_STAMP]
+            # Keys and rows are cut from the bytes that came, so that no field is encoded a second
+            # time.
             key, lengths = slot + content, (blob_len, len(source), len(encoded))
             row = pack_head(received_at, expires_at, 0, blob_len > 0, *lengths)
             names[sha3_256(slot).digest()] = slot

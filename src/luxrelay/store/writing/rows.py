@@ -54,6 +54,8 @@ class Plain:
 
     def put(self, put: Callable[..., None], handle: object) -> None:
         """Put every row, those of a kind together and in order."""
+        # Kind by kind and ascending: a key that follows the last one finds its place in RocksDB's
+        # skip list at once, a key anywhere else is searched from the top.
         for keys, rows, _ in self.runs:
             for key, row in zip(keys, rows, strict=True):
                 put(b"h" + key, row, handle)
@@ -285,6 +287,7 @@ class Rows:
         for where, size_bytes in self._blob_bytes.items():
             where.blob_bytes += size_bytes
         for where, added in self._added.items():
+            # Bytes, not ids: the tree waits for 4,096 of them and changes its buckets by numpy.
             joined = b"".join(added)
             where.tree.extend(joined)
             tree.extend(joined)
