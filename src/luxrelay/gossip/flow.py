@@ -198,8 +198,10 @@ class Flow:
             return 0
         self._memory.delivered.add(slot[1], now)
         self._stats.published += 1
-        self._stats.follow(topic, self._params.topics_max)
-        self._stats.of_topic(topic).published += 1
+        counters = self._stats.topics.get(topic)
+        if counters is None:
+            counters = self._stats.follow(topic, self._params.topics_max)
+        counters.published += 1
         pending = self._memory.pending.by_digest(digest)
         # Who sent it to us while we were about to publish it is not sent it again.
         spared = set(pending.senders) if pending is not None else set()

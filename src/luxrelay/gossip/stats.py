@@ -192,10 +192,11 @@ class GossipStats:
     """Counters of the last ``peers_max`` peers that left and did not come back, as they left; what
     a peer was disconnected for can be read after it was."""
 
-    def follow(self, topic: str, topics_max: int) -> None:
-        """Begin to count for a topic, when there are fewer than ``topics_max``."""
+    def follow(self, topic: str, topics_max: int) -> TopicStats:
+        """Return the counters of a topic, lost ones when there are ``topics_max`` others."""
         if topic not in self.topics and len(self.topics) < topics_max:
             self.topics[topic] = TopicStats()
+        return self.of_topic(topic)
 
     def of_topic(self, topic: str) -> TopicStats:
         """Return the counters of a topic; what is counted for another one is lost."""

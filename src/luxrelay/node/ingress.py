@@ -538,8 +538,9 @@ class Doors:
                     self._wanted.add(
                         header, candidate.parent, _holders(candidate), source=candidate.source
                     )
-            elif after.accepted or (
-                after.code is Code.DUPLICATE and self._completed(header.blob_commitment)
+            elif header.blob_commitment in self._wanted.named and (
+                after.accepted
+                or (after.code is Code.DUPLICATE and self._completed(header.blob_commitment))
             ):
                 self._wanted.arrived(header.blob_commitment)
 

@@ -89,7 +89,8 @@ class WantedBlobs:
         self._news = news
         self._lock = threading.Lock()
         self._wanted: dict[ContentId, WantedBlob] = {}
-        self._named: dict[bytes, dict[ContentId, None]] = {}
+        self.named: dict[bytes, dict[ContentId, None]] = {}
+        """What is wanted, by the commitment of its blob; others only look whether one is there."""
         self._shares = _Shares(sender_max)
         self._sources = _Shares(wanted_max)
         self._brought: dict[bytes, _Shares] = {}
@@ -136,19 +137,19 @@ class WantedBlobs:
                 holders=tuple(dict.fromkeys(said))[:HOLDERS_MAX],
                 source=source,
             )
-            self._named.setdefault(header.blob_commitment, {})[header.content_id] = None
+            self.named.setdefault(header.blob_commitment, {})[header.content_id] = None
         self._news()
 
     def find(self, commitment: bytes) -> WantedBlob | None:
         """Return what is wanted under a commitment."""
         with self._lock:
-            found = map(self._wanted.__getitem__, self._named.get(commitment, ()))
+            found = map(self._wanted.__getitem__, self.named.get(commitment, ()))
             return next(found, None)
 
     def hear(self, commitment: bytes) -> bool:
         """Ask at once for what somebody says to have; False when nobody here wants it."""
         with self._lock:
-            heard = tuple(self._named.get(commitment, ()))
+            heard = tuple(self.named.get(commitment, ()))
             for content in heard:
                 self._wanted[content] = replace(self._wanted[content], ask_at_ms=0, asked=0)
         if heard:
@@ -158,7 +159,7 @@ class WantedBlobs:
     def due(self, commitment: bytes, now_ms: int) -> WantedBlob | None:
         """Return what may be asked for now under a commitment, and put it off as `take` does."""
         with self._lock:
-            for content in tuple(self._named.get(commitment, ())):
+            for content in tuple(self.named.get(commitment, ())):
                 each = self._wanted[content]
                 if each.until_ms <= now_ms:
                     self._drop(content)
@@ -188,7 +189,7 @@ class WantedBlobs:
     def arrived(self, commitment: bytes) -> None:
         """Ask no more for a blob that is stored now."""
         with self._lock:
-            for content in tuple(self._named.get(commitment, ())):
+            for content in tuple(self.named.get(commitment, ())):
                 self._drop(content)
 
     def _put_off(self, content: ContentId, now_ms: int) -> WantedBlob:
@@ -225,10 +226,10 @@ class WantedBlobs:
         self._brought[source].remove(sender, content)
         if not self._sources.of(source):
             del self._brought[source]
-        named = self._named[wanted.commitment]
+        named = self.named[wanted.commitment]
         del named[content]
         if not named:
-            del self._named[wanted.commitment]
+            del self.named[wanted.commitment]
 
     def next_ms(self) -> int | None:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""

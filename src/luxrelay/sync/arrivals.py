@@ -34,7 +34,7 @@ from typing import Final
 
 from luxrelay.errors import SyncArgumentError
 from luxrelay.gossip import locate
-from luxrelay.sync.fairness import Budget
+from luxrelay.sync.cost import Budget
 
 SHARE: Final = 4
 """One network has this part of the places."""

@@ -40,7 +40,6 @@ from ipaddress import IPv4Address, ip_address
 from typing import Final
 
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.fairness import Budget
 from luxrelay.sync.messages import PublishReceipt
 
 _EVERYBODY: Final = "strangers"
@@ -152,6 +151,45 @@ class Payer:
         if ":" in self.name:
             return f"{self.name[:14]}::/48"
         return ".".join(self.name.split(".")[:2]) + "/16"
+
+
+@dataclass(slots=True)
+class Budget:
+    """A rate with a burst, in debt at most as far as its user lets it."""
+
+    rate: float
+    """Units a second; 0 for no limit."""
+    burst: float
+    """Units that may be used at once."""
+    level: float = 0.0
+    at: float = 0.0
+
+    @classmethod
+    def full(cls, rate: float, burst_s: float, now: float) -> Budget:
+        """Return a budget with its whole burst."""
+        return cls(rate, rate * burst_s, rate * burst_s, now)
+
+    def take(self, amount: float, now: float) -> None:
+        """Use ``amount``, on credit where there is not enough."""
+        if self.rate:
+            self._refill(now)
+            self.level -= amount
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until nothing is owed."""
+        if not self.rate:
+            return 0.0
+        self._refill(now)
+        return max(0.0, -self.level / self.rate)
+
+    def owed(self, now: float) -> float:
+        """Return what is owed."""
+        return self.wait(now) * self.rate
+
+    def _refill(self, now: float) -> None:
+        if now > self.at:
+            self.level = min(self.burst, self.level + (now - self.at) * self.rate)
+            self.at = now
 
 
 class CostMeter:

@@ -43,6 +43,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.cost import Budget
 
 RECENT_MS: Final = 60_000
 """What is younger counts as recent (LP-6421 §6.2, P32)."""
@@ -125,45 +126,6 @@ class Stalled:
 
     call: int
     """Which one."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """A rate with a burst, in debt at most as far as its user lets it."""
-
-    rate: float
-    """Units a second; 0 for no limit."""
-    burst: float
-    """Units that may be used at once."""
-    level: float = 0.0
-    at: float = 0.0
-
-    @classmethod
-    def full(cls, rate: float, burst_s: float, now: float) -> Budget:
-        """Return a budget with its whole burst."""
-        return cls(rate, rate * burst_s, rate * burst_s, now)
-
-    def take(self, amount: float, now: float) -> None:
-        """Use ``amount``, on credit where there is not enough."""
-        if self.rate:
-            self._refill(now)
-            self.level -= amount
-
-    def wait(self, now: float) -> float:
-        """Return the seconds until nothing is owed."""
-        if not self.rate:
-            return 0.0
-        self._refill(now)
-        return max(0.0, -self.level / self.rate)
-
-    def owed(self, now: float) -> float:
-        """Return what is owed."""
-        return self.wait(now) * self.rate
-
-    def _refill(self, now: float) -> None:
-        if now > self.at:
-            self.level = min(self.burst, self.level + (now - self.at) * self.rate)
-            self.at = now
 
 
 @dataclass(slots=True)

@@ -265,7 +265,7 @@ def test_shares_agree_with_the_list(steps: list[tuple[str, int, int]]) -> None:
         assert held.total() <= 5
         assert {key: len(entries) for key, entries in wanted._shares._entries.items()} == held
         assert not held or held[wanted._shares.largest(b"")] == max(held.values()) <= 3
-        assert len(wanted._named) == len(wanted)
+        assert len(wanted.named) == len(wanted)
 
 
 def test_many_keys_of_one_peer_do_not_fill_the_list() -> None:

@@ -227,8 +227,7 @@ class Appender:
             if timestamp < first_time:
                 first_time = timestamp
             content, slot = header.content_id, encoded[_SLOT:_STAMP]
-            # Keys and rows are cut from the bytes that came, so that no field is encoded a second
-            # time.
+            # Keys and rows are cut from the bytes that came: no field is encoded a second time.
             key, lengths = slot + content, (blob_len, len(source), len(encoded))
             row = pack_head(received_at, expires_at, 0, blob_len > 0, *lengths)
             names[sha3_256(slot).digest()] = slot
