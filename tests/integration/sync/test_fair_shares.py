@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from luxrelay.errors import SyncUnreachableError
-from luxrelay.sync import RelaySyncClient, SyncServerConfig
+from luxrelay.sync import RelaySyncClient, SyncClientConfig, SyncServerConfig
 from luxrelay.sync.fairness import FairnessConfig
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
@@ -91,19 +91,21 @@ def test_calls_beyond_the_rate_are_refused(harbour: Harbour) -> None:
     """21-40, P34: a peer that calls without pause is told when to come again."""
     fairness = FairnessConfig(peer_requests_per_s=1, burst_s=1.0, peer_calls_max=2)
     config = SyncServerConfig(fairness=fairness, limit_local=True)
-    client = harbour.client(harbour.serve(harbour.store(), config))
+    hasty = SyncClientConfig(busy_wait_s=0)
+    client = harbour.client(harbour.serve(harbour.store(), config), hasty)
 
     def head(_: int) -> str:
         try:
             client.get_head(bytes(20))
         except SyncUnreachableError as error:
-            return str(error)
+            return f"{error} {error.retry_after_ms} ms" if error.retry_after_ms else "no time"
         return ""
 
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(head, range(6)))
 
     assert any("again in" in each for each in answers)
+    assert "no time" not in answers
     assert "" in answers
 
 

@@ -10,7 +10,7 @@ import pytest
 from luxrelay.bus import NamespaceId
 from luxrelay.errors import SyncRemoteError, SyncUnreachableError
 from luxrelay.store import RelayStore
-from luxrelay.sync import RelaySyncClient, SyncServerConfig, run_catchup
+from luxrelay.sync import RelaySyncClient, SyncClientConfig, SyncServerConfig, run_catchup
 from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
@@ -192,7 +192,8 @@ def test_a_forged_message_is_counted_and_not_kept(harbour: Harbour) -> None:
 def test_only_so_many_reconciliations_at_once(harbour: Harbour) -> None:
     """reconciles_max bounds the sets in memory; another one is told to come again."""
     store = harbour.store()
-    client = harbour.client(harbour.serve(store, SyncServerConfig(reconciles_max=1)))
+    hasty = SyncClientConfig(busy_wait_s=0)
+    client = harbour.client(harbour.serve(store, SyncServerConfig(reconciles_max=1)), hasty)
     refused: list[str] = []
 
     class Nested(Initiator):
@@ -206,7 +207,7 @@ def test_only_so_many_reconciliations_at_once(harbour: Harbour) -> None:
 
     client.reconcile(Nested(ids_of(store, None, 0, 0, 10)))
 
-    assert "other reconciliations" in refused[0]
+    assert "all 1 places for reconciliations are taken; ask again in 1.0 s" in refused[0]
 
     def free() -> bool:
         try:

@@ -585,7 +585,7 @@ def test_refuse_streams_above_the_bound(harbour: Any) -> None:
     """P34: streams above streams_max are refused as busy, short calls still answered."""
     author, store = heavy(harbour)
     address = harbour.serve(store, SyncServerConfig(streams_max=2))
-    client = harbour.client(address)
+    client = harbour.client(address, SyncClientConfig(busy_wait_s=0))
     calls = [stalled(harbour, address, author.lane) for _ in range(2)]
 
     with pytest.raises(SyncUnreachableError, match="busy"):

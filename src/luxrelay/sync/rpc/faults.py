@@ -29,7 +29,9 @@ TRY_AGAIN: Final = frozenset(
 )
 """Statuses that say nothing against the relay; every other one is an answer we cannot use."""
 _HANDSHAKE: Final = re.compile(r"handshake|certificate|ssl|tls|verif", re.IGNORECASE)
-_AGAIN: Final = re.compile(r"ask again in ([0-9]{1,6}(?:\.[0-9]{1,3})?) s")
+_AGAIN: Final = re.compile(
+    r"\bagain in (?:([0-9][0-9,]{0,8}) ms|([0-9]{1,6}(?:\.[0-9]{1,3})?) s)(?![a-z0-9])"
+)
 _SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 _LONGER: Final = (
     "is it a relay's sync port (sync.listen), with TLS on both sides or on neither? A longer wait: "
@@ -87,7 +89,10 @@ def translated(
         )
         # The number stands in the text because streams of libp2p carry nothing else.
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (again := _AGAIN.search(said)):
-            busy.retry_after_ms = math.ceil(float(again[1]) * 1000)
+            if again[1]:
+                busy.retry_after_ms = int(again[1].replace(",", ""))
+            else:
+                busy.retry_after_ms = math.ceil(float(again[2]) * 1000)
         return busy
     if code is grpc.StatusCode.DATA_LOSS:
         return SyncProtocolError(f"the relay's answer cannot be used ({said})", where=address)

@@ -93,7 +93,7 @@ class ReconcileDesk:
         if not self._places.acquire(blocking=False):
             call.refuse(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._sessions_max} reconciliations are under way, the most at once; "
+                f"all {self._sessions_max} places for reconciliations are taken; "
                 f"ask again in {_AGAIN_S:.1f} s",
             )
         try:

@@ -72,7 +72,10 @@ def test_patience_ends_with_the_relays_own_words() -> None:
     ("text", "after_ms"),
     [
         ("full; ask again in 7.5 s", 7_500),
+        ("too many requests a second: 5 are allowed, burst 5; again in 61,250 ms", 61_250),
         ("full", 0),
+        ("again in 5 seconds", 0),
+        ("again in ,5 ms", 0),
         ("ask again in 9999999 s", 0),
         ("ask again in -1 s", 0),
         ("ask again in 1e9 s", 0),
