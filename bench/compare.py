@@ -5,8 +5,11 @@ Of each result the best run counts, because a neighbour can only slow one down. 
 tells both and this tree over the other, higher is better; exit code 1 when one is below
 ``--floor``.
 
-Usage: ``python bench/compare.py OTHER_TREE [PART ...] [--times 3] [--floor 0.95]``; parts as in
-`measure`.
+With ``--cpu`` the programs measure the CPU time of their own process in place of the clock: other
+work on the machine hardly changes it, but waits for a disk and other processes are not seen.
+
+Usage: ``python bench/compare.py OTHER_TREE [PART ...] [--times 3] [--floor 0.95] [--cpu]``; parts
+as in `measure`.
 """
 
 from __future__ import annotations
@@ -22,17 +25,23 @@ from pathlib import Path
 from measure import PARTS, TIMEOUT_S
 
 HERE = Path(__file__).resolve().parents[1]
+BY_CPU = (
+    "import runpy, sys, time; time.perf_counter = time.monotonic = time.process_time; "
+    "sys.path.insert(0, sys.argv[1].rpartition('/')[0]); "
+    "runpy.run_path(sys.argv[1], run_name='__main__')"
+)
+"""Runs a program to which the CPU time of its process is the clock."""
 Results = dict[str, tuple[float, str]]
 """Value and unit by name."""
 
 
-def run(tree: Path, program: str) -> Results:
+def run(tree: Path, program: str, *, cpu: bool = False) -> Results:
     """Return the results of one program in one tree; none of a program that is not there."""
     path = tree / "bench" / f"{program}.py"
     if not path.exists():
         return {}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path)],
+        [sys.executable, "-W", "ignore", *(("-c", BY_CPU) if cpu else ()), str(path)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -71,6 +80,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--times", type=int, default=3, help="runs of each program in each tree")
     parser.add_argument("--floor", type=float, default=0.95)
+    parser.add_argument("--cpu", action="store_true", help="CPU time in place of the clock")
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
@@ -80,7 +90,8 @@ def main() -> int:
     for part in options.parts or PARTS:
         for program in PARTS[part]:
             turns = [
-                (run(options.other, program), run(HERE, program)) for _ in range(options.times)
+                (run(options.other, program, cpu=options.cpu), run(HERE, program, cpu=options.cpu))
+                for _ in range(options.times)
             ]
             theirs, ours = best([each for each, _ in turns]), best([each for _, each in turns])
             for name, (value, unit) in theirs.items():
