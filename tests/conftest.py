@@ -37,6 +37,9 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 def pytest_configure(config: pytest.Config) -> None:
     """The marker of pytest-xdist is known without it as well (``-p no:xdist``)."""
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker takes together")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in its background so, and the commands under test inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

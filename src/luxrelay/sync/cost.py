@@ -56,6 +56,8 @@ class Price(IntEnum):
     """A request on a stream that is open, without what is in it."""
     CONNECTION = 1_000
     """A connection that is handed on to gRPC, which greets it."""
+    HANDSHAKE = 1_500
+    """A handshake of TLS, beside the connection."""
     TURN = 200
     """A read of the store, before it is known how much it finds."""
     RANGE = 12

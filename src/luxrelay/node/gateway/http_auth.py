@@ -89,10 +89,16 @@ class Rates:
         if self._meter is None:
             return 0.0
         payer = Payer.at(host)
-        wait_s = self._meter.take(payer, Price.CONNECTION)
-        if wait_s:
-            self._meter.charge_refused(payer)
+        handshake_us = Price.HANDSHAKE * bool(self._config.tls_certificate)
+        wait_s = self._meter.take(payer, Price.CONNECTION + handshake_us)
+        if wait_s:  # it is held for a while, and shakes hands then
+            self._meter.charge_refused(payer, Price.REFUSED + handshake_us)
         return wait_s
+
+    def proved(self, host: str) -> None:
+        """Give a handshake back to an address that showed a token behind it."""
+        if self._meter is not None and self._config.tls_certificate:
+            self._meter.settle(Payer.at(host), -Price.HANDSHAKE)
 
     def settle(self, caller: HttpCaller, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
@@ -254,6 +260,10 @@ class RoutedApp:
     def connected(self, host: str) -> float:
         """Charge a connection of an address; return the seconds until it owes nothing."""
         return self._rates.connected(host)
+
+    def proved(self, host: str) -> None:
+        """Note that a connection of an address has shown a token, for the first time."""
+        self._rates.proved(host)
 
     def _admit(self, head: RequestHead) -> Admission:
         try:

@@ -193,6 +193,9 @@ class App(Protocol):
     def connected(self, host: str) -> float:
         """Charge a connection of an address; return the seconds until it owes nothing."""
 
+    def proved(self, host: str) -> None:
+        """Note that a connection of an address has shown a token, for the first time."""
+
     def decorate(self, head: RequestHead, response: Response) -> None:
         """Add the headers that every answer has."""
 
@@ -422,6 +425,8 @@ class _Connection:
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=server.config.head_bytes_max
         )
+        self._proved = False
+        """Whether a token came with a request."""
         self._in_head = False
         """Whether bytes that come belong to a head."""
         self._tail = b""
@@ -533,6 +538,9 @@ class _Connection:
             self._owner = head.address, admission.known
             if admission.known:
                 self._seat.proved()
+                if not self._proved:
+                    self._proved = True
+                    self._server.app.proved(self._peer)
             if admission.upgrade is None:
                 response = await self._with_body(admission, head)
             else:

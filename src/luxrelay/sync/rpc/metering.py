@@ -117,12 +117,12 @@ class SharedMeter:
             f"ask again in {max(0.1, wait_s):.1f} s, or with a token"
         )
 
-    def charge_refused(self, payer: Payer) -> None:
+    def charge_refused(self, payer: Payer, cost_us: float = Price.REFUSED) -> None:
         """Charge what it costs to say no, while the caller owes less than it can soon pay."""
         with self._lock:
             who, now = self._who(payer), self._clock()
             if self._meter.owed_us(who, now) < DEBT_MAX_US:
-                self._meter.settle(who, Price.REFUSED, now)
+                self._meter.settle(who, cost_us, now)
 
     @contextmanager
     def measured(self, payer: Payer, taken_us: float) -> Iterator[None]:

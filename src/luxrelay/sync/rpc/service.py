@@ -282,7 +282,8 @@ class RelaySyncServer:
 
     def _charge_connection(self, host: str) -> None:
         if self.meter is not None:
-            self.meter.settle(Payer.at(host), Price.CONNECTION)
+            secure = self._tls is not None
+            self.meter.settle(Payer.at(host), Price.CONNECTION + Price.HANDSHAKE * secure)
 
     def _charge_bytes(self, host: str, size: int) -> float:
         """Charge what a client without a token has sent; return in how long more may be read."""
