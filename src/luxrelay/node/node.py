@@ -319,7 +319,7 @@ class Node:
             config.stop_grace_ms / 1000, lambda: [*self._hanging(), *self._rounds.hanging()]
         )
         self._tokens = TokenFile(config.data_dir, config.gateway.tokens_max)
-        """For the check at the start and for what is told of the file; the gateway has its own."""
+        """Of the gateway, checked at the start."""
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
@@ -480,6 +480,7 @@ class Node:
             meter=parts.server.meter,
             message_rates=parts.guards.rates.public,
             clock_ms=wall_ms,
+            tokens=self._tokens,
         )
 
     async def _sync(self, parts: Parts, ready: ReadyReport[None]) -> None:

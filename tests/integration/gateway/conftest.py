@@ -171,7 +171,8 @@ class Stand:
             info=parts.info,
         )
         self.dashboard = dashboard = Dashboard(sources, self.feed, parts.work, self.config)
-        self.service = GatewayService(parts, self.feed, dashboard, self.folder, _control())
+        tokens = TokenFile(self.folder, self.config.tokens_max)
+        self.service = GatewayService(parts, self.feed, dashboard, tokens, _control())
         with trio.CancelScope() as self._scope:
             async with trio.open_nursery() as nursery:
                 places = await nursery.start(self.service.run)

@@ -24,6 +24,7 @@ from luxrelay.node.gateway.admin import PeerControl
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
+from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.work import Work
 from luxrelay.node.ingress import Doors
 from luxrelay.node.serving import serving_of
@@ -54,6 +55,8 @@ class NodeParts:
     message_rates: Callable[[], Mapping[str, int]]
     """What is taken of live messages now, as `/v1/limits` names it."""
     clock_ms: Callable[[], int]
+    tokens: TokenFile
+    """Read already: what it held at the start stands while it is broken."""
 
 
 def gateway_of(node: NodeParts) -> GatewayService:
@@ -111,7 +114,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         info=parts.info,
     )
     dashboard = Dashboard(sources, node.feed, parts.work, config.gateway, rates=parts.rates)
-    return GatewayService(parts, node.feed, dashboard, config.data_dir, _control(node))
+    return GatewayService(parts, node.feed, dashboard, node.tokens, _control(node))
 
 
 def older_of(config: NodeConfig) -> OlderMessages | None:

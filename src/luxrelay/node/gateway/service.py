@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -166,14 +165,13 @@ class GatewayService:
         parts: GatewayParts,
         feed: Feed,
         dashboard: Dashboard,
-        data_dir: Path,
+        tokens: TokenFile,
         peers: PeerControl,
     ) -> None:
         """Put the listeners together; `run` opens their ports."""
         config = parts.config
         self._config = config
         self._parts = parts
-        tokens = TokenFile(data_dir, config.tokens_max)
         self._holdings = holdings = StoreAndArchive(
             store=parts.store,
             older=parts.older,

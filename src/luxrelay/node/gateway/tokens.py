@@ -271,6 +271,8 @@ class TokenFile:
                     raise
             else:
                 self.fault, self._checked = "", True
+        elif self.fault and not self._checked:  # nothing is known, not even who is a stranger
+            raise TokenFileError(self.fault, where=str(self._path))
         return self._known
 
     def look(self, now: float) -> str:
