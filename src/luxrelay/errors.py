@@ -135,8 +135,8 @@ _ENTRIES: Final = (
     ),
     ErrorEntry(
         "store.full",
-        "The store reached max_storage_bytes.",
-        "Raise the limit, shorten the time to live, or wait for expiry.",
+        "The store, or the quota of a namespace, is full.",
+        "Wait until messages expire; the operator can raise the limit or shorten the time to live.",
     ),
     ErrorEntry(
         "sync.argument",

@@ -503,6 +503,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "luxrelay"
     sys_version = ""
+    default_request_version = "HTTP/1.0"
+    """What is no request, or one of HTTP/0.9, is answered with a status line all the same."""
 
     def setup(self) -> None:
         """Bound each single read and write as well."""

@@ -115,6 +115,14 @@ def test_another_method_is_answered_like_all_else(serve: Maker, method: str) -> 
     assert "Bad request" in json.loads(why)["error"]
 
 
+@pytest.mark.parametrize("line", [b"GET", b"GET /status", b"GET / HTTP/9.9", b"\x00\xff"])
+def test_what_is_no_request_gets_a_status_line(serve: Maker, line: bytes) -> None:
+    """Also what a client of 1992 would send, and a version that is none."""
+    with connect(serve(short)) as stream:
+        stream.sendall(line + b"\r\n\r\n")
+        assert rest(stream).startswith(b"HTTP/1.0 ")
+
+
 def test_clients_that_take_no_answer_make_room(
     serve: Maker, eventually: Callable[..., Any]
 ) -> None:

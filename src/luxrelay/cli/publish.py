@@ -23,6 +23,7 @@ from luxrelay.bus import (
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.constants import MAX_BLOB_BYTES
 from luxrelay.bus.policy import default_policy
+from luxrelay.bus.verdict import Code
 from luxrelay.cli.arguments import (
     SubParsers,
     add_command,
@@ -44,6 +45,8 @@ _BATCH_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of payload handed over at once."""
 _WAIT_MAX_S: Final = 60
 """Seconds without progress after which a relay whose rate refuses is waited for no more."""
+_SAID_EVERY_S: Final = 10.0
+"""Seconds between two lines about waiting; the first comes after half of them."""
 _PAUSE_MIN_S: Final = 0.1
 """Shortest pause before a refused message is sent again."""
 _SIGNATURE_AGE_MS: Final = 10_000
@@ -187,24 +190,39 @@ class PublishPace:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
     ) -> None:
         """Give up after ``wait_max_s`` seconds in which nothing was taken; 0 waits never."""
         self._wait_max_s = wait_max_s
         self._clock = clock
         self._sleep = sleep
         self._progress_at = clock()
+        self._say = say
+        self._say_at = self._progress_at + _SAID_EVERY_S / 2
+        self._taken = 0
         self.over = False
         """Whether it has waited for as long as it may."""
 
-    def wait(self, retry_after_ms: int, *, progress: bool) -> bool:
-        """Sleep until the relay takes more; False when that is later than we wait."""
+    def wait(self, retry_after_ms: int, *, taken: int, why: str = "") -> bool:
+        """Sleep until the relay takes more; False when that is later than we wait.
+
+        Args:
+            retry_after_ms: When the relay takes more, as it says, milliseconds.
+            taken: Messages it has taken since the last call.
+            why: Its words, told now and then with how many it has taken.
+
+        """
         now = self._clock()
-        if progress:
+        self._taken += taken
+        if taken:
             self._progress_at = now
         pause_s = max(_PAUSE_MIN_S, retry_after_ms / 1000)
         if now + pause_s > self._progress_at + self._wait_max_s:
             self.over = self._wait_max_s > 0
             return False
+        if now >= self._say_at:
+            self._say_at = now + _SAID_EVERY_S
+            self._say(f"luxrelay: {self._taken:,} lines settled so far, waiting: {printable(why)}")
         self._sleep(pause_s)
         return True
 
@@ -243,8 +261,8 @@ class LanePublisher:
     ) -> Iterator[tuple[int, Sent]]:
         """Yield the place of each message with its header and receipt, in the order of settling.
 
-        A taken sequence is signed again; what a rate refuses is sent again when the relay says,
-        as long as ``pace`` allows.
+        A taken sequence is signed again, and so is what grew old while the relay held us; what a
+        rate refuses is sent again when the relay says, as long as ``pace`` allows.
 
         Source: user-07, user-09; H17.
         """
@@ -256,7 +274,7 @@ class LanePublisher:
             refused: list[PublishReceipt] = []
             for place, answer in zip(places, receipts, strict=True):
                 header, receipt = self._settle(relay, *waiting[place], answer)
-                if receipt.stored or not receipt.retry_after_ms:
+                if receipt.stored or not (receipt.retry_after_ms or _grew_old(header, receipt)):
                     del waiting[place]
                     yield place, (header, receipt)
                 else:
@@ -265,7 +283,8 @@ class LanePublisher:
             # As many as were taken: a group that is refused costs both sides its signatures.
             taken = len(places) - len(refused)
             group = max(1, taken) if refused else 2 * group
-            if refused and not pace.wait(refused[0].retry_after_ms, progress=taken > 0):
+            why = refused[0].reason if refused else ""
+            if refused and not pace.wait(refused[0].retry_after_ms, taken=taken, why=why):
                 for place, (header, _) in waiting.items():
                     yield place, (header, replace(refused[0], digest=header.digest))
                 return
@@ -289,6 +308,12 @@ class LanePublisher:
 
     def _item(self, header: MsgHeader, blob: bytes) -> PublishItem:
         return PublishItem(header=header.encode(), blob=blob, parent_id=self._parent)
+
+
+def _grew_old(header: MsgHeader, receipt: PublishReceipt) -> bool:
+    """Whether the relay refused the time of a header that was right when it was signed."""
+    old = _now_ms() - header.timestamp > _SIGNATURE_AGE_MS
+    return old and receipt.code == Code.TIMESTAMP_INVALID
 
 
 def _now_ms() -> int:

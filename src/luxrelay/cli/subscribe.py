@@ -124,10 +124,9 @@ def _show(event: Event, *, as_json: bool) -> None:
     if isinstance(event, Message):
         print(json.dumps(_as_json(event)) if as_json else _line(event), flush=True)
         return
-    if as_json and not isinstance(event, Beyond):
-        if isinstance(event, Gap):
-            shown = {"gap": "0x" + event.namespace_id.hex(), "first": event.first}
-            print(json.dumps({**shown, "last": event.last, "reason": event.reason}), flush=True)
+    if as_json and isinstance(event, Gap):
+        shown = {"gap": "0x" + event.namespace_id.hex(), "first": event.first}
+        print(json.dumps({**shown, "last": event.last, "reason": event.reason}), flush=True)
         return
     match event:
         case Gap():

@@ -88,7 +88,10 @@ def register(actions: SubParsers) -> None:
 def _file(arguments: argparse.Namespace) -> TokenFile:
     config = load_config(arguments.config)
     if not config.gateway.listen:
-        words = "the gateway of this node is off, so nobody asks for tokens: give [gateway] listen"
+        words = (
+            "the file has no [gateway] listen: nobody asks for tokens unless the node was started "
+            "with LUXRELAY_GATEWAY_LISTEN"
+        )
         print(f"luxrelay: {words}", file=sys.stderr)
     # A data folder begins with the node's identity; without it, it would be a stranger's.
     DataFolder(config.data_dir).identity()

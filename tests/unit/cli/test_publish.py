@@ -1,6 +1,11 @@
 """Groups of the publish command."""
 
-from luxrelay.cli.publish import _BATCH_BYTES, PublishPace, _batches
+import pytest
+
+from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, VerdictKind
+from luxrelay.bus.verdict import Code
+from luxrelay.cli.publish import _BATCH_BYTES, LanePublisher, PublishPace, _batches
+from luxrelay.sync import PublishItem, PublishReceipt
 
 
 def test_groups_are_bounded_in_number_and_bytes() -> None:
@@ -32,14 +37,81 @@ def test_a_pace_waits_as_it_is_told_until_nothing_is_taken_for_too_long() -> Non
         now[0] += seconds
 
     pace = PublishPace(10, clock=lambda: now[0], sleep=sleep)
-    assert all(pace.wait(4_000, progress=True) for _ in range(5))
+    assert all(pace.wait(4_000, taken=3) for _ in range(5))
     assert slept == [4.0] * 5
-    assert pace.wait(4_000, progress=False)
+    assert pace.wait(4_000, taken=0)
     assert not pace.over
-    assert not pace.wait(4_000, progress=False)
+    assert not pace.wait(4_000, taken=0)
     assert pace.over
 
     once = PublishPace(0, clock=lambda: now[0], sleep=sleep)
-    assert not once.wait(1, progress=True)
+    assert not once.wait(1, taken=1)
     assert not once.over, "what follows is sent, once"
     assert len(slept) == 6
+
+
+def test_whoever_waits_is_told_how_far_and_why_now_and_then() -> None:
+    """Not for a moment's wait; then every ten seconds, with the relay's words."""
+    now, said = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    pace = PublishPace(60, clock=lambda: now[0], sleep=sleep, say=said.append)
+    for _ in range(9):
+        pace.wait(2_000, taken=4, why="2 messages/s are allowed\x1b")
+
+    assert [line.partition(",")[0] for line in said] == [
+        "luxrelay: 16 lines settled so far",
+        "luxrelay: 36 lines settled so far",
+    ]
+    assert said[0].endswith("waiting: 2 messages/s are allowed·")
+
+
+class Relay:
+    """A relay that holds whoever publishes for a while, once."""
+
+    def __init__(self, now_ms: list[int], held_ms: int, skew_ms: int = 0) -> None:
+        self.now_ms, self.held_ms, self.skew_ms = now_ms, held_ms, skew_ms
+        self.calls = 0
+
+    def publish(self, items: list[PublishItem]) -> list[PublishReceipt]:
+        """Refuse what is more than 30 s behind this relay's clock."""
+        self.calls += 1
+        self.now_ms[0] += self.held_ms
+        self.held_ms = 0
+        headers = [MsgHeader.decode(item.header) for item in items]
+        late = [self.now_ms[0] + self.skew_ms - each.timestamp > 30_000 for each in headers]
+        return [
+            PublishReceipt(
+                verdict=VerdictKind.IGNORE if old else VerdictKind.ACCEPT,
+                code=Code.TIMESTAMP_INVALID if old else Code.OK,
+                reason="the timestamp is behind our clock" if old else "",
+                stored=not old,
+                digest=header.digest,
+            )
+            for header, old in zip(headers, late, strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "skew_ms", "stored", "calls"),
+    [(40_000, 0, 3, 3), (0, 60_000, 0, 1), (40_000, 60_000, 0, 3)],
+    ids=["held by the relay", "a clock that is wrong", "both"],
+)
+def test_what_grew_old_while_the_relay_held_it_is_signed_again(
+    monkeypatch: pytest.MonkeyPatch, held_ms: int, skew_ms: int, stored: int, calls: int
+) -> None:
+    """Once, and in its own sequence; a time that is refused when it is fresh is our clock's."""
+    now_ms = [1_764_000_000_000]
+    monkeypatch.setattr("luxrelay.cli.publish._now_ms", lambda: now_ms[0])
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    publisher = LanePublisher(key, NamespaceId(bytes(19) + b"\1"), bytes(32))
+    relay = Relay(now_ms, held_ms, skew_ms)
+    pace = PublishPace(60, clock=lambda: 0.0, sleep=lambda _: None, say=lambda _: None)
+
+    sent = dict(publisher.publish(relay, [b"a", b"b", b"c"], pace))  # type: ignore[arg-type]
+
+    assert sum(receipt.stored for _, receipt in sent.values()) == stored
+    assert [sent[place][0].seq for place in range(3)] == [1, 2, 3]
+    assert relay.calls == calls

@@ -84,12 +84,16 @@ def retry_after_s(error: LuxRelayError) -> int | None:
     return None if wait_ms is None else max(1, -(-wait_ms // 1000))
 
 
-def failure(error: LuxRelayError, **more: Any) -> Response:
-    """Return the answer to an error; ``more`` are members of its problem JSON."""
+def failure(error: LuxRelayError, status: int | None = None, **more: Any) -> Response:
+    """Return the answer to an error; ``more`` are members of its problem JSON.
+
+    ``status`` replaces the status of the error's code.
+    """
+    body = json.dumps(problem(error, status, **more), ensure_ascii=False).encode() + b"\n"
     response = Response(
-        status=status_of(error),
+        status=status_of(error) if status is None else status,
         content_type=CONTENT_TYPE,
-        body=json.dumps(problem(error, **more), ensure_ascii=False).encode() + b"\n",
+        body=body,
     )
     wait_s = retry_after_s(error)
     if wait_s is not None:

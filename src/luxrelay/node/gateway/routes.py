@@ -65,7 +65,7 @@ def problem_answers(*statuses: int) -> dict[int, HttpAnswer]:
         422: "The node refused a message; its receipt says why.",
         429: "The caller is too fast; see Retry-After.",
         503: "The node is busy or its disk refuses; see Retry-After.",
-        507: "The store has no room.",
+        507: "The store or the namespace has no room; the detail says which and how much.",
     }
     every = {400, 401, 403, 413, 429, 503, *statuses}
     return {each: HttpAnswer(words[each], {CONTENT_TYPE: ref("Problem")}) for each in sorted(every)}

@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -446,14 +447,14 @@ class _Connection:
             except trio.TooSlowError:
                 # An idle connection ends in silence, a request that never ends with a word.
                 if self._http.trailing_data[0]:
-                    await self._complain(GatewayError("too slow", code="gateway.timeout"))
+                    await self._complain(self._too_slow())
                 return
             except h11.RemoteProtocolError as error:
                 try:
                     self._server.app.charge(client_key(self._peer))
                 except LuxRelayError:
                     await trio.sleep(REFUSED_PAUSE_S)
-                await self._complain(_malformed(error))
+                await self._complain(_malformed(error, self._config.head_bytes_max))
                 return
             if not isinstance(request, h11.Request) or not await self._one(request):
                 return
@@ -557,7 +558,7 @@ class _Connection:
         except (h11.RemoteProtocolError, trio.TooSlowError) as error:
             slow = isinstance(error, trio.TooSlowError)
             await self._complain(
-                GatewayError("too slow", code="gateway.timeout") if slow else _malformed(error)
+                self._too_slow() if slow else _malformed(error, self._config.head_bytes_max)
             )
             return False
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -622,13 +623,19 @@ class _Connection:
             )
         )
 
+    def _too_slow(self) -> GatewayError:
+        allowed_s = self._config.request_ms / 1000
+        why = f"the request did not come whole within {allowed_s:g} s"
+        return GatewayError(why, code="gateway.timeout")
+
     async def _complain(self, error: LuxRelayError) -> None:
         """Answer what is no request, if HTTP still allows it."""
         self._server.counters.broken += 1
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            response = failure(error)
-            if isinstance(error.__cause__, h11.RemoteProtocolError):
-                response.status = error.__cause__.error_status_hint or 400
+            cause, status = error.__cause__, None
+            if isinstance(cause, h11.RemoteProtocolError):
+                status = cause.error_status_hint or 400
+            response = failure(error, status)
             await self._send(response, with_body=True, close=True)
 
     async def _send(self, response: Response, *, with_body: bool, close: bool = False) -> bool:
@@ -687,8 +694,15 @@ class _Connection:
             raise trio.BrokenResourceError from error
 
 
-def _malformed(error: Exception) -> GatewayError:
-    refused = GatewayError(f"not HTTP: {error}"[:200])
+def _malformed(error: Exception, head_bytes_max: int) -> GatewayError:
+    hint = getattr(error, "error_status_hint", 0)
+    if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        refused = GatewayError(f"the head is above {head_bytes_max:,} bytes", code="gateway.size")
+    else:
+        why = str(error)
+        # The library's words show the bytes as Python writes them.
+        shown = "it is no request of HTTP/1.1" if "bytearray(" in why else why
+        refused = GatewayError(f"not HTTP: {shown}"[:200])
     refused.__cause__ = error
     return refused
 

@@ -67,6 +67,8 @@ from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
 from luxrelay.sync import PublishItem, PublishReceipt
 from luxrelay.sync.cost import Price, price_of_refused
 
+_ID_MAX: Final = 64
+"""Characters of the id that a client gives a publication."""
 READ_BYTES: Final = 1024 * 1024
 """Bytes of messages read for a subscriber at once; one message always fits."""
 GAP_WAIT_MS_MAX: Final = 600_000
@@ -293,7 +295,12 @@ class _Session:
         elif kind == "publish":
             batch = {"messages": value.get("messages")}
             read = partial(items_of_json, batch, parts.config.publish_items_max)
-            await self._publish(read, len(message), value.get("id"))
+            identity = value.get("id")
+            try:
+                await self._publish(read, len(message), identity)
+            except LuxRelayError as error:  # with the id: several may be under way
+                known = identity if isinstance(identity, str) and len(identity) <= _ID_MAX else None
+                await self._send_json({"type": "error", "id": known, "problem": problem(error)})
         elif kind == "ping":
             await self._send_json({"type": "pong"})
         else:
@@ -316,8 +323,8 @@ class _Session:
         self, read: Callable[[], list[PublishItem]], size: int, identity: object
     ) -> None:
         self._require(Scope.PUBLISH)
-        if identity is not None and (not isinstance(identity, str) or len(identity) > 64):
-            raise GatewayError("an id is text of 64 characters at most", where="id")
+        if identity is not None and (not isinstance(identity, str) or len(identity) > _ID_MAX):
+            raise GatewayError(f"an id is text of {_ID_MAX} characters at most", where="id")
         rates, caller = self._parts.rates, self._request.caller
         rates.publish(caller, size, trio.current_time())
         taken = rates.signatures(caller, size)

@@ -304,7 +304,9 @@ class CallBook:
 
 def gateway_status(error: GatewayError) -> tuple[grpc.StatusCode, str]:
     """Return the status of a call that the gateway cannot answer, as HTTP has one for it."""
-    return _GATEWAY.get(error.code, grpc.StatusCode.INVALID_ARGUMENT), str(error)
+    code = _GATEWAY.get(error.code, grpc.StatusCode.INVALID_ARGUMENT)
+    limited = code is grpc.StatusCode.RESOURCE_EXHAUSTED  # its hint names a header of HTTP
+    return code, error.what if limited else str(error)
 
 
 def _status(error: Exception, method: str, mishaps: Mishaps) -> tuple[grpc.StatusCode, str]:

@@ -253,8 +253,8 @@ class SyncClientConfig:
     grace_s: float = 60.0
     """What is asked in many calls has so many seconds, and more for what it brings."""
     busy_wait_s: float = 5.0
-    """How long a call waits, all in all, for a busy relay that says when to ask again, seconds;
-    then, or when the relay names a longer time, its refusal is raised. 0 raises the first one."""
+    """How long after its first refusal a call still asks a busy relay that says when, seconds;
+    when that is later, the refusal is raised. 0 raises the first one."""
     rows_per_s: float = 20.0
     """Rows, or half KiB of messages, that pay for one further second."""
     silence_s: float = 45.0

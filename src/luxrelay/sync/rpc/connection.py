@@ -228,7 +228,7 @@ class RelayConnection:
         ]
 
     def _unary(self, call: Callable[[grpc.Channel], _Answer]) -> _Answer:
-        left_s = self.config.busy_wait_s
+        until: float | None = None
         while True:
             channel = self._connect()
             began = time.monotonic()
@@ -238,7 +238,7 @@ class RelayConnection:
                 fault = self._translated(error, began)
             except ValueError:  # the channel was closed by another thread in between
                 raise unreachable("the client was closed", self.address) from None
-            left_s = self._waited(fault, left_s, None)
+            until = self._waited(fault, until, None)
 
     def _stream(
         self,
@@ -251,7 +251,7 @@ class RelayConnection:
 
         ``again`` says that ``start`` may be called anew after a refusal before the first frame.
         """
-        left_s = self.config.busy_wait_s if again else 0.0
+        until = None if again else 0.0
         while True:
             channel = self._connect()
             began = time.monotonic()
@@ -263,7 +263,7 @@ class RelayConnection:
                 scope.enter(call.cancel)
             try:
                 for frame in call:
-                    left_s = 0.0  # what has begun is never begun anew
+                    until = 0.0  # what has begun is never begun anew
                     yield frame
             except grpc.RpcError as error:
                 fault = self._translated(error, began)
@@ -273,17 +273,20 @@ class RelayConnection:
                 call.cancel()
                 if scope is not None:
                     scope.leave(call.cancel)
-            left_s = self._waited(fault, left_s, scope)
+            until = self._waited(fault, until, scope)
 
-    def _waited(self, fault: LuxRelayError, left_s: float, scope: CallScope | None) -> float:
-        """Wait as long as a busy relay wishes; return what is left of the patience for it.
+    def _waited(self, fault: LuxRelayError, until: float | None, scope: CallScope | None) -> float:
+        """Wait as long as a busy relay wishes; return when patience ends, which begins here.
 
         Raises:
-            LuxRelayError: the fault, which names no time, or more than is left.
+            LuxRelayError: the fault, which names no time, or one when there is no patience left.
 
         """
+        now = time.monotonic()
+        if until is None:
+            until = now + self.config.busy_wait_s
         wait_s = fault.retry_after_ms / 1000 if isinstance(fault, SyncUnreachableError) else 0.0
-        if not 0 < wait_s <= left_s:
+        if not wait_s or now + wait_s > until:
             raise fault
         stop = threading.Event()
         ended = scope or self._calls
@@ -293,7 +296,7 @@ class RelayConnection:
                 raise fault
         finally:
             ended.leave(stop.set)
-        return left_s - wait_s
+        return until
 
     def _translated(self, error: grpc.RpcError, began: float) -> LuxRelayError:
         waited_s = time.monotonic() - began

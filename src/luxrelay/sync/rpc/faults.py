@@ -37,6 +37,7 @@ _LONGER: Final = (
     "is it a relay's sync port (sync.listen), with TLS on both sides or on neither? A longer wait: "
     "call_s, page_s, connect_s of the client, --timeout-s of a command"
 )
+_LESS: Final = "ask later or for less at once, or show the relay a token or a certificate"
 TOLD_S: Final = 0.5
 """Waits from this length on are told, seconds."""
 DETAIL_CHARS_MAX: Final = 300
@@ -82,13 +83,17 @@ def translated(
         )
     if code in TRY_AGAIN:
         waited = f" after {waited_s:.3g} s" if waited_s >= TOLD_S else ""
-        busy = SyncUnreachableError(
-            f"{_WORDS.get(code, 'the relay cannot be reached')}{waited} ({said})",
-            where=address,
-            hint=_LONGER if code in _SILENT else None,
-        )
+        words = _WORDS.get(code, "the relay cannot be reached")
         # The number stands in the text because streams of libp2p carry nothing else.
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (again := _AGAIN.search(said)):
+        again = _AGAIN.search(said) if code is grpc.StatusCode.RESOURCE_EXHAUSTED else None
+        if again:
+            words = "the relay is busy"
+        busy = SyncUnreachableError(
+            f"{words}{waited} ({said})",
+            where=address,
+            hint=_LONGER if code in _SILENT else _LESS if again else None,
+        )
+        if again:
             if again[1]:
                 busy.retry_after_ms = int(again[1].replace(",", ""))
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,7 +55,9 @@ class SharedMeter:
         self._clock = clock
         self._known = {Payer.at(host).name for host in known_hosts} - {UNKNOWN}
         self._lock = threading.Lock()
-        self._waiting = self._refused = self._waited = 0
+        self._refused = self._waited = 0
+        self._waiting: Counter[str] = Counter()
+        """Threads that wait in `wait_turn`, by who pays."""
         self._say_at = float("-inf")
 
     def take(self, payer: Payer, cost_us: float) -> float:
@@ -83,25 +86,26 @@ class SharedMeter:
                 self.charge_refused(payer)
                 return ""
             left = until - self._clock()
-            if left <= 0:
-                return self.refuse(payer, wait)
             with self._lock:
-                full = self._waiting >= config.waiting_max
-                self._waiting += not full
-                self._waited += not full
-            if full:
-                return self.refuse(payer, wait)
+                full = left <= 0 or sum(self._waiting.values()) >= config.waiting_max
+                before = self._waiting[payer.name]
+                if not full:
+                    self._waiting[payer.name] += 1
+                    self._waited += 1
+            if full:  # those who wait now come first
+                return self.refuse(payer, wait + before * cost_us / max(1.0, self._rate(payer)))
             try:
                 ended.wait(min(wait, left))
             finally:
                 with self._lock:
-                    self._waiting -= 1
+                    self._waiting[payer.name] -= 1
+                    if not self._waiting[payer.name]:
+                        del self._waiting[payer.name]
 
     def refuse(self, payer: Payer, wait_s: float) -> str:
         """Count and charge a refusal; return its text, with numbers and when to ask again."""
         self.charge_refused(payer)
-        config, payer = self.config, self._who(payer)
-        rate = config.known_us_per_s if payer.known else config.stranger_us_per_s
+        rate, payer = self._rate(payer), self._who(payer)
         named = payer.known and payer.name not in self._known
         who = "this token" if named else f"the address {payer.name}"
         with self._lock:
@@ -116,6 +120,10 @@ class SharedMeter:
             f"{who} costs more than {rate / 1000:g} ms of CPU time a second; "
             f"ask again in {max(0.1, wait_s):.1f} s, or with a token"
         )
+
+    def _rate(self, payer: Payer) -> float:
+        known = self._who(payer).known
+        return self.config.known_us_per_s if known else self.config.stranger_us_per_s
 
     def charge_refused(self, payer: Payer, cost_us: float = Price.REFUSED) -> None:
         """Charge what it costs to say no, while the caller owes less than it can soon pay."""
