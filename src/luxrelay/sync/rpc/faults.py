@@ -37,6 +37,8 @@ _LONGER: Final = (
     "is it a relay's sync port (sync.listen), with TLS on both sides or on neither? A longer wait: "
     "call_s, page_s, connect_s of the client, --timeout-s of a command"
 )
+_UNPROVEN: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_SHOW: Final = "show a token or a certificate that it knows, with the scope that the call needs"
 _LESS: Final = "ask later or for less at once, or show the relay a token or a certificate"
 TOLD_S: Final = 0.5
 """Waits from this length on are told, seconds."""
@@ -101,10 +103,12 @@ def translated(
         return busy
     if code is grpc.StatusCode.DATA_LOSS:
         return SyncProtocolError(f"the relay's answer cannot be used ({said})", where=address)
+    hint: str | None
     if code is grpc.StatusCode.UNIMPLEMENTED:
         what, hint = f"the relay does not offer this call ({said})", "ask another relay"
     else:
-        what, hint = f"the relay refused the call with {code.name} ({said})", None
+        what = f"the relay refused the call with {code.name} ({said})"
+        hint = _SHOW if code in _UNPROVEN else None
     return SyncRemoteError(what, where=address, hint=hint)
 
 
