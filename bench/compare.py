@@ -98,7 +98,8 @@ def main() -> int:
                 if name not in ours:
                     continue
                 mine = ours[name][0]
-                ratio = mine / value if is_rate(unit) else value / mine
+                above, below_it = (mine, value) if is_rate(unit) else (value, mine)
+                ratio = above / below_it if below_it else 1.0
                 print(
                     f"| {part}: {name} | {unit} | {value:,.4g} | {mine:,.4g} | {ratio:.2f} |",
                     flush=True,
