@@ -32,10 +32,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from stranger_kinds import GAP_KEY, KEY, NETWORK, TOPIC, item, kinds
 
 from luxrelay.node.folder import Runtime, read_runtime
@@ -58,6 +63,9 @@ TELLER: Final = "127.78.0.9"
 """Where an honest publisher comes from."""
 TOLD_EVERY_S: Final = 0.1
 """How often an honest publisher adds a message behind the gap."""
+PLAIN: Final = "plain.toml"
+SECURE: Final = "secure.toml"
+"""The node's configurations; the second has TLS at the gateway."""
 SENDERS: Final = 4
 STORED: Final = 2_000
 BEHIND_GAP: Final = 256
@@ -214,11 +222,11 @@ def telling(place: Runtime, first: int) -> Iterator[None]:
 
 
 @contextmanager
-def node(folder: Path) -> Iterator[Runtime]:
-    """Run a node in a folder."""
+def node(folder: Path, config: str = PLAIN) -> Iterator[Runtime]:
+    """Run a node in a folder, by one of the configurations there."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(folder / "r.toml")],
+            [sys.executable, "-m", "luxrelay", "node", "run", "--config", str(folder / config)],
             stdout=log,
             stderr=log,
         )
@@ -236,13 +244,26 @@ def node(folder: Path) -> Iterator[Runtime]:
 
 def prepare(folder: Path) -> None:
     """Write a configuration, and fill the store: a lane, and one with a gap."""
-    (folder / "r.toml").write_text(
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]
+    key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name(names), datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    day = timedelta(days=1)
+    made = builder.not_valid_before(now - day).not_valid_after(now + day)
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(pem))
+    form, open_key = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, open_key))
+    (folder / "key.pem").chmod(0o600)
+    text = (
         f'[node]\nname = "cost"\nnetwork = "{NETWORK}"\ndata_dir = "data"\n'
         '[gossip]\nlisten = ["/ip4/127.0.0.1/tcp/0"]\n'
         '[sync]\nlisten = "127.0.0.1:0"\nallow_publish = true\n[http]\nlisten = "127.0.0.1:0"\n'
-        '[gateway]\nlisten = "127.0.0.1:0"\nadmin_listen = ""\n'
-        f"[[namespace]]\ncontent_topic = {json.dumps(TOPIC)}\n"
+        '[gateway]\nlisten = "127.0.0.1:0"\nadmin_listen = ""\ngrpc_listen = "127.0.0.1:0"\n'
     )
+    carried = f"[[namespace]]\ncontent_topic = {json.dumps(TOPIC)}\n"
+    keys = 'tls_certificate = "cert.pem"\ntls_key = "key.pem"\n'
+    (folder / PLAIN).write_text(text + carried)
+    (folder / SECURE).write_text(text + keys + carried)
     with node(folder) as place, RelaySyncClient(place.sync) as client:
         list(client.publish([item(KEY, seq, bytes(200)) for seq in range(1, STORED + 1)]))
         behind = [item(GAP_KEY, seq, bytes(1_000)) for seq in range(3, BEHIND_GAP + 3)]
@@ -273,7 +294,8 @@ def main() -> None:
         told = 0
         for kind in options.only or kinds(nowhere):
             for _ in range(ATTEMPTS):
-                with node(folder) as place, telling(place, BEHIND_GAP + 3 + told):
+                config = SECURE if kind.startswith("TLS") else PLAIN
+                with node(folder, config) as place, telling(place, BEHIND_GAP + 3 + told):
                     row = measure(place, kind, options.seconds)
                 told += int(options.seconds / TOLD_EVERY_S) + 1_000
                 print(row, flush=True)

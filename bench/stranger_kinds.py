@@ -13,6 +13,7 @@ import os
 import queue
 import random
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -357,6 +358,21 @@ def _websocket(place: Runtime) -> socket.socket:
     return sock
 
 
+def secure_handshakes(until: float, address: str) -> None:
+    """Shake hands by TLS, say nothing and leave."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    while time.monotonic() < until:
+        with (
+            suppress(OSError),
+            socket.create_connection((host, int(port)), 5) as raw,
+            context.wrap_socket(raw, server_hostname="localhost"),
+        ):
+            pass
+
+
 def kinds(place: Runtime) -> dict[str, Kind]:
     """Return what one thread of a sender does, by the name of the attack."""
     paths = [f"/v1/namespaces/0x{LANE.hex()}/messages?limit=1000", "/v1/namespaces"]
@@ -384,6 +400,8 @@ def kinds(place: Runtime) -> dict[str, Kind]:
         "sockets, HTTP": lambda until: sockets(until, place.gateway),
         "sockets, gRPC": lambda until: sockets(until, place.sync),
         "connections, gRPC": lambda until: connections(place, until),
+        "TLS handshakes, HTTP": lambda until: secure_handshakes(until, place.gateway),
+        "TLS handshakes, gRPC": lambda until: secure_handshakes(until, place.grpc),
         "gossip handshakes": lambda until: handshakes(place, until),
         "gossip frames": lambda until: gossip_frames(place, until),
     }
