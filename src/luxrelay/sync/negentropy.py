@@ -58,6 +58,9 @@ _VARINT_BYTES_MAX: Final = 10
 RANGE_BYTES_MIN: Final = 3
 """Bytes of the smallest range: step, length of an empty prefix, mode."""
 
+BREATH_RANGES: Final = 32
+"""Ranges of a message between two breaths: 0.4 ms by `cost.Price.RANGE`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileConfig:
@@ -207,6 +210,8 @@ class _Side:
         self._config = config or ReconcileConfig()
         self._learner: Callable[[set[bytes], int, int], None] | None = None
         """Takes a list in; None on the side that answers it with its own."""
+        self._breathe: Callable[[], object] | None = None
+        """Called after every `BREATH_RANGES` ranges."""
 
     def _open(self, message: bytes) -> _Reader | None:
         """Return the reader of a message; None when it speaks another version."""
@@ -254,6 +259,8 @@ class _Side:
             # said.
             skipped = not differs
             ranges += 1
+            if self._breathe is not None and not ranges % BREATH_RANGES:
+                self._breathe()
             full = len(writer.data) > limit
             if full and not kept:  # what was written for this range has no room
                 del writer.data[written:]
@@ -304,7 +311,24 @@ class _Side:
 
 
 class Responder(_Side):
-    """Answers the messages of an initiator; learns nothing itself."""
+    """Answers the messages of an initiator; learns nothing itself.
+
+    Args:
+        held: Our set.
+        config: Bounds.
+        breathe: Called now and then in a long message, so that others of the process come to turn.
+
+    """
+
+    def __init__(
+        self,
+        held: SortedIds,
+        config: ReconcileConfig | None = None,
+        *,
+        breathe: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(held, config)
+        self._breathe = breathe
 
     def receive(self, message: bytes) -> bytes:
         """Return the answer; to another version of the protocol, our version alone.

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from luxrelay.errors import ReconcileError, SyncArgumentError
 from luxrelay.sync.idset import SortedIds
-from luxrelay.sync.negentropy import VERSION, Initiator, ReconcileConfig, Responder, varint
+from luxrelay.sync.negentropy import (
+    BREATH_RANGES,
+    VERSION,
+    Initiator,
+    ReconcileConfig,
+    Responder,
+    varint,
+)
 
 Item = tuple[int, bytes]
 PATIENT = ReconcileConfig(rounds_max=5_000)
@@ -222,3 +229,16 @@ def test_a_responder_that_lies_ends() -> None:
 
     assert asked == 8
     assert initiator.cut
+
+
+def test_a_long_message_lets_others_go_first() -> None:
+    """Once in so many ranges, whatever they say; a short one is answered without a pause."""
+    breaths: list[int] = []
+    responder = Responder(
+        SortedIds.of([(1, bytes(32))]), breathe=lambda: breaths.append(len(breaths))
+    )
+
+    responder.receive(bytes([VERSION]) + b"\x02\x00\x00" * (BREATH_RANGES - 1))
+    assert not breaths
+    responder.receive(bytes([VERSION]) + b"\x02\x00\x00" * (3 * BREATH_RANGES + 1))
+    assert len(breaths) == 3

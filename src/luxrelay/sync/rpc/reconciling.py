@@ -6,6 +6,7 @@ Source: decisions J4, J5, J11; retention document, "Sync Soft-Filter".
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -24,8 +25,15 @@ from luxrelay.sync.rpc.backing import SyncStore
 from luxrelay.sync.rpc.calls import ServedCall
 
 _HEADS_READ: Final = 1_000
+_BREATH_S: Final = 0.0001
+"""How long a long message lets others go first, seconds."""
 _AGAIN_S: Final = 1.0
 """When to ask again for a place among the reconciliations, seconds."""
+
+
+def _breathe() -> None:
+    """Let other threads have the interpreter: one that asks for it waits a switch interval."""
+    time.sleep(_BREATH_S)
 
 
 class StoreTree:
@@ -141,7 +149,7 @@ class ReconcileDesk:
                     )
             limit = self._ranges.set_max
             held = ids_of(store, parent, first.from_timestamp, first.to_timestamp, limit)
-            return Responder(held, self._ranges).receive
+            return Responder(held, self._ranges, breathe=_breathe).receive
         if first.method == pb.RECONCILE_METHOD_TREE and parent is None:
             return TreeResponder(StoreTree(store, self._clock_ms), self._tree).receive
         raise SyncArgumentError(
