@@ -104,6 +104,8 @@ def test_a_year_either_way_ends_no_ban_and_deletes_nothing(
 
     runtime = node.start()
     assert samples(runtime.http)["relay_store_messages"] == 1
+    with RelaySyncClient(runtime.sync) as relay:
+        assert [each.blob for each in relay.sync_page(signer.namespace_id).messages] == [b"kept"]
     assert stored()
     assert samples(runtime.http)["relay_store_messages"] == 2
     assert node.stop() == 0
