@@ -5,8 +5,11 @@ prints a line of Markdown a kind: CPU time of the node as a share of one core (f
 it holds on a loaded machine) at rest, that is with an honest publisher and the probe, and what the
 attack adds to it; that of the sender's process, the ratio of the two, and the latency of an honest
 probe (``/healthz`` on the port of the pages) at rest and meanwhile. Sender, publisher and probe
-have addresses of their own. The node is started anew for each kind, so that the sender begins with
-all that an address may cost at once.
+have addresses of their own, and the sender, where there are two or more, a core of its own: a
+stranger's machine is another one, and a probe that shares the sender's cores waits for it whatever
+the node does. ``--elsewhere`` shows that: the attack goes to a second node, and what the probe of
+the first sees is the machine's. The node is started anew for each kind, so that the sender begins
+with all that an address may cost at once.
 
 With ``--judge`` it ends with exit code 1 when a kind costs the node more than a tenth of a core, or
 the probe's 99th percentile is above three times that at rest.
@@ -28,7 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Event
@@ -62,6 +65,11 @@ TOLD_EVERY_S: Final = 0.1
 PLAIN: Final = "plain.toml"
 SECURE: Final = "secure.toml"
 """The node's configurations; the second has TLS at the gateway."""
+CORES: Final = sorted(os.sched_getaffinity(0))
+OURS: Final = CORES[:-1] or CORES
+"""Where node, publisher and probe run."""
+STRANGERS: Final = CORES[-1:]
+"""Where the sender runs."""
 SENDERS: Final = 4
 STORED: Final = 2_000
 BEHIND_GAP: Final = 256
@@ -141,8 +149,8 @@ def attack(place: Runtime, kind: str, seconds: float, ready: Event) -> None:
     os._exit(0)  # a call that hangs keeps no measurement
 
 
-def measure(place: Runtime, kind: str, seconds: float) -> Row:
-    """Return what a kind costs a running node."""
+def measure(place: Runtime, target: Runtime, kind: str, seconds: float) -> Row:
+    """Return what a kind costs a running node when it is done to ``target``, mostly the same."""
     rest, began, before = [], time.monotonic(), cpu_s(place.pid)
     while time.monotonic() - began < min(REST_S, seconds):
         rest.append(probe(place))
@@ -150,9 +158,11 @@ def measure(place: Runtime, kind: str, seconds: float) -> Row:
     idle = (cpu_s(place.pid) - before) / (time.monotonic() - began)
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    sender = context.Process(target=attack, args=(place, kind, seconds, ready))
+    sender = context.Process(target=attack, args=(target, kind, seconds, ready))
     sender.start()
     assert sender.pid is not None
+    with suppress(ProcessLookupError):
+        os.sched_setaffinity(sender.pid, STRANGERS)
     ready.wait(LOADING_S)
     loaded = theirs = cpu_s(sender.pid)
     began, before, under = time.monotonic(), cpu_s(place.pid), []
@@ -272,6 +282,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each kind")
     parser.add_argument("--only", action="append", default=[], metavar="KIND")
     parser.add_argument("--judge", action="store_true", help="exit 1 when a bound is passed")
+    parser.add_argument("--elsewhere", action="store_true", help="attack another node")
     parser.add_argument("--list", action="store_true", help="name the kinds")
     options = parser.parse_args()
     nowhere = Runtime(pid=0, peer_id="", gossip=(), sync="", http="", gateway="")
@@ -281,6 +292,7 @@ def main() -> None:
     unknown = set(options.only) - set(kinds(nowhere))
     if unknown:
         parser.error(f"no kind {min(unknown)!r}; --list names them")
+    os.sched_setaffinity(0, OURS)
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -290,8 +302,14 @@ def main() -> None:
         told = 0
         for kind in options.only or kinds(nowhere):
             config = SECURE if kind.startswith("TLS") else PLAIN
-            with node(folder, config) as place, telling(place, BEHIND_GAP + 3 + told):
-                row = measure(place, kind, options.seconds)
+            with ExitStack() as running:
+                place = target = running.enter_context(node(folder, config))
+                running.enter_context(telling(place, BEHIND_GAP + 3 + told))
+                if options.elsewhere:
+                    other = Path(running.enter_context(tempfile.TemporaryDirectory()))
+                    prepare(other)
+                    target = running.enter_context(node(other, config))
+                row = measure(place, target, kind, options.seconds)
             told += int(options.seconds / TOLD_EVERY_S) + 1_000
             print(row, flush=True)
             if row.wrong():

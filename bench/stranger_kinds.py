@@ -69,6 +69,11 @@ KEY: Final = SigningKey.from_seed(SignatureScheme.ED25519, bytes(32))
 LANE: Final = lane(PARENT, KEY.public_field)
 GAP_KEY: Final = SigningKey.from_seed(SignatureScheme.ED25519, b"\1" * 32)
 GAP_LANE: Final = lane(PARENT, GAP_KEY.public_field)
+HEAD: Final = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: "
+BODY: Final = (
+    b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 1000000\r\n\r\n"
+)
 LOST: Final = (OSError, LuxRelayError, BaseLibp2pError, trio.BrokenResourceError)
 
 Kind = Callable[[float], None]
@@ -180,6 +185,27 @@ def frames(place: Runtime, until: float, frame: bytes) -> None:
                     sock.send(frame * (65_536 // len(frame)))
                 with suppress(TimeoutError, BlockingIOError):
                     sock.recv(65_536, socket.MSG_DONTWAIT)
+
+
+def drips(until: float, address: str, head: bytes, drop: bytes) -> None:
+    """Begin a request, and send the rest of it as tiny pieces as a socket takes, for ever."""
+    host, _, port = address.rpartition(":")
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection((host, int(port)), 5) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.sendall(head)
+            while time.monotonic() < until:
+                sock.sendall(drop)
+
+
+def websocket_drips(place: Runtime, until: float) -> None:
+    """Send a WebSocket message of a megabyte byte by byte."""
+    while time.monotonic() < until:
+        with suppress(OSError), _websocket(place) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.sendall(b"\x81\xff" + (1 << 20).to_bytes(8) + bytes(4))
+            while time.monotonic() < until:
+                sock.sendall(b" ")
 
 
 def subscriptions(place: Runtime, until: float) -> None:
@@ -333,6 +359,11 @@ def _rpc(rng: random.Random, topic: str, kind: int) -> bytes:
     return made.SerializeToString()
 
 
+def _tcp_of(place: Runtime) -> str:
+    parts = place.gossip[0].split("/")
+    return f"{parts[2]}:{parts[4]}"
+
+
 def _subscribe(namespace: bytes, gap_wait_ms: int) -> bytes:
     wanted = {
         "type": "subscribe",
@@ -388,6 +419,11 @@ def kinds(place: Runtime) -> dict[str, Kind]:
         "HTTP pages": lambda until: http_paths(place, until, paths),
         "pings": lambda until: frames(place, until, b"\x89\x80\0\0\0\0"),
         "pongs": lambda until: frames(place, until, b"\x8a\x80\0\0\0\0"),
+        "drips, WebSocket": lambda until: websocket_drips(place, until),
+        "drips, head": lambda until: drips(until, place.gateway, HEAD, b"x"),
+        "drips, body": lambda until: drips(until, place.gateway, BODY, b" "),
+        "drips, pages port": lambda until: drips(until, place.http, HEAD, b"x"),
+        "drips, gossip": lambda until: drips(until, _tcp_of(place), b"\x13", b"/"),
         "subscriptions": lambda until: subscriptions(place, until),
         "gap waits": lambda until: gap_waits(place, until),
         "bad signatures": lambda until: bad_signatures(place, until),

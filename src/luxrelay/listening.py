@@ -5,7 +5,7 @@ Theory of operation
 *Why*: who connects and leaves, as fast as a machine can, costs the listener an accept each time. A
 pace bounds that; but with one queue everybody else waits behind the flood. So the port has
 `QUEUES` sockets, and the system sorts connections into them by source address (IPv6: /64), by a
-small program on the group (`SO_ATTACH_REUSEPORT_CBPF`) with a number that is drawn anew each time.
+small program on the group (`SO_ATTACH_REUSEPORT_CBPF`) with numbers that are drawn anew each time.
 Each queue has its `AcceptPace`: a flood from one address fills one queue.
 
 *Descriptors*: each queue is one; a process that may open few has fewer (`queues`).
@@ -25,6 +25,7 @@ import resource
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -39,6 +40,9 @@ _ATTACH: Final = 51
 _NET: Final = 0xFFF0_0000
 """Where a program finds the IP header (``SKF_NET_OFF``)."""
 _WORD: Final = 0xFFFF_FFFF
+_DRAWN: Final = random.SystemRandom()
+ROUNDS: Final = 3
+"""Rounds of the sum over an address: after one, neighbours of a network met in four queues."""
 
 
 class AcceptPace:
@@ -79,13 +83,16 @@ def queues() -> int:
     return min(QUEUES, 1 << (allowed.bit_length() - 1))
 
 
-def listen_sorted(host: str, port: int, backlog: int) -> list[socket.socket]:
+def listen_sorted(
+    host: str, port: int, backlog: int, drawn: random.Random = _DRAWN
+) -> list[socket.socket]:
     """Return the sockets of a port that listen; they do not block.
 
     Args:
         host: Name or address; a name may have several.
         port: TCP port; 0 lets the system choose one for all.
         backlog: Connections that wait in each queue.
+        drawn: Where the numbers come from by which connections are sorted.
 
     Raises:
         OSError: the port cannot be had.
@@ -101,7 +108,7 @@ def listen_sorted(host: str, port: int, backlog: int) -> list[socket.socket]:
             place = (address[0], port, *address[2:])
             if port:  # sockets that share a port would join another listener's
                 _bound(family, kind, protocol, place, shared=False).close()
-            group = _group(family, kind, protocol, place, backlog)
+            group = _group(family, kind, protocol, place, backlog, drawn=drawn)
             opened += group
             port = int(group[0].getsockname()[1])
     except BaseException:
@@ -112,7 +119,13 @@ def listen_sorted(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 
 def _group(
-    family: int, kind: int, protocol: int, place: tuple[object, ...], backlog: int
+    family: int,
+    kind: int,
+    protocol: int,
+    place: tuple[object, ...],
+    backlog: int,
+    *,
+    drawn: random.Random,
 ) -> list[socket.socket]:
     """Return the queues of one address, or the one that is to be had."""
     sockets: list[socket.socket] = []
@@ -124,7 +137,7 @@ def _group(
                     sockets.append(_bound(family, kind, protocol, place, shared=True))
                     place = (place[0], sockets[0].getsockname()[1], *place[2:])
                     sockets[-1].listen(backlog)
-                _sort(sockets[0], count)
+                _sort(sockets[0], count, drawn)
                 return sockets
         for each in sockets:
             each.close()
@@ -155,9 +168,8 @@ def _bound(
     return made
 
 
-def _sort(first: socket.socket, count: int) -> None:
+def _sort(first: socket.socket, count: int, drawn: random.Random) -> None:
     """Have the system choose the queue by source address; any socket of the group will do."""
-    mixed = random.SystemRandom().getrandbits(32) | 1
     steps = (
         (0x30, 0, 0, _NET),  # the first byte of the IP header
         (0x74, 0, 0, 4),  # its version
@@ -168,7 +180,9 @@ def _sort(first: socket.socket, count: int) -> None:
         (0xAC, 0, 0, 0),  # both, by XOR
         (0x05, 0, 0, 1),
         (0x20, 0, 0, _NET + 12),  # the source of IPv4
-        (0x24, 0, 0, mixed),
+        (0xA4, 0, 0, drawn.getrandbits(32)),
+        # A product carries upwards only: one alone would sort neighbours into few queues.
+        *(step for _ in range(ROUNDS) for step in _spread(drawn.getrandbits(32) | 1)),
         (0x74, 0, 0, 32 - (count.bit_length() - 1)),  # the highest bits are the queue
         (0x16, 0, 0, 0),
     )
@@ -176,3 +190,11 @@ def _sort(first: socket.socket, count: int) -> None:
     held = ctypes.create_string_buffer(code)
     program = struct.pack("@HP", len(steps), ctypes.addressof(held))
     first.setsockopt(socket.SOL_SOCKET, _ATTACH, program)
+
+
+def _spread(factor: int) -> Iterator[tuple[int, int, int, int]]:
+    """Return the steps of one round: a product by an odd number, and its upper half below it."""
+    yield 0x24, 0, 0, factor
+    yield 0x07, 0, 0, 0
+    yield 0x74, 0, 0, 15
+    yield 0xAC, 0, 0, 0

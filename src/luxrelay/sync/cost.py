@@ -78,6 +78,8 @@ class Price(IntEnum):
     """A gRPC call that is refused, or was cancelled while its caller owed."""
     SENT = 60
     """A kibibyte that a stranger sends to gRPC, of its smallest frames, before there is a call."""
+    PIECE = 50
+    """The least that a read of what a stranger sends to gRPC costs, however little comes."""
     MEGABYTE = 6_000
     """A mebibyte sent or received, beside what is in it."""
 
@@ -88,8 +90,8 @@ def price_of_bytes(size: int) -> float:
 
 
 def price_of_sent(size: int) -> float:
-    """Return what ``size`` bytes cost that a stranger sends to gRPC, microseconds."""
-    return size * Price.SENT / 1024
+    """Return what ``size`` bytes cost that a stranger sends to gRPC at once, microseconds."""
+    return max(float(Price.PIECE), size * Price.SENT / 1024) if size else 0.0
 
 
 def price_of_refused(receipts: Iterable[PublishReceipt]) -> float:

@@ -139,6 +139,26 @@ def test_frames_that_nobody_asked_for_are_read_at_the_pace_of_their_sender_s_bud
 
 
 @pytest.mark.trial
+def test_a_stream_of_tiny_pieces_is_charged_read_by_read(
+    port_of: Callable[..., tuple[RelaySyncServer, int]], eventually: Callable[..., Any]
+) -> None:
+    """Each read costs, however little comes: begun and cancelled calls arrive a frame at a time."""
+    config = CostConfig(stranger_us_per_s=1_000_000, stranger_burst_us=10_000_000)
+    meter = SharedMeter(config)
+    _, port = port_of(meter=meter)
+    frames = 200
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.sendall(PREFACE)
+        before = meter.stats().strangers_us
+        line.recv(4_096)
+        for _ in range(frames):  # settings that are acknowledged were read, and no others with them
+            line.sendall(PREFACE[-9:])
+            assert line.recv(4_096)
+    eventually(lambda: meter.stats().strangers_us - before >= (frames - 2) * Price.PIECE)
+
+
+@pytest.mark.trial
 def test_calls_that_are_cancelled_or_refused_are_charged(
     port_of: Callable[..., tuple[RelaySyncServer, int]], eventually: Callable[..., Any]
 ) -> None:

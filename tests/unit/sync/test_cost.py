@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.cost import CostConfig, CostMeter, Payer
+from luxrelay.sync.cost import CostConfig, CostMeter, Payer, Price, price_of_sent
 from luxrelay.sync.rpc.metering import SharedMeter
 
 SMALL = CostConfig(stranger_us_per_s=100.0, stranger_burst_us=1_000.0, known_us_per_s=1e6)
@@ -125,3 +125,10 @@ def test_what_a_thread_spends_is_what_is_charged() -> None:
     with meter.measured(ONE, 1.0):
         sum(range(200_000))
     assert meter.stats().strangers_us > 100
+
+
+def test_the_smallest_piece_costs_a_read() -> None:
+    """A kibibyte costs more than a read, nothing at all costs nothing."""
+    assert price_of_sent(0) == 0
+    assert price_of_sent(1) == price_of_sent(100) == Price.PIECE
+    assert price_of_sent(10_240) == 10 * Price.SENT

@@ -20,9 +20,10 @@ what this many cost, and holds up nobody else.
 
 *What comes in is paid for*: gRPC reads frames before anybody of ours sees a call, and tiny ones
 cost it most; so a stranger's bytes are charged to its address as they are read, in pieces of
-`STRANGER_BYTES`, and while the address owes, its connections are not read from: TCP tells the
-sender. The first `FREE_BYTES` of a connection are read all the same, so that a token can be shown,
-and whoever has shown one is not held.
+`STRANGER_BYTES` at most, and the smallest costs a read as well. While the address owes, its
+connections are not read from: TCP tells the sender, and what waits comes in larger pieces. Of each
+connection the first `FREE_BYTES` are read all the same, so that a token can be shown, and whoever
+has shown one is not held.
 
 *Bounds*: two times `CHUNK_BYTES` a connection, which are read only when the other side takes them;
 the places of `Arrivals`; ``backlog``.
