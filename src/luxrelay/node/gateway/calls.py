@@ -328,7 +328,7 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-Stream = trio.SocketStream | trio.SSLStream
+Stream = trio.abc.Stream
 
 
 class Takeover(Protocol):

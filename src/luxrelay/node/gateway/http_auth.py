@@ -100,6 +100,13 @@ class Rates:
         if self._meter is not None and self._config.tls_certificate:
             self._meter.settle(Payer.at(host), -Price.HANDSHAKE)
 
+    def read(self, payer: Payer, count: int) -> float:
+        """Charge reads; return the seconds until their payer owes nothing, 0 for none."""
+        if self._meter is None:
+            return 0.0
+        self._meter.settle(payer, count * Price.READ)
+        return self._meter.take(payer, 0.0)
+
     def settle(self, caller: HttpCaller, more_us: float) -> None:
         """Charge what work has cost beyond what was taken; negative to give back."""
         if self._meter is not None:
@@ -199,6 +206,9 @@ class _Admitted(Admission):
         self.rates.settle(request.caller, price_of_bytes(len(body) + len(response.body)))
         return response
 
+    def read(self, count: int) -> float:
+        return self.rates.read(payer_of(self.request.caller), count)
+
     async def take_over(self, stream: Stream, received: bytes) -> None:
         assert self.route.takeover is not None
         PAYER.set(payer_of(self.request.caller))
@@ -264,6 +274,10 @@ class RoutedApp:
     def proved(self, host: str) -> None:
         """Note that a connection of an address has shown a token, for the first time."""
         self._rates.proved(host)
+
+    def read(self, host: str, count: int) -> float:
+        """Charge reads of an address; return the seconds until it owes nothing."""
+        return self._rates.read(Payer.at(host), count)
 
     def _admit(self, head: RequestHead) -> Admission:
         try:
@@ -391,7 +405,8 @@ class RoutedApp:
                 ("Access-Control-Allow-Headers", "Authorization, Content-Type, Range"),
                 ("Access-Control-Max-Age", "600"),
             ]
-        return _Preflight(response)
+        payer = payer_of(HttpCaller(key=head.address, scopes=frozenset()))
+        return _Preflight(response, partial(self._rates.read, payer))
 
     def _check_gate(self, head: RequestHead) -> None:
         host = head.authority or head.headers.get("host")
@@ -409,8 +424,12 @@ class _Preflight(Admission):
     upgrade = None
     known = False
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, paid: Callable[[int], float]) -> None:
         self._response = response
+        self._paid = paid
+
+    def read(self, count: int) -> float:
+        return self._paid(count)
 
     async def answer(self, body: bytes) -> Response:
         del body

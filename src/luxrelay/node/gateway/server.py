@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol
@@ -114,6 +115,57 @@ class Unread:
             del self._of[answer.owner]
 
 
+FREE_READS: Final = 4
+"""Reads of a request that do not wait although its address owes: a head with a token comes in
+fewer, and who is to be refused hears so at once."""
+
+
+class PaidReads(trio.abc.Stream):
+    """A client's socket; each read is charged, and further ones of a request wait while it owes.
+
+    It stands below TLS, so that records which come byte by byte are paid for as well.
+    """
+
+    def __init__(self, raw: trio.SocketStream) -> None:
+        """Read ``raw``; nobody pays before `begin` says who."""
+        self._raw = raw
+        self._free = FREE_READS
+        self.paid: Callable[[int], float] = _nobody_pays
+        """Charges reads, and returns the seconds until nothing is owed."""
+
+    def begin(self, paid: Callable[[int], float]) -> None:
+        """Begin a request, which nobody has asked yet as far as is known."""
+        self._free = FREE_READS
+        self.paid = paid
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what came, once it is paid for."""
+        data = await self._raw.receive_some(max_bytes)
+        if data:
+            wait_s = self.paid(1)
+            self._free -= 1
+            while wait_s and self._free < 0:
+                await trio.sleep(min(wait_s, HELD_S))
+                wait_s = self.paid(0)
+        return data
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Send; what is sent is charged by whoever made it."""
+        await self._raw.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait for room in the socket."""
+        await self._raw.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """Close the socket."""
+        await self._raw.aclose()
+
+
+def _nobody_pays(_: int) -> float:
+    return 0.0
+
+
 REFUSED_PAUSE_S: Final = 0.5
 """Seconds before a caller above its rate hears so: asking again at once would cost us more."""
 CHUNK_BYTES: Final = 64 * 1024
@@ -181,6 +233,9 @@ class Admission(Protocol):
     known: bool
     """Whether a valid token came with it."""
 
+    def read(self, count: int) -> float:
+        """Charge reads of its body or WebSocket; return the seconds until it owes nothing."""
+
 
 class App(Protocol):
     """Answers requests."""
@@ -196,6 +251,9 @@ class App(Protocol):
 
     def proved(self, host: str) -> None:
         """Note that a connection of an address has shown a token, for the first time."""
+
+    def read(self, host: str, count: int) -> float:
+        """Charge reads of an address; return the seconds until it owes nothing."""
 
     def decorate(self, head: RequestHead, response: Response) -> None:
         """Add the headers that every answer has."""
@@ -377,14 +435,17 @@ class HttpServer:
             return
         self.counters.connections += 1
         self.counters.open += 1
-        stream: Stream = raw
+        reads = PaidReads(raw)
+        if not self.proxies.trusts(peer):  # its connections are those of many
+            reads.begin(partial(self._app.read, peer))
+        stream: Stream = reads
         try:
             with scope:
                 if context is not None:
-                    stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+                    stream = trio.SSLStream(reads, context, server_side=True, https_compatible=True)
                     with trio.fail_after(self._config.request_ms / 1000):
                         await stream.do_handshake()
-                await _Connection(self, stream, peer, seat).run()
+                await _Connection(self, stream, peer, seat, reads=reads).run()
         except (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -415,9 +476,13 @@ class HttpServer:
 class _Connection:
     """Requests and answers of one client."""
 
-    def __init__(self, server: HttpServer, stream: Stream, peer: str, seat: Seat) -> None:
+    def __init__(
+        self, server: HttpServer, stream: Stream, peer: str, seat: Seat, *, reads: PaidReads
+    ) -> None:
         self._server = server
         self._stream = stream
+        self._reads = reads
+        """The socket below it."""
         self._peer = peer
         self._seat = seat
         self._owner = client_key(peer), False
@@ -464,8 +529,15 @@ class _Connection:
             ):
                 return
             self._seat.rests()
+            self._reads.begin(self._reader())
             wait_ms = self._config.idle_ms
             self._http.start_next_cycle()
+
+    def _reader(self) -> Callable[[int], float]:
+        """Return who pays for reading the next head: the address, unless a token came from it."""
+        if self._proved or self._server.proxies.trusts(self._peer):
+            return _nobody_pays
+        return partial(self._server.app.read, self._peer)
 
     def _address(self, request: h11.Request) -> bytes:
         """Return what the client of a request is counted under."""
@@ -537,6 +609,7 @@ class _Connection:
             head = self._head(request)
             admission = self._server.app.admit(head)
             self._owner = head.address, admission.known
+            self._reads.paid = admission.read
             if admission.known:
                 self._seat.proved()
                 if not self._proved:
