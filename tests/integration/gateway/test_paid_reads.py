@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from tests.integration.gateway.test_handshake_cost import charged_us
 
-from luxrelay.node.gateway.server import FREE_READS, PaidReads
+from luxrelay.node.gateway.server import FREE_READS, PAUSE_S, PaidReads
 from luxrelay.sync.cost import Price
 
 if TYPE_CHECKING:
@@ -97,13 +97,16 @@ class _Raw:
         return b"x"
 
 
-def test_further_reads_of_a_request_wait_while_their_payer_owes() -> None:
-    """The first ones do not, so that a token can be shown and a refusal comes at once."""
+@pytest.mark.parametrize(("price_s", "wait_s"), [(0.5, 0.5 * (FREE_READS + 1)), (1e-6, PAUSE_S)])
+def test_further_reads_of_a_request_wait_while_their_payer_owes(
+    price_s: float, wait_s: float
+) -> None:
+    """The first do not, so that a token can be shown; a short debt still lasts a pause."""
     clock = trio.testing.MockClock(autojump_threshold=0)
     owed = [0.0]
 
     def paid(count: int) -> float:
-        owed[0] = max(owed[0], clock.current_time()) + count * 0.5
+        owed[0] = max(owed[0], clock.current_time()) + count * price_s
         return owed[0] - clock.current_time()
 
     async def read() -> list[float]:
@@ -120,5 +123,5 @@ def test_further_reads_of_a_request_wait_while_their_payer_owes() -> None:
 
     at_once, waited, again, waited_again = trio.run(read, clock=clock)
     assert at_once == again == 0.0
-    assert waited == pytest.approx(0.5 * (FREE_READS + 1))
+    assert waited == pytest.approx(wait_s)
     assert waited_again == pytest.approx(waited)

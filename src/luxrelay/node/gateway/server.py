@@ -145,7 +145,8 @@ class PaidReads(trio.abc.Stream):
             wait_s = self.paid(1)
             self._free -= 1
             while wait_s and self._free < 0:
-                await trio.sleep(min(wait_s, HELD_S))
+                # To wake for each byte would cost more than the byte; meanwhile more of them come.
+                await trio.sleep(min(max(wait_s, PAUSE_S), HELD_S))
                 wait_s = self.paid(0)
         return data
 
@@ -160,6 +161,10 @@ class PaidReads(trio.abc.Stream):
     async def aclose(self) -> None:
         """Close the socket."""
         await self._raw.aclose()
+
+
+PAUSE_S: Final = 0.05
+"""How long a connection is not read from at the least, once its payer owes."""
 
 
 def _nobody_pays(_: int) -> float:
