@@ -155,7 +155,7 @@ def test_a_stream_of_tiny_pieces_is_charged_read_by_read(
         for _ in range(frames):  # settings that are acknowledged were read, and no others with them
             line.sendall(PREFACE[-9:])
             assert line.recv(4_096)
-    eventually(lambda: meter.stats().strangers_us - before >= (frames - 2) * Price.PIECE)
+    eventually(lambda: meter.stats().strangers_us - before >= (frames - 2) * Price.PIECE, 30)
 
 
 @pytest.mark.trial
