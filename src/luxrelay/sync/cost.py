@@ -92,8 +92,17 @@ def price_of_bytes(size: int) -> float:
 
 
 def price_of_sent(size: int) -> float:
-    """Return what ``size`` bytes cost that a stranger sends to gRPC at once, microseconds."""
-    return max(float(Price.PIECE), size * Price.SENT / 1024) if size else 0.0
+    """Return what ``size`` bytes cost of those that a stranger sends to gRPC, microseconds."""
+    return size * Price.SENT / 1024
+
+
+def price_of_piece(size: int) -> float:
+    """Return what a read costs of what a stranger sends to gRPC, microseconds.
+
+    A read may hold many requests: who gives back for each of them gives `price_of_sent`, which
+    never comes to more.
+    """
+    return max(float(Price.PIECE), price_of_sent(size)) if size else 0.0
 
 
 def price_of_refused(receipts: Iterable[PublishReceipt]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from luxrelay.errors import SyncArgumentError
-from luxrelay.sync.cost import CostConfig, CostMeter, Payer, Price, price_of_sent
+from luxrelay.sync.cost import CostConfig, CostMeter, Payer, Price, price_of_piece, price_of_sent
 from luxrelay.sync.rpc.metering import SharedMeter
 
 SMALL = CostConfig(stranger_us_per_s=100.0, stranger_burst_us=1_000.0, known_us_per_s=1e6)
@@ -129,6 +129,15 @@ def test_what_a_thread_spends_is_what_is_charged() -> None:
 
 def test_the_smallest_piece_costs_a_read() -> None:
     """A kibibyte costs more than a read, nothing at all costs nothing."""
-    assert price_of_sent(0) == 0
-    assert price_of_sent(1) == price_of_sent(100) == Price.PIECE
-    assert price_of_sent(10_240) == 10 * Price.SENT
+    assert price_of_piece(0) == 0
+    assert price_of_piece(1) == price_of_piece(100) == Price.PIECE
+    assert price_of_piece(10_240) == 10 * Price.SENT
+
+
+@pytest.mark.parametrize("size", [1, 120, 853, 2_000])
+@pytest.mark.parametrize("requests", [1, 7, 136])
+def test_requests_that_came_in_one_piece_are_given_back_no_more_than_it_cost(
+    size: int, requests: int
+) -> None:
+    """Good messages would earn budget otherwise."""
+    assert requests * price_of_sent(size) <= price_of_piece(requests * size) + 1e-6

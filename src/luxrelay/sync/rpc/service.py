@@ -35,7 +35,7 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.arrivals import ArrivalsConfig
-from luxrelay.sync.cost import Payer, Price, price_of_sent
+from luxrelay.sync.cost import Payer, Price, price_of_piece
 from luxrelay.sync.rpc import relay_node_pb2, relay_sync_pb2
 from luxrelay.sync.rpc.backing import ArchiveFallback, FollowedNode, Handoff, Publisher, SyncStore
 from luxrelay.sync.rpc.calls import CallBook
@@ -290,7 +290,7 @@ class RelaySyncServer:
         if self.meter is None:
             return 0.0
         payer = Payer.at(host)
-        self.meter.settle(payer, price_of_sent(size))
+        self.meter.settle(payer, price_of_piece(size))
         return self.meter.take(payer, 0.0)
 
     def _let_in(self, peer: str, known: bool) -> AbstractContextManager[None]:
