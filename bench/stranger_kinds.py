@@ -70,6 +70,7 @@ LANE: Final = lane(PARENT, KEY.public_field)
 GAP_KEY: Final = SigningKey.from_seed(SignatureScheme.ED25519, b"\1" * 32)
 GAP_LANE: Final = lane(PARENT, GAP_KEY.public_field)
 HEAD: Final = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: "
+# Who has no token may not publish, and no other route takes a body: it is refused by its head.
 BODY: Final = (
     b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 1000000\r\n\r\n"
@@ -421,7 +422,7 @@ def kinds(place: Runtime) -> dict[str, Kind]:
         "pongs": lambda until: frames(place, until, b"\x8a\x80\0\0\0\0"),
         "drips, WebSocket": lambda until: websocket_drips(place, until),
         "drips, head": lambda until: drips(until, place.gateway, HEAD, b"x"),
-        "drips, body": lambda until: drips(until, place.gateway, BODY, b" "),
+        "drips, refused body": lambda until: drips(until, place.gateway, BODY, b" "),
         "drips, pages port": lambda until: drips(until, place.http, HEAD, b"x"),
         "drips, gossip": lambda until: drips(until, _tcp_of(place), b"\x13", b"/"),
         "subscriptions": lambda until: subscriptions(place, until),
