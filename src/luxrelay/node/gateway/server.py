@@ -118,6 +118,8 @@ class Unread:
 FREE_READS: Final = 4
 """Reads of a request that do not wait although its address owes: a head with a token comes in
 fewer, and who is to be refused hears so at once."""
+PAUSE_S: Final = 0.05
+"""How long a connection is not read from at the least, once its payer owes."""
 
 
 class PaidReads(trio.abc.Stream):
@@ -161,10 +163,6 @@ class PaidReads(trio.abc.Stream):
     async def aclose(self) -> None:
         """Close the socket."""
         await self._raw.aclose()
-
-
-PAUSE_S: Final = 0.05
-"""How long a connection is not read from at the least, once its payer owes."""
 
 
 def _nobody_pays(_: int) -> float:
@@ -441,8 +439,7 @@ class HttpServer:
         self.counters.connections += 1
         self.counters.open += 1
         reads = PaidReads(raw)
-        if not self.proxies.trusts(peer):  # its connections are those of many
-            reads.begin(partial(self._app.read, peer))
+        reads.begin(self.payer_of_heads(peer))
         stream: Stream = reads
         try:
             with scope:
@@ -462,6 +459,10 @@ class HttpServer:
             self.counters.open -= 1
             seat.leave()
             await trio.aclose_forcefully(raw)
+
+    def payer_of_heads(self, peer: str) -> Callable[[int], float]:
+        """Return what charges reads for a client: its address, or nobody for a proxy of many."""
+        return _nobody_pays if self.proxies.trusts(peer) else partial(self._app.read, peer)
 
     def unread(self, *, known: bool) -> Unread:
         """Return where answers are counted that clients with or without token have to take."""
@@ -540,9 +541,7 @@ class _Connection:
 
     def _reader(self) -> Callable[[int], float]:
         """Return who pays for reading the next head: the address, unless a token came from it."""
-        if self._proved or self._server.proxies.trusts(self._peer):
-            return _nobody_pays
-        return partial(self._server.app.read, self._peer)
+        return _nobody_pays if self._proved else self._server.payer_of_heads(self._peer)
 
     def _address(self, request: h11.Request) -> bytes:
         """Return what the client of a request is counted under."""
