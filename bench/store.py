@@ -41,6 +41,7 @@ from luxrelay.store import (
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.merkle import MerkleTree
 from luxrelay.store.rocks import Database
+from luxrelay.store.slices import expiry_of
 
 MESSAGES = int(os.environ.get("LUXRELAY_BENCH_MESSAGES", "20000"))
 ROUNDS = 3
@@ -63,7 +64,7 @@ PLAIN_KINDS = {layout.HEADERS, layout.TIMES, layout.CONTENTS, layout.SLOTS, layo
 def header_row(message: IncomingMessage) -> tuple[bytes, MessageRow]:
     """Return key and row of a message."""
     header, blob = message.header, message.blob or b""
-    expires_at = LARGE.expires_at(message.received_at, header.timestamp)
+    expires_at = expiry_of(LARGE, message.received_at, header.timestamp)
     key = layout.slot_key(header.namespace_id, header.seq) + header.content_id
     place, encoded = BlobPlace.INLINE, header.encode()
     return key, MessageRow(NOW, expires_at, 0, place, len(blob), b"", encoded, blob)

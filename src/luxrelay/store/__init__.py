@@ -3,8 +3,7 @@
 from luxrelay.store.config import Durability, RelayStoreConfig, WhenFull
 from luxrelay.store.durability.sync import PutReceipt
 from luxrelay.store.messages import IncomingMessage, PutOutcome, StoredMessage
-from luxrelay.store.namespaces import Equivocation, NamespaceHead
-from luxrelay.store.quota import Lack
+from luxrelay.store.namespaces import Equivocation, Lack, NamespaceHead
 from luxrelay.store.reading.indexes import BucketQuery, IndexPage, SenderQuery, TimeQuery
 from luxrelay.store.reading.query import NamespaceQuery, QueryPage
 from luxrelay.store.relay_store import RelayStore

@@ -263,16 +263,6 @@ class RelayStoreConfig:
         share = self.max_storage_bytes * DEFAULT_QUOTA_PERCENT // 100
         return max(share, DEFAULT_QUOTA_BYTES_MIN)
 
-    def expires_at(self, received_at: int, timestamp: int) -> int:
-        """Return when a message goes: the earlier of its TTL and the retention window.
-
-        Source: P14, J2.
-        """
-        return min(
-            min(received_at, timestamp) + self.cold_store_ttl_ms,
-            timestamp + self.retention_window_ms,
-        )
-
 
 _NETWORK: Final = {
     "retention_window_ms": 30 * DAY_MS,
@@ -288,21 +278,6 @@ _NO_BOUNDS: Final = frozenset(
 _OPTIONAL: Final = frozenset(
     {"blob_cache_bytes", "blob_ttl_ms", "namespace_quota_bytes", "slice_ms"}
 )
-
-
-def require_ms(name: str, value: int) -> None:
-    """Return when ``value`` can be Unix milliseconds of today.
-
-    Raises:
-        StoreArgumentError: it is negative, above u64, or looks like seconds (P8).
-
-    """
-    if not c.SECONDS_LOOKALIKE_MAX <= value <= c.MAX_U64:
-        raise StoreArgumentError(
-            f"{name} is {value}, which is no time in milliseconds",
-            where=name,
-            hint="times are Unix milliseconds; a value below 10^11 looks like seconds",
-        )
 
 
 def _check_quotas(quotas: Mapping[NamespaceId, object]) -> None:

@@ -13,12 +13,26 @@ from typing import Final
 from luxrelay.bus import MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import HeaderError, StoreArgumentError, StoreError
-from luxrelay.store.config import require_ms
 
 SOURCE_BYTES_MAX: Final = 64
 """A libp2p peer id of an Ed25519 key has 38 bytes; others hash to 34."""
 
 _STAMPS: Final = Struct(">QQ")
+
+
+def require_ms(name: str, value: int) -> None:
+    """Return when ``value`` can be Unix milliseconds of today.
+
+    Raises:
+        StoreArgumentError: it is negative, above u64, or looks like seconds (P8).
+
+    """
+    if not c.SECONDS_LOOKALIKE_MAX <= value <= c.MAX_U64:
+        raise StoreArgumentError(
+            f"{name} is {value}, which is no time in milliseconds",
+            where=name,
+            hint="times are Unix milliseconds; a value below 10^11 looks like seconds",
+        )
 
 
 class PutOutcome(IntEnum):

@@ -42,20 +42,18 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store import blobs, layout
-from luxrelay.store.config import Durability, RelayStoreConfig, require_ms
+from luxrelay.store.config import Durability, RelayStoreConfig
 from luxrelay.store.durability import marks
 from luxrelay.store.durability import marks as trees
 from luxrelay.store.durability.folder import Folder
 from luxrelay.store.durability.marks import Loss, Mark, MarkWriter
 from luxrelay.store.durability.sync import CallGate, Durable, PutReceipt
-from luxrelay.store.ledger import Ledger
+from luxrelay.store.ledger import HitRate, Ledger
 from luxrelay.store.maintenance import audit
 from luxrelay.store.maintenance.upgrade import open_for_reading, open_for_writing
 from luxrelay.store.merkle import MerkleTree
-from luxrelay.store.messages import IncomingMessage, PutOutcome
-from luxrelay.store.namespaces import Equivocation, check_names
-from luxrelay.store.quota import Lack
-from luxrelay.store.reading.hot import HitRate
+from luxrelay.store.messages import IncomingMessage, PutOutcome, require_ms
+from luxrelay.store.namespaces import Equivocation, Lack, check_names
 from luxrelay.store.reading.store_reading import StoreReading
 from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database

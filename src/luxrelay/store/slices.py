@@ -45,6 +45,17 @@ _NO_TREES: Final[Mapping[int, MerkleTree]] = {}
 _Item = TypeVar("_Item", bytes, tuple[bytes, bytes])
 
 
+def expiry_of(config: RelayStoreConfig, received_at: int, timestamp: int) -> int:
+    """Return when a message goes: the earlier of its TTL and the retention window.
+
+    Source: P14, J2.
+    """
+    return min(
+        min(received_at, timestamp) + config.cold_store_ttl_ms,
+        timestamp + config.retention_window_ms,
+    )
+
+
 class Slice:
     """One table of messages that expire within one span."""
 

@@ -19,7 +19,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.messages import PutOutcome
-from luxrelay.store.quota import Lack, QuotaBook
+from luxrelay.store.namespaces import Lack, QuotaBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,9 @@ import pytest
 
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import Durability, RelayStoreConfig
-from luxrelay.store.config import BATCH_FLOOR_BYTES, require_ms
+from luxrelay.store.config import BATCH_FLOOR_BYTES
+from luxrelay.store.messages import require_ms
+from luxrelay.store.slices import expiry_of
 
 DAY_MS = 86_400_000
 NO_BOUNDS = {"blobs_enabled", "durability", "when_full", "namespace_quotas", "thin_ratios"}
@@ -75,14 +77,14 @@ def test_expire_by_the_earlier_of_arrival_and_timestamp(
     received_at: int, timestamp: int, expected: int
 ) -> None:
     """The TTL runs from the earlier of arrival and timestamp (P14)."""
-    assert RelayStoreConfig().expires_at(received_at, timestamp) == expected
+    assert expiry_of(RelayStoreConfig(), received_at, timestamp) == expected
 
 
 def test_expire_by_the_retention_window_when_that_is_earlier() -> None:
     """A TTL above the retention window does not extend it (J2)."""
     config = RelayStoreConfig(cold_store_ttl_ms=40 * DAY_MS, retention_window_ms=30 * DAY_MS)
 
-    assert config.expires_at(received_at=5_000, timestamp=1_000) == 1_000 + 30 * DAY_MS
+    assert expiry_of(config, received_at=5_000, timestamp=1_000) == 1_000 + 30 * DAY_MS
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1_764_000_000, 10**11 - 1, 2**64])

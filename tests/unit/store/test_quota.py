@@ -3,7 +3,7 @@
 from luxrelay.bus import NamespaceId
 from luxrelay.store import RelayStoreConfig
 from luxrelay.store.config import MIB
-from luxrelay.store.quota import Payment, QuotaBook, low_water
+from luxrelay.store.namespaces import Payment, QuotaBook, low_water
 
 
 def name(number: int) -> NamespaceId:

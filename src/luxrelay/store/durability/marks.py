@@ -40,7 +40,6 @@ import json
 import struct
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -297,6 +296,8 @@ class MarkWriter:
         self._interval_s = interval_s
         self._take = take
         self._work = threading.Event()
+        self.touch: Callable[[], None] = self._work.set
+        """Tells that something was written; called for each batch."""
         self._stop = threading.Event()
         self.after: Callable[[], None] = lambda: None
         """Called after each mark, in the marker's thread."""
@@ -304,10 +305,6 @@ class MarkWriter:
         """Marks written."""
         self._thread = threading.Thread(target=self._run, name="store-mark", daemon=True)
         self._thread.start()
-
-    def touch(self) -> None:
-        """Something was written."""
-        self._work.set()
 
     def close(self) -> None:
         """The thread has ended."""
@@ -328,34 +325,6 @@ class MarkWriter:
             except StoreError:
                 pass  # the next put meets the same disk, and says so
             self._stop.wait(self._interval_s)
-
-
-class Recent:
-    """The namespaces written last, HEADS_MAX of them; one thread at a time."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self) -> None:
-        self._names: OrderedDict[NamespaceId, None] = OrderedDict()
-
-    def wrote(self, names: Iterable[NamespaceId]) -> None:
-        """They have been written just now."""
-        for name in names:
-            self._names[name] = None
-            self._names.move_to_end(name)
-        while len(self._names) > HEADS_MAX:
-            self._names.popitem(last=False)
-
-    def mark(self, sequence: int, ledger: Ledger, *, clean: bool = False) -> Mark:
-        """Return the mark of the present moment."""
-        heads = {name: ledger.head(name).latest_seq for name in self._names}
-        return Mark(
-            sequence=sequence,
-            messages=ledger.messages,
-            heads=heads,
-            others=max(0, len(ledger.states) - len(heads)),
-            clean=clean,
-        )
 
 
 def _refused(error: OSError, folder: Path) -> StoreError:

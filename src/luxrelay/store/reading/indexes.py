@@ -33,10 +33,10 @@ from luxrelay.bus import ContentId, NamespaceId, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
-from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import MessageRow
 from luxrelay.store.merkle import BUCKETS, bucket_of, bucket_prefix
-from luxrelay.store.messages import StoredMessage
+from luxrelay.store.messages import StoredMessage, require_ms
 from luxrelay.store.reading.query import PageBounds, PageScan, stored_message, take_message
 from luxrelay.store.slices import Slices
 

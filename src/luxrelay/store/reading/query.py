@@ -17,11 +17,11 @@ from luxrelay.bus import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import blobs, layout
-from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import BlobPlace, MessageRow, RowParts
-from luxrelay.store.messages import StoredMessage
+from luxrelay.store.ledger import HotCache
+from luxrelay.store.messages import StoredMessage, require_ms
 from luxrelay.store.namespaces import NamespaceState
-from luxrelay.store.reading.hot import HotCache
 from luxrelay.store.slices import Slices
 from luxrelay.store.writing.special_batches import thinned_runs
 

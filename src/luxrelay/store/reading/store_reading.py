@@ -16,13 +16,12 @@ from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import layout
 from luxrelay.store.blobs import holds_blob, read_blob
-from luxrelay.store.config import RelayStoreConfig, require_ms
+from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.durability.sync import CallGate
-from luxrelay.store.ledger import Ledger, read_heads
+from luxrelay.store.ledger import HitRate, Ledger, read_heads
 from luxrelay.store.merkle import root_of
-from luxrelay.store.messages import StoredMessage
+from luxrelay.store.messages import StoredMessage, require_ms
 from luxrelay.store.namespaces import NamespaceHead
-from luxrelay.store.reading.hot import HitRate
 from luxrelay.store.reading.indexes import (
     BucketQuery,
     IndexPage,

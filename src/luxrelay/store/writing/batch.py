@@ -56,10 +56,16 @@ from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.layout import BlobPlace, MessageRow
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage, PutOutcome
-from luxrelay.store.namespaces import Equivocation, NamespaceState, SlotCandidate, settle
-from luxrelay.store.quota import Lack, Shortage
+from luxrelay.store.namespaces import (
+    Equivocation,
+    Lack,
+    NamespaceState,
+    Shortage,
+    SlotCandidate,
+    settle,
+)
 from luxrelay.store.rocks import Database
-from luxrelay.store.slices import NEVER, Slice, Slices
+from luxrelay.store.slices import NEVER, Slice, Slices, expiry_of
 from luxrelay.store.writing.rows import Part, Plain, Rows
 
 _SLOT: Final = c.OFFSET_NAMESPACE
@@ -400,7 +406,7 @@ class Group:
             return start
         if self._slice is None:
             first = messages[start]
-            expires_at = self._config.expires_at(first.received_at, first.header.timestamp)
+            expires_at = expiry_of(self._config, first.received_at, first.header.timestamp)
             self._slice = self._slices.at(expires_at)
             if self._slice is None:
                 return start
@@ -435,7 +441,7 @@ class Group:
     def place(self, message: IncomingMessage, now_ms: int) -> PutOutcome:
         """Decide one message."""
         header = message.header
-        expires_at = self._config.expires_at(message.received_at, header.timestamp)
+        expires_at = expiry_of(self._config, message.received_at, header.timestamp)
         if expires_at <= now_ms:
             return PutOutcome.EXPIRED
         state = self._states.get(header.namespace_id)

@@ -34,7 +34,7 @@ from luxrelay.bus import constants as c
 from luxrelay.store import layout
 from luxrelay.store.config import RelayStoreConfig, WhenFull
 from luxrelay.store.ledger import Ledger
-from luxrelay.store.quota import Lack, Shortage, low_water
+from luxrelay.store.namespaces import Lack, Shortage, low_water
 from luxrelay.store.slices import NEVER, Slice, Slices
 
 ROWS_PER_MESSAGE: Final = 8

@@ -23,8 +23,8 @@ from luxrelay.bus import ContentId, NamespaceId, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.store import blobs, layout
 from luxrelay.store.layout import BlobPlace, MessageRow, Share
+from luxrelay.store.ledger import HotCache
 from luxrelay.store.merkle import MerkleTree
-from luxrelay.store.reading.hot import HotCache
 from luxrelay.store.rocks import Batch
 from luxrelay.store.slices import NEVER, Slice, Slices
 

@@ -19,7 +19,7 @@ Source: ADR 0006 §3, §7; architecture, rules 5 and 6; decisions P3, P9, P13, P
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -30,12 +30,11 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
 from luxrelay.store.config import RelayStoreConfig, WhenFull
-from luxrelay.store.durability.marks import Recent
+from luxrelay.store.durability.marks import HEADS_MAX, Mark
 from luxrelay.store.durability.sync import Durable, FairLock
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.messages import IncomingMessage, PutOutcome
-from luxrelay.store.namespaces import Equivocation
-from luxrelay.store.quota import Lack, Shortage
+from luxrelay.store.namespaces import Equivocation, Lack, Shortage
 from luxrelay.store.rocks import Database
 from luxrelay.store.writing.batch import Group
 from luxrelay.store.writing.eviction import Evictor, Sweep
@@ -49,6 +48,34 @@ from luxrelay.store.writing.special_batches import (
 
 PIECE_MAX: Final = 100
 """Messages that a deletion cycle removes before it looks whether somebody waits."""
+
+
+class Recent:
+    """The namespaces written last, HEADS_MAX of them; one thread at a time."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[NamespaceId, None] = OrderedDict()
+
+    def wrote(self, names: Iterable[NamespaceId]) -> None:
+        """They have been written just now."""
+        for name in names:
+            self._names[name] = None
+            self._names.move_to_end(name)
+        while len(self._names) > HEADS_MAX:
+            self._names.popitem(last=False)
+
+    def mark(self, sequence: int, ledger: Ledger, *, clean: bool = False) -> Mark:
+        """Return the mark of the present moment."""
+        heads = {name: ledger.head(name).latest_seq for name in self._names}
+        return Mark(
+            sequence=sequence,
+            messages=ledger.messages,
+            heads=heads,
+            others=max(0, len(ledger.states) - len(heads)),
+            clean=clean,
+        )
 
 
 class WriterRun(NamedTuple):

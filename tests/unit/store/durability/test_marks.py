@@ -24,11 +24,11 @@ from luxrelay.store.durability.marks import (
     Loss,
     Mark,
     MarkWriter,
-    Recent,
 )
 from luxrelay.store.ledger import Ledger
 from luxrelay.store.namespaces import NamespaceState
 from luxrelay.store.rocks import Database
+from luxrelay.store.writing.writer import Recent
 
 Opener = Callable[..., RelayStore]
 NAMES = st.binary(min_size=20, max_size=20).map(NamespaceId)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from luxrelay.store import RelayStore, RelayStoreConfig
-from luxrelay.store.reading.hot import ENTRY_BYTES, HitRate, HotCache
+from luxrelay.store.ledger import ENTRY_BYTES, HitRate, HotCache
 from luxrelay.store.rocks import RocksTable
 
 Opener = Callable[..., RelayStore]
