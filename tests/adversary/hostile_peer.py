@@ -38,9 +38,9 @@ from luxrelay.net.blobs import BLOBS, BlobRequest
 from luxrelay.net.config import MESHSUB, NetConfig
 from luxrelay.net.exchange import PEERS
 from luxrelay.net.hello import HELLO, Hello
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.host import RelayHost
 from luxrelay.net.reconcile import RECONCILE
-from luxrelay.net.streams import encode_frame
+from luxrelay.net.streams import RelayStream, encode_frame
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.stream_kinds import END, PART, REFUSED, REQUESTS, StreamKind
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
     from luxrelay.net.driver import GossipDriver, Validator
-    from luxrelay.net.host import HostStats, RelayHost, RelayStream
+    from luxrelay.net.host import HostStats, RelayHost
     from luxrelay.net.links import DriverCounters, LinkCounters, NetStats
     from luxrelay.net.raw_peer import RawPubsubPeer, raw_pubsub_peer
+    from luxrelay.net.streams import RelayStream
 
 __all__ = [
     "DEFAULT_PORT",
@@ -36,7 +37,7 @@ _MODULES = {
     "Validator": "driver",
     "HostStats": "host",
     "RelayHost": "host",
-    "RelayStream": "host",
+    "RelayStream": "streams",
     "DriverCounters": "links",
     "LinkCounters": "links",
     "NetStats": "links",

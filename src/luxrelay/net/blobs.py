@@ -36,9 +36,9 @@ from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
 from luxrelay.errors import ConfigError, FrameError, LuxRelayError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import COALESCED_BYTES
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.host import RelayHost
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.net.streams import encode_frame, read_frame
+from luxrelay.net.streams import RelayStream, encode_frame, read_frame
 
 BLOBS: Final = "/lux/relay/blob/1.0.0"
 """The protocol of a stream with one question and its answer (G29)."""

@@ -57,10 +57,17 @@ from luxrelay.net.exchange import PEERS, PeerExchange
 from luxrelay.net.finder import PeerFinder
 from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
-from luxrelay.net.host import RelayHost, RelayStream, StreamHandler
+from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters, Link, NetStats
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.net.streams import FrameReader, PeerWriter, WriterEnd, until_over
+from luxrelay.net.streams import (
+    FrameReader,
+    PeerWriter,
+    RelayStream,
+    StreamHandler,
+    WriterEnd,
+    until_over,
+)
 from luxrelay.pause import doubled, jittered
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
@@ -410,8 +417,10 @@ class GossipDriver:
         """Everything the router asks for is under way, and the timer knows the next deadline."""
         while True:
             for action in self._router.drain():
-                with self._host.faults.contained("action"):
+                try:
                     self._effects[type(action)](action)
+                except Exception as error:  # noqa: BLE001  one action ends no other
+                    self._host.faults.note("action", error)
             if not self._busy_tokens:
                 break
             tokens, self._busy_tokens = self._busy_tokens, []

@@ -19,9 +19,9 @@ import trio
 from luxrelay.errors import FrameError, NetError, RecordError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.host import RelayHost
 from luxrelay.net.records import RECORD_MAX, CheckedRecord, check
-from luxrelay.net.streams import FrameDecoder, encode_frame
+from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame
 
 if TYPE_CHECKING:
     from random import Random

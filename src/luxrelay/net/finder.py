@@ -39,10 +39,10 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.book import Source
 from luxrelay.net.config import NetConfig
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.host import RelayHost
 from luxrelay.net.records import CheckedRecord, check, nearness, told_by
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.net.streams import FrameDecoder, encode_frame
+from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame
 
 if TYPE_CHECKING:
     from random import Random

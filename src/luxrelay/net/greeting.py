@@ -19,8 +19,8 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import NetConfig
 from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
-from luxrelay.net.host import RelayHost, RelayStream, broke_off
-from luxrelay.net.streams import FrameDecoder, encode_frame, read_frame
+from luxrelay.net.host import RelayHost, broke_off
+from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 _RETRY_S: Final = 0.1

@@ -39,7 +39,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -55,8 +55,6 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import StreamFailure
 from libp2p.identity.identify.pb.identify_pb2 import Identify
-from libp2p.network.stream.exceptions import StreamEOF
-from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from libp2p.protocol_muxer.exceptions import (
@@ -85,7 +83,7 @@ from luxrelay.net.guarded import Faults
 from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
 from luxrelay.net.records import is_everywhere, seal
 from luxrelay.net.scopes import ReadyReport, shielded
-from luxrelay.net.streams import encode_frame
+from luxrelay.net.streams import FAREWELL_S, RelayStream, StreamHandler, encode_frame
 from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
 from luxrelay.net.unread import UnreadBudget
@@ -219,80 +217,6 @@ _LIBRARY: Final = frozenset({IDENTIFY, "/ipfs/ping/1.0.0"})
 """Protocols of every libp2p host: a stream for one of them does not make a peer of ours."""
 _CLOSE_S: Final = 2.0
 """Seconds to close one connection in good order, cancelled or not."""
-_FAREWELL_S: Final = 0.5
-"""Seconds to reset or close one stream before we stop caring."""
-
-
-class RelayStream:
-    """A stream to one peer, with trio's manners: empty bytes at the end, trio's own errors."""
-
-    def __init__(self, stream: INetStream, protocol: str) -> None:
-        self._stream = stream
-        self.protocol = protocol
-        self.peer = PeerId(stream.muxed_conn.peer_id.to_bytes())
-
-    @property
-    def raw(self) -> INetStream:
-        """The library's stream, for code of the library."""
-        return self._stream
-
-    def shares_connection(self, other: RelayStream) -> bool:
-        """Whether both streams run over the same connection."""
-        return self._stream.muxed_conn is other._stream.muxed_conn
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What has arrived; empty when the peer has finished, reset the stream, or is gone."""
-        try:
-            return await self._stream.read(max_bytes)
-        except (StreamEOF, BaseLibp2pError):
-            return b""
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """The bytes are on their way.
-
-        Raises:
-            trio.BrokenResourceError: The stream or its connection is gone.
-
-        """
-        try:
-            await self._stream.write(bytes(data))
-        except (BaseLibp2pError, KeyError) as error:
-            raise trio.BrokenResourceError(str(error)) from error
-
-    def park(self, count: int) -> None:
-        """So many bytes that were received are the beginning of something and wait for the rest."""
-        muxed = getattr(self._stream, "muxed_stream", None)
-        if isinstance(muxed, GuardedStream):
-            muxed.park(count)
-
-    async def reset(self) -> None:
-        """The stream is over at both ends; what was under way is lost."""
-        with shielded(_FAREWELL_S):
-            await self._stream.reset()
-
-    async def send_eof(self) -> None:
-        """The peer knows that we send nothing more; what it still sends can be read.
-
-        Raises:
-            trio.BrokenResourceError: The stream or its connection is gone.
-
-        """
-        try:
-            assert isinstance(self._stream, NetStream)
-            await self._stream.close_write()
-        except (BaseLibp2pError, KeyError) as error:
-            raise trio.BrokenResourceError(str(error)) from error
-
-    async def aclose(self) -> None:
-        """We send nothing more; the stream is over once the peer has finished too."""
-        with shielded(_FAREWELL_S):
-            try:
-                await self._stream.close()
-            except (BaseLibp2pError, KeyError):
-                await self._stream.reset()
-
-
-StreamHandler = Callable[[RelayStream], Awaitable[None]]
 
 
 class _BoundedHost(BasicHost):
@@ -338,7 +262,7 @@ class _BoundedHost(BasicHost):
         except MultiselectClientError as error:
             raise StreamFailure(f"{peer_id} speaks none of {protocol_ids}") from error
         except BaseException:
-            with shielded(_FAREWELL_S):
+            with shielded(FAREWELL_S):
                 await stream.reset()
             raise
         stream.set_protocol(TProtocol(protocol))

@@ -14,8 +14,8 @@ from luxrelay.net.exchange import ExchangeCounters
 from luxrelay.net.finder import FinderCounters
 from luxrelay.net.greeting import GreetingCounters
 from luxrelay.net.hello import Hello
-from luxrelay.net.host import HostStats, RelayStream
-from luxrelay.net.streams import PeerWriter
+from luxrelay.net.host import HostStats
+from luxrelay.net.streams import PeerWriter, RelayStream
 
 _PAUSE_S: Final = 0.05
 """Seconds between the first two times that a peer is greeted anew; half of go's shortest wait."""

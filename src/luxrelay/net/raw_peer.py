@@ -14,8 +14,8 @@ import trio
 from luxrelay.errors import FrameError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import MESHSUB, NetConfig
-from luxrelay.net.host import RelayHost, RelayStream
-from luxrelay.net.streams import FrameReader, encode_frame
+from luxrelay.net.host import RelayHost
+from luxrelay.net.streams import FrameReader, RelayStream, encode_frame
 
 _KEPT_MAX = 1024
 """Frames kept for `received`; later ones are counted only."""

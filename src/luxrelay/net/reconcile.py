@@ -34,8 +34,8 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import COALESCED_BYTES
 from luxrelay.net.connections import ConnectionLimits
-from luxrelay.net.host import RelayHost, RelayStream
-from luxrelay.net.streams import FrameDecoder, encode_frame
+from luxrelay.net.host import RelayHost
+from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.stream_answers import AnsweringStream

@@ -1,4 +1,6 @@
-"""Frames on a stream: decoding of received bytes, batching of sent ones.
+"""Streams of a connection, and frames on them: decoding of received bytes, batching of sent ones.
+
+`RelayStream` is the library's stream with trio's manners.
 
 A frame is an unsigned varint length and that many bytes, as every libp2p pubsub sends them. What
 waits for a peer is bounded in bytes and frames; whatever is ready leaves in one write of up to
@@ -13,18 +15,27 @@ Source: LP-6420 §10, G29; requirement 20-58.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final, Protocol
 
 import trio
+from libp2p.abc import INetStream
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.network.stream.net_stream import NetStream
 
 from luxrelay.errors import FrameError
+from luxrelay.gossip import PeerId
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
+from luxrelay.net.scopes import shielded
+from luxrelay.net.yamux import GuardedStream
 
 _PREFIX_MAX: Final = 4
 """Bytes of a length prefix; 2^28 is far above any frame we take."""
 _READ_BYTES: Final = 262_144
+FAREWELL_S: Final = 0.5
+"""Seconds to reset or close one stream before we stop caring."""
 
 
 class ByteStream(Protocol):
@@ -37,6 +48,78 @@ class ByteStream(Protocol):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """All of ``data`` is on its way."""
         ...
+
+
+class RelayStream:
+    """A stream to one peer, with trio's manners: empty bytes at the end, trio's own errors."""
+
+    def __init__(self, stream: INetStream, protocol: str) -> None:
+        self._stream = stream
+        self.protocol = protocol
+        self.peer = PeerId(stream.muxed_conn.peer_id.to_bytes())
+
+    @property
+    def raw(self) -> INetStream:
+        """The library's stream, for code of the library."""
+        return self._stream
+
+    def shares_connection(self, other: RelayStream) -> bool:
+        """Whether both streams run over the same connection."""
+        return self._stream.muxed_conn is other._stream.muxed_conn
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """What has arrived; empty when the peer has finished, reset the stream, or is gone."""
+        try:
+            return await self._stream.read(max_bytes)
+        except (StreamEOF, BaseLibp2pError):
+            return b""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """The bytes are on their way.
+
+        Raises:
+            trio.BrokenResourceError: The stream or its connection is gone.
+
+        """
+        try:
+            await self._stream.write(bytes(data))
+        except (BaseLibp2pError, KeyError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    def park(self, count: int) -> None:
+        """So many bytes that were received are the beginning of something and wait for the rest."""
+        muxed = getattr(self._stream, "muxed_stream", None)
+        if isinstance(muxed, GuardedStream):
+            muxed.park(count)
+
+    async def reset(self) -> None:
+        """The stream is over at both ends; what was under way is lost."""
+        with shielded(FAREWELL_S):
+            await self._stream.reset()
+
+    async def send_eof(self) -> None:
+        """The peer knows that we send nothing more; what it still sends can be read.
+
+        Raises:
+            trio.BrokenResourceError: The stream or its connection is gone.
+
+        """
+        try:
+            assert isinstance(self._stream, NetStream)
+            await self._stream.close_write()
+        except (BaseLibp2pError, KeyError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def aclose(self) -> None:
+        """We send nothing more; the stream is over once the peer has finished too."""
+        with shielded(FAREWELL_S):
+            try:
+                await self._stream.close()
+            except (BaseLibp2pError, KeyError):
+                await self._stream.reset()
+
+
+StreamHandler = Callable[[RelayStream], Awaitable[None]]
 
 
 def encode_frame(payload: bytes) -> bytes:

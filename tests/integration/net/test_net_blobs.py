@@ -12,8 +12,8 @@ import trio
 from luxrelay.bus.constants import MAX_BLOB_BYTES
 from luxrelay.errors import StoreError
 from luxrelay.net.blobs import BLOBS, BlobConfig, BlobExchange, BlobRequest, BlobStatus
-from luxrelay.net.host import RelayHost, RelayStream
-from luxrelay.net.streams import encode_frame, read_frame
+from luxrelay.net.host import RelayHost
+from luxrelay.net.streams import RelayStream, encode_frame, read_frame
 
 pytestmark = pytest.mark.slow
 LARGEST = bytes(range(256)) * (MAX_BLOB_BYTES // 256)

@@ -29,9 +29,9 @@ from luxrelay.errors import AddressError, NetError
 from luxrelay.net.config import MESHSUB
 from luxrelay.net.exchange import PEERS
 from luxrelay.net.hello import HELLO
-from luxrelay.net.host import RelayHost, RelayStream
+from luxrelay.net.host import RelayHost
 from luxrelay.net.records import check
-from luxrelay.net.streams import read_frame
+from luxrelay.net.streams import RelayStream, read_frame
 
 ECHO = "/test/echo/1.0.0"
 ANY_PORT = Multiaddr("/ip4/127.0.0.1/tcp/0")
