@@ -80,20 +80,6 @@ class FinalityOracle(Protocol):
         """Return the highest finalized sequence of a namespace, 0 for none."""
 
 
-class NoFinality:
-    """The oracle of a node that has none."""
-
-    def state(self, namespace_id: NamespaceId, seq: int, header_hash: bytes) -> FinalityState:
-        """Return PENDING."""
-        del namespace_id, seq, header_hash
-        return FinalityState.PENDING
-
-    def finalized_seq(self, namespace_id: NamespaceId) -> int:
-        """Return 0."""
-        del namespace_id
-        return 0
-
-
 class FinalityRow(NamedTuple):
     """One message and its new state."""
 

@@ -20,7 +20,7 @@ Source: LP-6410 §2, LP-6411 §2.6; decisions H19, H20, H21, S2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
@@ -340,6 +340,36 @@ class PolicyRegistry:
                 raise PolicyError("the signature does not verify", where="policy shelf")
             records = (*records, _signed_record(document))
         return records[-self._config.history_max :]
+
+
+class PoliciesInForce:
+    """A registry, and hashes of which nothing else is known; replaced whole, any thread may ask.
+
+    Reads take one reference and go on with what it refers to, so that a message is judged by the
+    policies before a replacement or by those after it.
+    """
+
+    def __init__(
+        self, hashes: Mapping[NamespaceId, frozenset[bytes]], registry: PolicyRegistry
+    ) -> None:
+        """Begin with these."""
+        self._current = (hashes, registry)
+
+    def replace(
+        self, hashes: Mapping[NamespaceId, frozenset[bytes]], registry: PolicyRegistry
+    ) -> None:
+        """Go on with these."""
+        self._current = (hashes, registry)
+
+    def get(self, parent: NamespaceId, default: frozenset[bytes], /) -> frozenset[bytes]:
+        """Return the hashes of a namespace of which nothing else is known."""
+        return self._current[0].get(parent, default)
+
+    def in_force(
+        self, namespace_id: NamespaceId, seq: int | None, timestamp: int
+    ) -> tuple[PolicyRecord, ...]:
+        """Return what a header may bind to, the policy in force first; empty when unknown."""
+        return self._current[1].in_force(namespace_id, seq, timestamp)
 
 
 def record_of(policy: NamespacePolicy) -> PolicyRecord:

@@ -17,18 +17,17 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import trio
 
-from luxrelay.bus import SigningKey, VerdictKind
+from luxrelay.bus import SigningKey
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import AddressError, ConfigError
-from luxrelay.gossip import GossipRouter, PeerId, Validate
+from luxrelay.gossip import GossipRouter, PeerId
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList, steady_ms
@@ -37,7 +36,7 @@ from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.certificates import client_tls_of, server_tls_of
 from luxrelay.node.config import NodeConfig
-from luxrelay.node.ingress import Doors
+from luxrelay.node.ingress import Doors, LoopSpread, in_worker, wall_ms
 from luxrelay.node.logs import log
 from luxrelay.node.message_limits import MessageLimits, make_guards
 from luxrelay.node.peer_reputation import PeerStanding
@@ -113,11 +112,6 @@ BANS_FILE: Final = "bans.json"
 """Where the data folder keeps who is not let in."""
 
 
-def wall_ms() -> int:
-    """Return the wall clock, Unix milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What one relay is made of."""
@@ -160,7 +154,7 @@ def assemble(
     net_config = net_config_of(config)
     meter = meter_of(config)
     host = _host(config, identity, net_config, meter)
-    spread = _Spread()
+    spread = LoopSpread()
     blobs = blob_side_of(config, identity, host, store, rng=rng, clock_ms=wall_ms)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
     doors = Doors(
@@ -182,7 +176,7 @@ def assemble(
     driver = spread.driver = GossipDriver(
         router,
         host,
-        validate=_in_worker(doors),
+        validate=in_worker(doors),
         config=net_config,
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
@@ -255,7 +249,7 @@ def _catch_up(
     *,
     stopping: threading.Event,
     blobs: BlobSide,
-    spread: _Spread,
+    spread: LoopSpread,
     blamed: Callable[[PeerReport], None],
 ) -> CatchUpLoop:
     return CatchUpLoop(
@@ -370,27 +364,3 @@ def _bans(config: NodeConfig, net_config: NetConfig) -> BanList:
     if bans.set_aside is not None:
         log(logging.WARNING, "bans unreadable, begun anew", kept_as=str(bans.set_aside))
     return bans
-
-
-class _Spread:
-    """Hands messages from a publishing thread to the gossip loop."""
-
-    def __init__(self) -> None:
-        self.driver: GossipDriver | None = None
-        self._token = trio.lowlevel.current_trio_token()
-
-    def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
-        if not items or self.driver is None:
-            return [0] * len(items)
-        try:
-            return trio.from_thread.run(self.driver.publish, items, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            # The node is stopping: the messages are stored, and peers will ask for them.
-            return [0] * len(items)
-
-
-def _in_worker(doors: Doors) -> Callable[[list[Validate]], Any]:
-    async def validate(batch: list[Validate]) -> list[VerdictKind]:
-        return await trio.to_thread.run_sync(doors.gossip, batch)
-
-    return validate

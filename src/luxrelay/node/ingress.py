@@ -22,6 +22,8 @@ Stage three: accepted candidates go into the store as one batch; outcomes become
 
 What became of published messages: the receipts given out, and who has shown the message since.
 
+Between the doors' threads and the loop of gossip: `LoopSpread` one way, `in_worker` the other.
+
 Source: LP-6420 §4.2, LP-6421 §2.1, §2.3; H17, J6, J7 and the verdict table; user-05; LP-6420 §3.1,
 §7.1; G6, G8, J6, J7 and the verdict table; LP-6421 §2.1; H17, J11, P2 and the verdict table;
 user-05, user-07; decision H17.
@@ -31,11 +33,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
 
 from luxrelay.bus import (
     ACCEPTED,
@@ -76,6 +81,9 @@ from luxrelay.node.stages.verify import Candidate, Judge, PeerVerdicts, VerdictC
 from luxrelay.node.tracing import Traces
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
+
+if TYPE_CHECKING:
+    from luxrelay.net import GossipDriver
 
 RECEIPTS_KEPT: Final = 8_192
 """Receipts remembered; beyond it the oldest is forgotten."""
@@ -656,3 +664,36 @@ def _decode(data: bytes) -> MsgHeader | Verdict:
         return MsgHeader.decode(data)
     except HeaderError as error:
         return structure_verdict(Code(error.verdict_code))
+
+
+def wall_ms() -> int:
+    """Return the wall clock by which messages are judged, Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class LoopSpread:
+    """Hands messages from a publishing thread to the gossip loop; made on that loop."""
+
+    def __init__(self) -> None:
+        """Spread to nobody until there is a driver."""
+        self.driver: GossipDriver | None = None
+        self._token = trio.lowlevel.current_trio_token()
+
+    def __call__(self, items: Sequence[tuple[str, bytes]]) -> list[int]:
+        """Return to how many peers each item went."""
+        if not items or self.driver is None:
+            return [0] * len(items)
+        try:
+            return trio.from_thread.run(self.driver.publish, items, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):
+            # The node is stopping: the messages are stored, and peers will ask for them.
+            return [0] * len(items)
+
+
+def in_worker(doors: Doors) -> Callable[[list[Validate]], Any]:
+    """Return what judges and stores a batch of gossip beside the loop."""
+
+    async def validate(batch: list[Validate]) -> list[VerdictKind]:
+        return await trio.to_thread.run_sync(doors.gossip, batch)
+
+    return validate

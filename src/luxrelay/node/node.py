@@ -54,13 +54,13 @@ from luxrelay.node.assembly import (
     declared_rates,
     require_ephemeral,
     store_config_of,
-    wall_ms,
 )
 from luxrelay.node.config import NamespaceEntry, NodeConfig
 from luxrelay.node.folder import DataFolder, Runtime
 from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
+from luxrelay.node.ingress import wall_ms
 from luxrelay.node.listeners import named
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig

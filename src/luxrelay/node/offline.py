@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from luxrelay.bus import NamespaceId
-from luxrelay.node.assembly import judge_of, store_config_of, wall_ms
+from luxrelay.node.assembly import judge_of, store_config_of
 from luxrelay.node.blobs import MissingBlobs
 from luxrelay.node.catch_up import StoreSink
 from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.folder import STORE_FOLDER, DataFolder
-from luxrelay.node.ingress import Doors
+from luxrelay.node.ingress import Doors, wall_ms
 from luxrelay.node.message_limits import make_guards
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.policies import CurrentPolicies

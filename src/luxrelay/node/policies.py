@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import NamespaceId
-from luxrelay.bus.registry import PolicyRecord, PolicyRegistry, RegistryConfig
+from luxrelay.bus.registry import PoliciesInForce, PolicyRegistry, RegistryConfig
 from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
 from luxrelay.errors import ConfigError, PolicyError
 from luxrelay.files import read_bounded
@@ -94,12 +94,8 @@ def _check_namespace(document: SignedPolicy, expected: NamespaceId, where: str) 
         )
 
 
-class CurrentPolicies:
-    """The policies in force, which a reload replaces whole; any thread may ask.
-
-    Reads take one reference and go on with what it refers to, so that a message is judged by the
-    policies before a reload or by those after it.
-    """
+class CurrentPolicies(PoliciesInForce):
+    """The policies in force, which a reload replaces whole; any thread may ask."""
 
     def __init__(self, config: NodeConfig) -> None:
         """Read the policies that a configuration names.
@@ -108,7 +104,7 @@ class CurrentPolicies:
             ConfigError: a policy file cannot be read, or a document in it does not check.
 
         """
-        self._current = _policies_of(config)
+        super().__init__(*_policies_of(config))
 
     def reload(self, config: NodeConfig) -> None:
         """Read them again; nothing changes when one cannot be read.
@@ -117,17 +113,7 @@ class CurrentPolicies:
             ConfigError: a policy file cannot be read, or a document in it does not check.
 
         """
-        self._current = _policies_of(config)
-
-    def get(self, parent: NamespaceId, default: frozenset[bytes], /) -> frozenset[bytes]:
-        """Return the hashes of a namespace of which nothing else is known."""
-        return self._current[0].get(parent, default)
-
-    def in_force(
-        self, namespace_id: NamespaceId, seq: int | None, timestamp: int
-    ) -> tuple[PolicyRecord, ...]:
-        """Return what a header may bind to, the policy in force first; empty when unknown."""
-        return self._current[1].in_force(namespace_id, seq, timestamp)
+        self.replace(*_policies_of(config))
 
 
 def _policies_of(

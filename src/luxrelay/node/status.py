@@ -15,9 +15,10 @@ from luxrelay.bus import Code
 from luxrelay.gossip import PeerId, PeerStats
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
-from luxrelay.node.assembly import Parts, wall_ms
+from luxrelay.node.assembly import Parts
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.gateway.service import GatewayStats
+from luxrelay.node.ingress import wall_ms
 from luxrelay.node.metrics import NodeMetrics, Sources
 from luxrelay.node.modules import DOWN, Modules
 from luxrelay.node.observe import ObserverStats, Views

@@ -14,8 +14,8 @@ from luxrelay.bus.policy import default_policy
 from luxrelay.client import LaneSigner
 from luxrelay.gossip import RelayMessage, relay_message_id, topic_for_namespace
 from luxrelay.gossip.rpc_pb2 import RPC, ControlIHave, ControlMessage, Message
-from luxrelay.node.assembly import wall_ms
 from luxrelay.node.folder import Runtime
+from luxrelay.node.ingress import wall_ms
 from luxrelay.sync import PublishItem, RelaySyncClient
 
 PARENT = topic_namespace("/chat/1/room")

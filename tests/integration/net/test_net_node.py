@@ -31,9 +31,10 @@ from luxrelay.gossip import (
     validator_proof,
 )
 from luxrelay.gossip.rpc_pb2 import RPC, Message
-from luxrelay.node.assembly import Parts, assemble, store_config_of, wall_ms
+from luxrelay.node.assembly import Parts, assemble, store_config_of
 from luxrelay.node.config import NodeConfig, parse_config
 from luxrelay.node.folder import Runtime
+from luxrelay.node.ingress import wall_ms
 from luxrelay.node.node import Node
 from luxrelay.node.policies import CurrentPolicies
 from luxrelay.node.tracing import Traces

@@ -11,7 +11,6 @@ from luxrelay.bus.finality import (
     TRANSITIONS,
     FinalityRow,
     FinalityStatement,
-    NoFinality,
     StatementOracle,
 )
 from luxrelay.errors import BusArgumentError, FinalityError
@@ -40,10 +39,10 @@ def oracle() -> StatementOracle:
     return StatementOracle("devnet", [SIGNER.public_field])
 
 
-def test_without_an_oracle_everything_is_pending() -> None:
-    """A node without an oracle says PENDING and no finalized head (J9)."""
-    assert NoFinality().state(NS, 1, HASH) is S.PENDING
-    assert NoFinality().finalized_seq(NS) == 0
+def test_without_a_statement_everything_is_pending(oracle: StatementOracle) -> None:
+    """An oracle that has read nothing says PENDING and no finalized head (J9)."""
+    assert oracle.state(NS, 1, HASH) is S.PENDING
+    assert oracle.finalized_seq(NS) == 0
 
 
 def test_statement_comes_back() -> None:

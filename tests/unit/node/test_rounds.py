@@ -62,7 +62,7 @@ def test_what_a_round_raises_ends_it_alone() -> None:
 
 def test_a_round_that_stands_still_is_cut(release: threading.Event) -> None:
     """Cutting closes what it waits for, and it ends."""
-    rounds = Rounds(Faults(), stall_s=0.02)
+    rounds = Rounds(Faults(), stall_s=0.5)
 
     async def run() -> bool:
         with trio.fail_after(20):

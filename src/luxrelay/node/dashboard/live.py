@@ -27,6 +27,7 @@ from luxrelay.node.dashboard.state import (
     held_state,
     network_state,
 )
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.calls import (
     HttpAnswer,
     HttpCaller,
@@ -47,7 +48,6 @@ from luxrelay.node.gateway.sockets import (
     SocketOverError,
     WebSocket,
 )
-from luxrelay.node.gateway.work import Work
 from luxrelay.node.stages.deliver import BUCKETS_MS, Feed
 
 WATCHERS_MAX: Final = 32

@@ -16,6 +16,7 @@ from typing import Any, Final
 import trio
 
 from luxrelay.errors import GatewayError
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.calls import (
     JSON_TYPE,
     HttpAnswer,
@@ -31,7 +32,6 @@ from luxrelay.node.gateway.calls import (
 from luxrelay.node.gateway.routes import ok, problem_answers, read
 from luxrelay.node.gateway.schemas import ref
 from luxrelay.node.gateway.tokens import TokenFile
-from luxrelay.node.gateway.work import Work
 from luxrelay.text import clean
 
 _RATE_MAX: Final = 2**40

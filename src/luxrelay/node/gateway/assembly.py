@@ -21,11 +21,11 @@ from luxrelay.node.config import NodeConfig
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admin import PeerControl
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.tokens import TokenFile
-from luxrelay.node.gateway.work import Work
 from luxrelay.node.ingress import Doors
 from luxrelay.node.serving import serving_of
 from luxrelay.node.stages.deliver import Feed

@@ -26,6 +26,7 @@ from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
 from luxrelay.node.archive_fallback import OlderMessages
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.calls import (
     BYTES_TYPE,
     MESSAGES_TYPE,
@@ -45,7 +46,6 @@ from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
-from luxrelay.node.gateway.work import Work
 from luxrelay.store import (
     NamespaceQuery,
     QueryPage,

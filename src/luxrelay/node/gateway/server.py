@@ -49,14 +49,15 @@ from luxrelay.gate import Proxies
 from luxrelay.listening import AcceptPace, listen_sorted
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
+from luxrelay.node.gateway.bounds import Bodies, Seat, Seats
 from luxrelay.node.gateway.calls import Response, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.problem import failure
-from luxrelay.node.gateway.seats import Seat, Seats
-from luxrelay.node.gateway.work import Bodies
 from luxrelay.node.logs import log
 from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.tls import server_context
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class _Answer:
@@ -651,9 +652,7 @@ class _Connection:
         finally:
             took_ms = round(1000 * (trio.current_time() - begun))
             self._server.counters.taken.observe(took_ms)
-            path = "" if head is None else head.path[:200]  # never the query: it may hold anything
-            log(logging.DEBUG, "answered", method=request.method[:20].decode("latin-1"),
-                path=path, status=response.status, ms=took_ms)  # fmt: skip
+            _log_answer(request, head, response, took_ms)
 
     async def _with_body(self, admission: Admission, head: RequestHead) -> Response:
         held = 0
@@ -882,3 +881,13 @@ def client_key(text: str) -> bytes:
         return b"?"
     mapped = getattr(address, "ipv4_mapped", None)
     return mapped.packed if mapped is not None else address.packed[:8]
+
+
+def _log_answer(
+    request: h11.Request, head: RequestHead | None, response: Response, took_ms: int
+) -> None:
+    if not _LOG.isEnabledFor(logging.DEBUG):
+        return
+    path = "" if head is None else head.path[:200]  # never the query: it may hold anything
+    log(logging.DEBUG, "answered", method=request.method[:20].decode("latin-1"),
+        path=path, status=response.status, ms=took_ms)  # fmt: skip

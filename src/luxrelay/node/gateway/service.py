@@ -18,6 +18,7 @@ from luxrelay.net.scopes import ReadyReport
 from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.gateway.admin import Admin, AdminParts, PeerControl, admin_routes
+from luxrelay.node.gateway.bounds import Bodies
 from luxrelay.node.gateway.calls import Param, Request, Response, Route, Scope, as_json
 from luxrelay.node.gateway.http import Gateway, GatewayParts
 from luxrelay.node.gateway.http_auth import RoutedApp
@@ -28,7 +29,6 @@ from luxrelay.node.gateway.server import HttpServer, ServerCounters
 from luxrelay.node.gateway.store_and_archive import OlderStats, StoreAndArchive
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.gateway.websocket import StreamCounters, StreamParts, Streams
-from luxrelay.node.gateway.work import Bodies
 from luxrelay.node.listeners import named
 from luxrelay.node.stages.deliver import Feed
 

@@ -26,11 +26,11 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError
 
 from luxrelay.errors import GatewayError
+from luxrelay.node.gateway.bounds import Bodies
 from luxrelay.node.gateway.calls import HttpCaller, Scope, Stream
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.tokens import RELOAD_S
-from luxrelay.node.gateway.work import Bodies
 from luxrelay.sync.cost import Price
 
 RECEIVE_BYTES: Final = 64 * 1024

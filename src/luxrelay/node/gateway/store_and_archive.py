@@ -33,9 +33,9 @@ from luxrelay.node.archive_fallback import (
     merged,
     span_below,
 )
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.subscription import ReadPage
-from luxrelay.node.gateway.work import Work
 from luxrelay.store import (
     IndexPage,
     NamespaceHead,

@@ -23,6 +23,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
+from luxrelay.node.gateway.bounds import Bodies, Work
 from luxrelay.node.gateway.calls import (
     HttpCaller,
     Request,
@@ -60,7 +61,6 @@ from luxrelay.node.gateway.subscription import (
     TellLive,
     Told,
 )
-from luxrelay.node.gateway.work import Bodies, Work
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscription_messages import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore

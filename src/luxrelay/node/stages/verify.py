@@ -32,7 +32,7 @@ from luxrelay.bus import (
     verify_header,
 )
 from luxrelay.bus.bound import verify_header_bound
-from luxrelay.bus.finality import FinalityOracle, NoFinality
+from luxrelay.bus.finality import FinalityOracle
 from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
 from luxrelay.bus.semantics import (
@@ -208,7 +208,7 @@ class Judge:
         self._registry = registry
         self._rates = rates
         self._fees = fees
-        self._finality = finality or NoFinality()
+        self._finality = finality
         self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="verify")
 
     def close(self) -> None:
@@ -289,7 +289,9 @@ class Judge:
             contiguous_seq=reached[header.namespace_id],
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
-            finalized_seq=self._finality.finalized_seq(header.namespace_id),
+            finalized_seq=0
+            if self._finality is None
+            else self._finality.finalized_seq(header.namespace_id),
             over_limit=None if rates is None or candidate.judged else over_limit,
             rate_answer=None if rates is None or candidate.judged else rate_answer,
             fees=FREE_ONLY if self._fees is None else self._fees.verifiers,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from luxrelay.node.gateway.seats import Seat, Seats
+from luxrelay.node.gateway.bounds import Seat, Seats
 
 
 class Room:

@@ -13,10 +13,10 @@ import trio
 from luxrelay.bus import MessageId, NamespaceId, SigningKey
 from luxrelay.errors import GatewayError, SyncUnreachableError
 from luxrelay.node.archive_fallback import SLOTS_MAX, OlderMessages, OlderPage, span_below
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.config import GATEWAY_KEYS, GatewayConfig
 from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
 from luxrelay.node.gateway.subscription import Subscription, Tell, TellGap, TellLive, Told
-from luxrelay.node.gateway.work import Work
 from luxrelay.store import (
     IncomingMessage,
     IndexPage,

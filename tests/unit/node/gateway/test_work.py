@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from luxrelay.errors import GatewayError
-from luxrelay.node.gateway.work import Work
+from luxrelay.node.gateway.bounds import Work
 from luxrelay.sync.cost import CostConfig, Payer
 from luxrelay.sync.rpc.metering import PAYER, SharedMeter
 
