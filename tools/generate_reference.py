@@ -123,9 +123,9 @@ def verdicts_page() -> str:
     lines.append(
         "\nBetween the rules of a view and those after the signature stand the blob, the\n"
         "announcement's signature and the sender's signature. Rules on policies, fees, finality,\n"
-        "slots and rates are asked where the node knows what they need. A node of this version\n"
-        "does not know a predecessor's timestamp (H13) and has no view in order: both are for\n"
-        "programs."
+        "slots and rates are asked where the node knows what they need. The view in order is a\n"
+        "subscription's ([ordered](http.md)): clock, rates and fees were asked when a message\n"
+        "came, so it asks the other rules of its table."
     )
     return "\n".join(lines) + "\n"
 

@@ -250,6 +250,11 @@ class MsgHeader:
         return self._hash
 
     @property
+    def epoch(self) -> int:
+        """The hour of the timestamp since 1970, as TFHE keys and quotas count it (LP-6411 §2.3)."""
+        return self.timestamp // c.EPOCH_MS
+
+    @property
     def digest(self) -> Digest:
         """SHA3-256 over all bytes, the ones that are not signed included (H3)."""
         if self._digest is None:

@@ -62,3 +62,7 @@ class HybridClock:
             return self.now(wall_ms)
         self._stamp = max(pack_stamp(wall_ms, 0), self._stamp + 1, remote_stamp + 1)
         return self._stamp
+
+    def follow(self, stamp: int) -> None:
+        """Stay above a stamp of our own from elsewhere, such as that of a lane's head."""
+        self._stamp = max(self._stamp, stamp)

@@ -14,8 +14,9 @@ nothing until the signature holds. A caller with many messages asks for the firs
 signatures in groups, then asks for the last.
 *Profiles*: a relay takes messages out of order, parks up to ``ahead_max`` and ignores what may be
 right elsewhere; a validator takes the next one only and rejects the rest (H16, H18).
-*Deviations from the specification*: ±30 s holds for live messages only (H14); an unknown policy is
-ignored by relays, not rejected (H19).
+*Deviations from the specification*: ±30 s holds for live messages only (H14), and so does the order
+of timestamps: history that goes back is taken and marked (H13); an unknown policy is ignored by
+relays, not rejected (H19).
 *What else to change when you change this*: the verdict table in docs/reference/verdicts.md.
 
 Source: LP-6411 §3.2; decisions H14–H29, G20, G28, J6, J11 and the verdict table.
@@ -83,7 +84,10 @@ class ValidationContext:
     identities: IdentityCheck | None = None
     """Resolves writers that are neither key nor address."""
     predecessor_ms: int | None = None
-    """Timestamp of the nearest message before this one in its namespace; None when unknown."""
+    """Timestamp of the nearest message before this one in its namespace, milliseconds; of several
+    in its slot the one that J11 puts first. None when unknown."""
+    predecessor_seq: int = 0
+    """Its sequence."""
     predecessor_final: bool = False
     """Whether that message is finalized."""
     finalized_seq: int = 0
@@ -160,6 +164,22 @@ def _gate_access(header: MsgHeader, context: ValidationContext) -> Access:
 
 def _regresses(header: MsgHeader, context: ValidationContext) -> bool:
     return context.predecessor_ms is not None and header.timestamp < context.predecessor_ms
+
+
+def _back(kind: VerdictKind, what: str) -> Callable[[MsgHeader, ValidationContext], Verdict]:
+    """Return what says how far a timestamp has gone back, and behind which sequence."""
+
+    def answer(header: MsgHeader, context: ValidationContext) -> Verdict:
+        assert context.predecessor_ms is not None
+        back_s = (context.predecessor_ms - header.timestamp) / 1000
+        return Verdict(
+            kind,
+            Code.TIMESTAMP_INVALID,
+            f"the timestamp is {back_s:,.3f} s before that of sequence "
+            f"{context.predecessor_seq}, {what}; it may be equal or later (LP-6411 §2.3, H13)",
+        )
+
+    return answer
 
 
 def _loses_slot(header: MsgHeader, context: ValidationContext) -> bool:
@@ -308,6 +328,7 @@ _REGRESSION: Final = ContextRule(
     "LP-6411 §2.3, H13",
     "the timestamp is before that of the finalized predecessor",
     lambda header, context: context.predecessor_final and _regresses(header, context),
+    _back(_REJECT, "the finalized predecessor"),
 )
 _PENDING_REGRESSION: Final = ContextRule(
     Code.TIMESTAMP_INVALID,
@@ -315,6 +336,7 @@ _PENDING_REGRESSION: Final = ContextRule(
     "LP-6411 §2.3, H13",
     "the timestamp is before that of the predecessor",
     _regresses,
+    _back(_IGNORE, "the predecessor"),
 )
 _DUPLICATE: Final = ContextRule(
     Code.DUPLICATE,
@@ -406,6 +428,8 @@ def _stricter(rule: ContextRule) -> ContextRule:
     )
 
 
+ORDER_RULES: Final = (_REGRESSION, _PENDING_REGRESSION)
+"""The order of timestamps, asked again of messages that come in one group (H13)."""
 _COMMON: Final = (_UNKNOWN_NAMESPACE, _WRONG_TOPIC, _KZG, _SCHEME, _FEE_FORM, _POLICY)
 _BY_POLICY: Final = (_PQ_MODE, _SIDECAR)
 _KNOWN_ALREADY: Final = (_DUPLICATE, _CONTENTION, _RATE, _WRITER, _WRITER_UNKNOWN)
@@ -415,8 +439,7 @@ LIVE_RULES: Final = (
     _AHEAD,
     _FINALIZED,
     *_BY_POLICY,
-    _REGRESSION,
-    _PENDING_REGRESSION,
+    *ORDER_RULES,
     *_KNOWN_ALREADY,
 )
 """Gossip and publish, before the signature."""
@@ -425,10 +448,10 @@ SYNC_RULES: Final = (
     _FUTURE,
     _PAST,
     *_BY_POLICY,
-    _PENDING_REGRESSION,
     *_KNOWN_ALREADY,
 )
-"""History served by a relay, before the signature."""
+"""History served by a relay, before the signature. A timestamp that goes back is taken, or stores
+that saw two messages in another order would never agree; whoever reads it is told (H13)."""
 VALIDATOR_RULES: Final = (
     _stricter(_UNKNOWN_NAMESPACE),
     _WRONG_TOPIC,
@@ -446,6 +469,19 @@ VALIDATOR_RULES: Final = (
     _WRITER_UNKNOWN,
 )
 """The ordered view of a namespace, before the signature (LP-6411 §3.2, H16)."""
+VIEW_RULES: Final = (
+    _stricter(_UNKNOWN_NAMESPACE),
+    _WRONG_TOPIC,
+    _SCHEME,
+    _stricter(_POLICY),
+    _NOT_NEXT,
+    *_BY_POLICY,
+    _stricter(_PENDING_REGRESSION),
+    _WRITER,
+    _WRITER_UNKNOWN,
+)
+"""An ordered view of what a relay holds: those of a validator but for clock, rates and fees, which
+were asked when the message came (LP-6411 §2.2, §2.3, §3.2)."""
 PROVEN_RULES: Final = (_GATE, _GATE_UNKNOWN, _FEE_PROOF)
 """After the signature, in every profile."""
 

@@ -22,6 +22,7 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.constants import MAX_BLOB_BYTES
+from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
 from luxrelay.bus.policy import default_policy
 from luxrelay.bus.verdict import Code
 from luxrelay.cli.arguments import (
@@ -38,7 +39,7 @@ from luxrelay.cli.gateway import add_token_in_clear, chosen_token
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import InputError
-from luxrelay.sync import PublishItem, PublishReceipt, RelaySyncClient
+from luxrelay.sync import PeerHead, PublishItem, PublishReceipt, RelaySyncClient
 
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -129,7 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
     token = chosen_token(arguments) if arguments.token_file else ""
     try:
         with open_relay(arguments, token) as relay:
-            publisher.next_seq = relay.get_head(publisher.namespace_id).latest_seq + 1
+            publisher.follow(relay.get_head(publisher.namespace_id))
             # Lines typed by hand go out one by one, a pipe's in groups.
             typed = not arguments.text and sys.stdin.isatty()
             for batch in _batches(blobs, 1 if typed else _BATCH):
@@ -233,20 +234,30 @@ class LanePublisher:
     def __init__(
         self, key: SigningKey, parent: NamespaceId, policy_hash: bytes, bound_network: str = ""
     ) -> None:
-        """Begin at sequence 1; set ``next_seq`` from the relay's head to go on."""
+        """Begin at sequence 1; `follow` the relay's head to go on."""
         self._bound_network = bound_network
         self._key = key
         self._parent = parent
         self._policy_hash = policy_hash
         self.namespace_id = lane(parent, key.public_field)
         self.next_seq = 1
+        self._clock = HybridClock()
+
+    def follow(self, head: PeerHead) -> None:
+        """Go on behind what the relay has: in sequence, and never back in time (J1)."""
+        self.next_seq = max(self.next_seq, head.latest_seq + 1)
+        self._clock.follow(pack_stamp(head.latest_timestamp, 0))
 
     def sign(self, blob: bytes, now_ms: int, seq: int = 0) -> MsgHeader:
-        """Return the signed header of the next message, or of sequence ``seq``."""
+        """Return the signed header of the next message, or of sequence ``seq``.
+
+        Its timestamp is ``now_ms``, the wall clock, or that of the one signed before when that is
+        later.
+        """
         header = MsgHeader(
             namespace_id=self.namespace_id,
             seq=seq or self.next_seq,
-            timestamp=now_ms,
+            timestamp=unpack_stamp(self._clock.now(now_ms))[0],
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=self._policy_hash,
@@ -270,6 +281,7 @@ class LanePublisher:
         group = len(waiting)
         while waiting:
             places = list(waiting)[:group]
+            self._refresh(waiting, places)
             receipts = relay.publish([self._item(*waiting[place]) for place in places])
             refused: list[PublishReceipt] = []
             for place, answer in zip(places, receipts, strict=True):
@@ -279,7 +291,6 @@ class LanePublisher:
                     yield place, (header, receipt)
                 else:
                     refused.append(receipt)
-                    waiting[place] = (self._fresh(header, waiting[place][1]), waiting[place][1])
             # As many as were taken: a group that is refused costs both sides its signatures.
             taken = len(places) - len(refused)
             group = max(1, taken) if refused else 2 * group
@@ -289,11 +300,14 @@ class LanePublisher:
                     yield place, (header, replace(refused[0], digest=header.digest))
                 return
 
-    def _fresh(self, header: MsgHeader, blob: bytes) -> MsgHeader:
-        """Return the header, signed for now when it has waited for long."""
-        if _now_ms() - header.timestamp <= _SIGNATURE_AGE_MS:
-            return header
-        return self.sign(blob, _now_ms(), header.seq)
+    def _refresh(self, waiting: dict[int, tuple[MsgHeader, bytes]], places: list[int]) -> None:
+        """Sign anew for now what has waited for long, and all behind it: time may not go back."""
+        old = False
+        for place in places:
+            header, blob = waiting[place]
+            old = old or _now_ms() - header.timestamp > _SIGNATURE_AGE_MS
+            if old:
+                waiting[place] = (self.sign(blob, _now_ms(), header.seq), blob)
 
     def _settle(
         self, relay: RelaySyncClient, header: MsgHeader, blob: bytes, receipt: PublishReceipt
@@ -301,6 +315,8 @@ class LanePublisher:
         for _ in range(_ATTEMPTS):
             if receipt.stored or not receipt.expected_seq:
                 break
+            # Somebody else signs with the key: what is there may be later than our clock, too.
+            self.follow(relay.get_head(self.namespace_id))
             self.next_seq = max(self.next_seq, receipt.expected_seq)
             header = self.sign(blob, _now_ms())
             (receipt,) = relay.publish([self._item(header, blob)])

@@ -32,9 +32,11 @@ from luxrelay.client import (
     Message,
     Place,
     Reconnected,
+    Refused,
     RelayClient,
     Retry,
     Subscribe,
+    Waiting,
     subscribe,
 )
 from luxrelay.errors import ClientRefusedError, ClientUnreachableError, InputError
@@ -67,6 +69,12 @@ def register(commands: SubParsers) -> None:
     )
     parser.add_argument("--no-lanes", action="store_true", help="the namespace without its lanes")
     parser.add_argument(
+        "--ordered",
+        action="store_true",
+        help="as a validator reads: exactly the next sequence, or nothing; what does not pass and "
+        "what is waited for is told",
+    )
+    parser.add_argument(
         "--count", type=whole_number(1, _U64), default=0, metavar="N", help="end after N messages"
     )
     parser.add_argument(
@@ -88,6 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
         namespaces=[chosen_namespace(arguments)],
         after=arguments.after,
         lanes=not arguments.no_lanes,
+        ordered=arguments.ordered,
     )
     place = _read_place(arguments.place)
     checks = Checks(bound_network=arguments.bound or "")
@@ -124,9 +133,8 @@ def _show(event: Event, *, as_json: bool) -> None:
     if isinstance(event, Message):
         print(json.dumps(_as_json(event)) if as_json else _line(event), flush=True)
         return
-    if as_json and isinstance(event, Gap):
-        shown = {"gap": "0x" + event.namespace_id.hex(), "first": event.first}
-        print(json.dumps({**shown, "last": event.last, "reason": event.reason}), flush=True)
+    if as_json and (shown := _beside(event)):
+        print(json.dumps(shown), flush=True)
         return
     match event:
         case Gap():
@@ -142,16 +150,35 @@ def _show(event: Event, *, as_json: bool) -> None:
                 f"this node holds up to {event.held} of {lane}, you are at {event.position}: what "
                 f"comes up to {event.position} is not shown; for all of it begin without the place"
             )
+        case Refused():
+            lane = event.namespace_id.hex()[:12]
+            words = f"refused {event.seq} of {lane}: {printable(event.reason)} ({event.code})"
+        case Waiting():
+            lane = event.namespace_id.hex()[:12]
+            words = f"waiting for {event.first} to {event.last} of {lane}"
         case Reconnected():
             words = f"connected again after {event.attempts} tries"
     print(f"luxrelay: {words}", file=sys.stderr)
+
+
+def _beside(event: Event) -> dict[str, Any]:
+    """Return what stands among the messages as JSON; nothing for what goes to standard error."""
+    match event:
+        case Gap(name, first, last, reason):
+            return {"gap": "0x" + name.hex(), "first": first, "last": last, "reason": reason}
+        case Refused(name, seq, content, code, reason):
+            shown = {"refused": "0x" + name.hex(), "seq": seq, "contentId": "0x" + content.hex()}
+            return {**shown, "code": code, "reason": reason}
+        case Waiting(name, first, last):
+            return {"waiting": "0x" + name.hex(), "first": first, "last": last}
+    return {}
 
 
 def _line(message: Message) -> str:
     header, blob = message.header, message.blob
     moment = datetime.fromtimestamp(min(header.timestamp, 2**47) / 1000, UTC)
     text = "(not here yet)" if blob is None else printable(blob[:500].decode(errors="replace"))
-    late = " late" if message.late else ""
+    late = " late" * message.late + " regressed" * message.regressed
     return f"{moment:%H:%M:%S} {header.namespace_id.hex()[:12]} {header.seq}{late}  {text}"
 
 
@@ -162,6 +189,7 @@ def _as_json(message: Message) -> dict[str, Any]:
         "blob": None if message.blob is None else b64encode(message.blob).decode(),
         "receivedAt": message.received_at,
         "late": message.late,
+        "regressed": message.regressed,
     }
 
 

@@ -24,6 +24,8 @@ from luxrelay.client.values import (
     Page,
     Receipt,
     Reconnected,
+    Refused,
+    Waiting,
 )
 
 __all__ = [
@@ -46,9 +48,11 @@ __all__ = [
     "Query",
     "Receipt",
     "Reconnected",
+    "Refused",
     "RelayClient",
     "Retry",
     "Subscribe",
+    "Waiting",
     "subscribe",
     "subscribe_async",
 ]

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
 from luxrelay.bus.bound import sign_header_bound
+from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
 from luxrelay.bus.policy import default_policy
 from luxrelay.client.values import Outgoing, Receipt
 
 
 class LaneSigner:
-    """Signs the next message of one sender; the caller asks the node where to begin."""
+    """Signs the next message of one sender; the caller asks the node where to begin.
+
+    Stamps are a hybrid logical clock's (J1): one is never before the one before it, even when the
+    caller's clock is set back. A relay refuses a timestamp that goes back (LP-6411 §2.3, H13).
+    """
 
     def __init__(
         self,
@@ -22,6 +27,7 @@ class LaneSigner:
         policy_hash: bytes = b"",
         bound_network: str = "",
         next_seq: int = 1,
+        after_ms: int = 0,
     ) -> None:
         """Sign for the lane of ``key`` in ``parent``.
 
@@ -31,6 +37,7 @@ class LaneSigner:
             policy_hash: Of the policy in force, 32 bytes; the namespace's open one when empty.
             bound_network: Name of a network with bound signatures; empty for literal ones (H3).
             next_seq: Sequence of the next message: the head's latest and one.
+            after_ms: Timestamp of the message before it, Unix milliseconds: the head's latest.
 
         """
         self._key = key
@@ -42,19 +49,26 @@ class LaneSigner:
         """The lane."""
         self.next_seq = next_seq
         """Sequence of the next message."""
+        self._clock = HybridClock(pack_stamp(after_ms, 0))
+
+    def follow(self, latest_seq: int, latest_timestamp: int) -> None:
+        """Go on behind a lane's head: its sequence and timestamp, as a node tells them."""
+        self.next_seq = latest_seq + 1
+        self._clock.follow(pack_stamp(latest_timestamp, 0))
 
     def sign(self, blob: bytes, now_ms: int) -> Outgoing:
         """Return the next message, signed.
 
         Args:
             blob: Its payload, 2 MiB at most.
-            now_ms: Its timestamp, Unix milliseconds; must not go back.
+            now_ms: The wall clock, Unix milliseconds. It is the message's timestamp, unless the
+                message before has a later one, which is taken then.
 
         """
         header = MsgHeader(
             namespace_id=self.namespace_id,
             seq=self.next_seq,
-            timestamp=now_ms,
+            timestamp=unpack_stamp(self._clock.now(now_ms))[0],
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=self._policy_hash,

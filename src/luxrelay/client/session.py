@@ -37,6 +37,8 @@ from luxrelay.client.values import (
     Message,
     Outgoing,
     Receipt,
+    Refused,
+    Waiting,
     decode_records,
 )
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, ClientUnreachableError
@@ -110,6 +112,9 @@ class Subscribe:
     """With the lanes of the namespaces (J6)."""
     gap_wait_ms: int | None = None
     """Milliseconds to wait for a missing message; the node's choice when None."""
+    ordered: bool = False
+    """As a validator reads: exactly the next sequence, not earlier in time, within the policy, one
+    message a sequence; what does not pass comes as `Refused`, what is missing as `Waiting`."""
 
     def __post_init__(self) -> None:
         """Refuse what no node takes."""
@@ -132,6 +137,8 @@ class Subscribe:
         }
         if self.gap_wait_ms is not None:
             value["gapWaitMs"] = self.gap_wait_ms
+        if self.ordered:
+            value["ordered"] = True  # an older node refuses what it does not know
         return json.dumps(value)
 
 
@@ -268,6 +275,17 @@ class StreamSession:
             case "beyond":
                 namespace_id = _namespace(value["namespaceId"])
                 return Beyond(namespace_id, int(value["held"]), int(value["position"]))
+            case "refused":
+                return Refused(
+                    _namespace(value["namespaceId"]),
+                    int(value["seq"]),
+                    ContentId(from_hex(value["contentId"], c.HASH_BYTES)),
+                    int(value["code"]),
+                    str(value["reason"]),
+                )
+            case "waiting":
+                namespace_id = _namespace(value["namespaceId"])
+                return Waiting(namespace_id, int(value["first"]), int(value["last"]))
             case "receipts":
                 self._unanswered -= 1
                 return Receipts([Receipt.of(each) for each in value["receipts"]])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from luxrelay.bus import MsgHeader, NamespaceId, check_blob, verify_header
+from luxrelay.bus import ContentId, MsgHeader, NamespaceId, check_blob, verify_header
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, HeaderError
@@ -22,6 +22,7 @@ _ITEM: Final = struct.Struct(">20sHI")
 _RECORD: Final = struct.Struct(">B20sQQHI")
 _HELD: Final = 1
 _LATE: Final = 2
+_REGRESSED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,9 @@ class Message:
     """When the node forgets it, Unix milliseconds."""
     late: bool = False
     """It comes out of order: into a gap that was told, or as another candidate of a slot."""
+    regressed: bool = False
+    """Its timestamp is before that of the message before it; live that is refused, in history it is
+    told (LP-6411 §2.3, H13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,29 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that an ordered view does not take; another one may have its sequence still."""
+
+    namespace_id: NamespaceId
+    seq: int
+    content_id: ContentId
+    """32 bytes (J11)."""
+    code: int
+    """Of the verdict."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Sequences that an ordered view waits for; it goes no further without them."""
+
+    namespace_id: NamespaceId
+    first: int
+    last: int
+    """Inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reconnected:
     """The connection was lost, and the subscription goes on where it was."""
 
@@ -170,7 +197,7 @@ class Reconnected:
     """Connections tried."""
 
 
-Event = Message | Gap | Live | Dropped | Beyond | Reconnected
+Event = Message | Gap | Live | Dropped | Beyond | Refused | Waiting | Reconnected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,4 +305,5 @@ def decode_records(data: bytes, checks: Checks) -> Iterator[Message]:
             received_at=received,
             expires_at=expires,
             late=bool(flags & _LATE),
+            regressed=bool(flags & _REGRESSED),
         )

@@ -182,7 +182,8 @@ def assemble(
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
     blame = GossipBlame(driver.app_score, steady_ms)
-    server = _server(config, store, doors, StoreFollowing(store, feed, wall_ms), meter)
+    followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order)
+    server = _server(config, store, doors, followed, meter)
     return Parts(
         store=store,
         guards=guards,

@@ -66,7 +66,6 @@ class NodeMessaging:
         """Keep the parts."""
         self._parts = parts
         self._signers: dict[NamespaceId, LaneSigner] = {}
-        self._stamp_ms = 0
         self._turn = trio.Lock()
         self.dropped = 0
         """Notes that a subscriber had no room for."""
@@ -161,11 +160,9 @@ class NodeMessaging:
         policy = parts.policy_hash(parent)
         signer = self._signers.setdefault(parent, LaneSigner(parts.key, parent, policy_hash=policy))
         head = parts.store.head(signer.namespace_id)
-        signer.next_seq = head.latest_seq + 1
-        self._stamp_ms = max(self._stamp_ms, head.latest_timestamp)
+        signer.follow(head.latest_seq, head.latest_timestamp)
         for _ in range(ATTEMPTS_MAX):
-            self._stamp_ms = max(self._stamp_ms, parts.clock_ms())  # never back within a lane
-            message = signer.sign(payload, self._stamp_ms)
+            message = signer.sign(payload, parts.clock_ms())
             item = PublishItem(header=message.header, blob=payload, parent_id=parent)
             (receipt,) = parts.publish([item])
             if receipt.stored:

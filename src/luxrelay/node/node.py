@@ -480,6 +480,7 @@ class Node:
             meter=parts.server.meter,
             message_rates=parts.guards.rates.public,
             clock_ms=wall_ms,
+            in_order=parts.judge.in_order,
             tokens=self._tokens,
         )
 

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from luxrelay.bus import NamespaceId
+from luxrelay.errors import SyncArgumentError
 from luxrelay.node.gateway.subscription import (
+    InOrder,
     Read,
     ReadPage,
     Subscription,
@@ -29,6 +31,8 @@ from luxrelay.node.gateway.subscription import (
     TellDropped,
     TellGap,
     TellLive,
+    TellRefused,
+    TellWaiting,
     Told,
 )
 from luxrelay.node.stages.deliver import Feed, Note
@@ -39,6 +43,8 @@ from luxrelay.sync.following import (
     FollowedDropped,
     FollowedGap,
     FollowedLive,
+    FollowedRefused,
+    FollowedWaiting,
     FollowEvent,
     SubscribeWanted,
 )
@@ -119,8 +125,21 @@ class StoreFollowing:
         clock_ms: Callable[[], int],
         config: FollowingConfig | None = None,
         replay: Replay | None = None,
+        *,
+        in_order: InOrder | None = None,
     ) -> None:
-        """Keep the parts; ``replay`` puts what an archive has before a page of the store."""
+        """Keep the parts.
+
+        Args:
+            store: What is followed.
+            feed: Notes what is stored.
+            clock_ms: Unix milliseconds.
+            config: Bounds.
+            replay: Puts what an archive has before a page of the store.
+            in_order: Judges for ordered views; None gives none.
+
+        """
+        self._in_order = in_order
         self._store = store
         self._feed = feed
         self._clock_ms = clock_ms
@@ -133,8 +152,15 @@ class StoreFollowing:
         """Yield groups of events until ``ended`` is set; an empty one at least every `BEAT_S`."""
         config = self._config
         wait_ms = config.gap_wait_ms if wanted.gap_wait_ms is None else wanted.gap_wait_ms
+        if wanted.ordered and self._in_order is None:
+            raise SyncArgumentError(
+                "no ordered view is given here", where="SubscribeRequest.ordered"
+            )
         subscription = Subscription(
-            lanes_max=config.lanes_max, gap_wait_ms=wait_ms, begin=wanted.positions
+            lanes_max=config.lanes_max,
+            gap_wait_ms=wait_ms,
+            begin=wanted.positions,
+            in_order=self._in_order if wanted.ordered else None,
         )
         notes = _Notes(config.notes_max)
         # Followed before anything is read: what is stored from here on is noted.
@@ -172,6 +198,7 @@ class StoreFollowing:
         more = True
         while more and (late := subscription.next_late()):
             found, missing = self._store.get_contents(late, self._clock_ms())
+            self._store.mark_regressed(found)
             more = subscription.late(late, found, missing)
             if events := [_event(tell) for tell in subscription.drain()]:
                 yield events
@@ -215,13 +242,19 @@ class StoreFollowing:
             cursor=read.cursor,
         )
         page = self._store.query(query, self._clock_ms())
+        self._store.mark_regressed(page.messages)
         # The head after the page: what expired between the two was in the page or is below it.
         head = self._store.head(read.namespace_id)
         if self._replay is not None:
-            return self._replay(query, page, head)
-        return ReadPage(
-            page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
-        )
+            answer = self._replay(query, page, head)
+        else:
+            answer = ReadPage(
+                page.messages, page.next_cursor, head.floor, held=max(head.latest_seq, head.floor)
+            )
+        if read.ordered:
+            before = self._store.predecessor(read.namespace_id, read.after + 1)
+            answer = answer._replace(before=before)
+        return answer
 
 
 class _Notes:
@@ -268,7 +301,7 @@ def _event(tell: Tell) -> FollowEvent:
                 message.expires_at,
                 message.finality,
             )
-            return Followed(wire, parent, late)
+            return Followed(wire, parent, late, message.regressed)
         case TellGap(namespace_id, first, last, reason):
             return FollowedGap(namespace_id, first, last, reason != "missing")
         case TellLive(positions):
@@ -277,3 +310,7 @@ def _event(tell: Tell) -> FollowEvent:
             return FollowedDropped(lanes, late_ones)
         case TellBeyond(namespace_id, held, position):
             return FollowedBeyond(namespace_id, held, position)
+        case TellRefused(namespace_id, seq, content_id, code, reason):
+            return FollowedRefused(namespace_id, seq, content_id, code, reason)
+        case TellWaiting(namespace_id, first, last):
+            return FollowedWaiting(namespace_id, first, last)

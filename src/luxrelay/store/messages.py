@@ -109,6 +109,9 @@ class StoredMessage:
     """Peer it came from first."""
     finality: int = 0
     """State of the finality oracle; 0 is PENDING (J9)."""
+    regressed: bool = field(default=False, compare=False)
+    """Its timestamp is before that of the message before it; as `RelayStore.mark_regressed` has
+    found, for who reads it (LP-6411 §2.3, H13)."""
 
     _header: MsgHeader | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.messages import WireMessage
@@ -40,6 +40,9 @@ class SubscribeWanted:
     """Begin behind these instead: where an earlier stream stood."""
     gap_wait_ms: int | None = None
     """How long to wait for a missing message, milliseconds; the node's choice when None."""
+    ordered: bool = False
+    """As a validator reads: exactly the next sequence, not earlier in time, within the policy, one
+    message a sequence, and no hole passed (LP-6411 §2.2, §2.3, §3.2; H16, H18)."""
 
     def __post_init__(self) -> None:
         """Refuse what no node takes."""
@@ -65,6 +68,8 @@ class Followed:
     """The namespace that the header's is a lane of, or the header's own."""
     late: bool = False
     """It comes out of order: into a gap that was told, or as another candidate of a slot."""
+    regressed: bool = False
+    """Its timestamp is before that of the message before it (LP-6411 §2.3, H13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,38 @@ class FollowedBeyond:
     position: int
 
 
-FollowEvent = Followed | FollowedGap | FollowedLive | FollowedDropped | FollowedBeyond
+@dataclass(frozen=True, slots=True)
+class FollowedRefused:
+    """A message that an ordered view does not take; another one may have its sequence still."""
+
+    namespace_id: NamespaceId
+    seq: int
+    content_id: ContentId
+    """32 bytes (J11)."""
+    code: int
+    """Of the verdict."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedWaiting:
+    """Sequences that an ordered view waits for; it goes no further without them."""
+
+    namespace_id: NamespaceId
+    first: int
+    last: int
+    """Inclusive."""
+
+
+FollowEvent = (
+    Followed
+    | FollowedGap
+    | FollowedLive
+    | FollowedDropped
+    | FollowedBeyond
+    | FollowedRefused
+    | FollowedWaiting
+)
 
 
 def _wrong(where: str, hint: str) -> SyncArgumentError:

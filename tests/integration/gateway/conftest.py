@@ -152,6 +152,7 @@ class Stand:
             rates=Rates(self.config),
             config=self.config,
             clock_ms=now_ms,
+            in_order=self.judge.in_order,
             info={"name": "stand", "version": "1", "network": "test"},
             sync=SyncServerConfig(
                 window_ms=TTL_MS,

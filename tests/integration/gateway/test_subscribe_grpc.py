@@ -41,7 +41,9 @@ def served(
         stand.store,
         SyncServerConfig(port=0, **bounds),
         clock_ms=now_ms,
-        followed=StoreFollowing(stand.store, stand.feed, now_ms, following),
+        followed=StoreFollowing(
+            stand.store, stand.feed, now_ms, following, in_order=stand.judge.in_order
+        ),
     )
     port = server.start()
     try:

@@ -5,7 +5,7 @@ import pytest
 from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, VerdictKind
 from luxrelay.bus.verdict import Code
 from luxrelay.cli.publish import _BATCH_BYTES, LanePublisher, PublishPace, _batches
-from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.sync import PeerHead, PublishItem, PublishReceipt
 
 
 def test_groups_are_bounded_in_number_and_bytes() -> None:
@@ -115,3 +115,47 @@ def test_what_grew_old_while_the_relay_held_it_is_signed_again(
     assert sum(receipt.stored for _, receipt in sent.values()) == stored
     assert [sent[place][0].seq for place in range(3)] == [1, 2, 3]
     assert relay.calls == calls
+
+
+def test_a_clock_that_is_set_back_between_two_commands_does_not_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second goes on behind the relay's head, in sequence and in time (J1)."""
+    now_ms = [1_764_000_000_000]
+    monkeypatch.setattr("luxrelay.cli.publish._now_ms", lambda: now_ms[0])
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    parent = NamespaceId(bytes(19) + b"\1")
+    first = LanePublisher(key, parent, bytes(32)).sign(b"a", now_ms[0])
+    now_ms[0] -= 20_000
+
+    again = LanePublisher(key, parent, bytes(32))
+    again.follow(
+        PeerHead(
+            namespace_id=again.namespace_id,
+            parent_id=parent,
+            latest_seq=first.seq,
+            latest_timestamp=first.timestamp,
+        )
+    )
+    second = again.sign(b"b", now_ms[0])
+
+    assert (second.seq, second.timestamp) == (2, first.timestamp)
+
+
+def test_behind_a_message_that_is_signed_again_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that keeps its old time behind a newer one would go back."""
+    now_ms = [1_764_000_000_000]
+    monkeypatch.setattr("luxrelay.cli.publish._now_ms", lambda: now_ms[0])
+    key = SigningKey.from_seed(SignatureScheme.ED25519, b"\7" * 32)
+    publisher = LanePublisher(key, NamespaceId(bytes(19) + b"\1"), bytes(32))
+    waiting = {0: (publisher.sign(b"a", now_ms[0]), b"a")}
+    now_ms[0] += 10_000
+    waiting[1] = (publisher.sign(b"b", now_ms[0]), b"b")
+    now_ms[0] += 5_000  # the first is too old to be sent, the second is not
+
+    publisher._refresh(waiting, [0, 1])
+
+    stamps = [header.timestamp for header, _ in waiting.values()]
+    assert stamps[0] == now_ms[0]
+    assert stamps[1] >= stamps[0]
+    assert [header.seq for header, _ in waiting.values()] == [1, 2]

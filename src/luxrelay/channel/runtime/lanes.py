@@ -70,7 +70,6 @@ class SendingLane:
         self._signer = signer
         self._clock_ms = clock_ms
         self._known = False
-        self._stamp_ms = 0
         self._turn = anyio.Lock()
         self._waiting: list[_Sending] = []
         self._unsettled: list[Outgoing] = []
@@ -118,11 +117,9 @@ class SendingLane:
                 self._unsettled = []
             if not self._known:
                 head = await self._client.head(self._signer.namespace_id)
-                self._signer.next_seq = head.latest_seq + 1
-                self._stamp_ms = max(self._stamp_ms, head.latest_timestamp)
+                self._signer.follow(head.latest_seq, head.latest_timestamp)
             self._known = False
-            self._stamp_ms = max(self._stamp_ms, self._clock_ms())  # never back within a lane
-            messages = [self._signer.sign(each.payload, self._stamp_ms) for each in batch]
+            messages = [self._signer.sign(each.payload, self._clock_ms()) for each in batch]
             self._unsettled = messages
             receipts = await self._client.publish(messages)
             self._unsettled = []

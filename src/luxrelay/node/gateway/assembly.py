@@ -25,6 +25,7 @@ from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
+from luxrelay.node.gateway.subscription import InOrder
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.ingress import Doors
 from luxrelay.node.serving import serving_of
@@ -55,6 +56,8 @@ class NodeParts:
     message_rates: Callable[[], Mapping[str, int]]
     """What is taken of live messages now, as `/v1/limits` names it."""
     clock_ms: Callable[[], int]
+    in_order: InOrder
+    """Judges for ordered views."""
     tokens: TokenFile
     """Read already: what it held at the start stands while it is broken."""
 
@@ -100,6 +103,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
             "signing": config.signing,
         },
         message_rates=node.message_rates,
+        in_order=node.in_order,
     )
     sources = DashboardSources(
         store=node.store,

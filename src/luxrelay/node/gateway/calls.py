@@ -43,6 +43,7 @@ _ITEM: Final = struct.Struct(">20sHI")
 _RECORD: Final = struct.Struct(">B20sQQHI")
 HELD: Final = 1
 LATE: Final = 2
+REGRESSED: Final = 4
 
 
 def hex_text(value: bytes) -> str:
@@ -61,11 +62,14 @@ def message_json(
         "messageId": hex_text(message_id(header.namespace_id, header.seq)),
         "contentId": hex_text(header.content_id),
         "sender": hex_text(header.sender_address),
+        "epoch": header.epoch,
         "blob": None if message.blob is None else b64encode(message.blob).decode(),
         "receivedAt": message.received_at,
         "expiresAt": message.expires_at,
         "finality": FinalityState(message.finality).name.lower(),
     }
+    if message.regressed:
+        shown["regressed"] = True
     if late:
         shown["late"] = True
     return shown
@@ -74,7 +78,11 @@ def message_json(
 def message_bytes(message: StoredMessage, parent: NamespaceId, *, late: bool = False) -> bytes:
     """Return a stored message as bytes."""
     blob = message.blob
-    flags = (0 if blob is None else HELD) | (LATE if late else 0)
+    flags = (
+        (0 if blob is None else HELD)
+        | (LATE if late else 0)
+        | (REGRESSED if message.regressed else 0)
+    )
     head = _RECORD.pack(
         flags,
         parent,

@@ -46,6 +46,7 @@ from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.problem import failure
 from luxrelay.node.gateway.store_and_archive import Found, StoreAndArchive
+from luxrelay.node.gateway.subscription import InOrder
 from luxrelay.store import (
     NamespaceQuery,
     QueryPage,
@@ -114,6 +115,8 @@ class GatewayParts:
     """What callers may cost, at all doors of the node together."""
     older: OlderMessages | None = None
     """An archive that is asked for what the store has no more; None without one."""
+    in_order: InOrder | None = None
+    """Judges for ordered views; None gives none."""
     sync: SyncServerConfig = field(default_factory=SyncServerConfig)
     """The sync port's window, validators and rates, which hold over gRPC as well."""
 
@@ -186,6 +189,7 @@ class Gateway:
 
         def shown(page: QueryPage) -> Response:
             parent = store.head(query.namespace_id).parent
+            store.mark_regressed(page.messages)
             expired = query.from_seq + 1 < page.earliest_seq and not query.cursor
             about = {
                 "complete": not (page.has_more or page.gaps or expired),
@@ -222,6 +226,7 @@ class Gateway:
                 "nextCursor": page.next_cursor.hex(),
             }
             found = [(each, store.head(each.namespace_id).parent) for each in page.messages]
+            store.mark_regressed(page.messages)
             return _page(request, found, about)
 
         return await self._holdings.search(query, shown)
@@ -236,9 +241,15 @@ class Gateway:
                 where=hex_text(wanted),
                 code="gateway.absent",
             )
-        head = await self._parts.work.run(partial(self._parts.store.head, found[0].namespace_id))
-        messages = [message_json(each, head.parent) for each in found]
-        return as_json({"messages": messages, "missing": []})
+        store = self._parts.store
+
+        def work() -> Response:
+            parent = store.head(found[0].namespace_id).parent
+            store.mark_regressed(found)
+            shown = [message_json(each, parent) for each in found]
+            return as_json({"messages": shown, "missing": []})
+
+        return await self._parts.work.run(work)
 
     async def heads(self, request: Request) -> Response:
         """Return the heads of a namespace and its lanes, or of all namespaces (J6)."""

@@ -300,6 +300,12 @@ def _stream(streams: Streams) -> Route:
                 name="lanes", kind=FLAG, default=True, sentence="With the lanes of the namespace."
             ),
             Param(
+                name="ordered",
+                kind=FLAG,
+                default=False,
+                sentence="As a validator reads: exactly the next sequence, or nothing.",
+            ),
+            Param(
                 name="format",
                 kind=one_of("json", "binary"),
                 default="json",

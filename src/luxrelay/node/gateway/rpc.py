@@ -360,6 +360,7 @@ class GatewayRpc:
                 parts.clock_ms,
                 following,
                 None if beyond is None else beyond.replay,
+                in_order=parts.in_order,
             ),
             beyond=beyond,
             desk=GatewayApi(self._gateway, None, parts, self._holdings),

@@ -193,6 +193,7 @@ class GatewayService:
                 bodies=bodies,
                 config=config,
                 clock_ms=parts.clock_ms,
+                in_order=parts.in_order,
             )
         )
         gateway = Gateway(parts, holdings)

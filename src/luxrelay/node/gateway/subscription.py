@@ -16,20 +16,24 @@ that gap is told at once.
 *Late*: what comes into a told gap, or as another candidate of a slot told among the last
 ``RECENT_MAX``, is told out of order and marked. Positions do not go back for it: a subscriber
 that was away meanwhile finds it by asking for the gap.
+*In order*: a view for validators. A lane goes on with exactly the next sequence, no earlier in time
+and within the policy, and with one message a sequence: the first candidate by content id that
+passes. It never passes a hole; what it waits for is told once, after ``gap_wait_ms``, and so is
+each message that does not pass, with its code. Only what has expired is passed over, as a gap.
 *Timers*: the earliest of the gaps that wait. *Bounds*: ``lanes_max`` lanes, ``GAPS_MAX`` told gaps
 a lane, ``RECENT_MAX`` slots and ``LATE_MAX`` late messages; what goes beyond is counted and told.
 
-Source: user-01, user-02; LP-6421 §2.3; P23, P24, P25, J6, J11.
+Source: user-01, user-02; LP-6411 §2.2, §2.3, §3.2; LP-6421 §2.3; H16, H18, P23, P24, P25, J6, J11.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from luxrelay.bus import ContentId, NamespaceId
+from luxrelay.bus import Code, ContentId, MsgHeader, NamespaceId, Verdict
 from luxrelay.store import StoredMessage
 
 GAPS_MAX: Final = 64
@@ -38,6 +42,10 @@ RECENT_MAX: Final = 1024
 """Told slots that are remembered, so that another candidate is told as late."""
 LATE_MAX: Final = 256
 """Late messages that wait to be read."""
+LOOK_S: Final = 30.0
+"""How often an ordered view looks whether what it waits for has expired."""
+REFUSED_MAX: Final = 64
+"""Candidates of one sequence that an ordered view tells as refused; a slot keeps four at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,30 @@ class TellBeyond:
     position: int
 
 
-Tell = Told | TellGap | TellLive | TellDropped | TellBeyond
+@dataclass(frozen=True, slots=True)
+class TellRefused:
+    """A message that an ordered view does not take; another one may have its sequence still."""
+
+    namespace_id: NamespaceId
+    seq: int
+    content_id: ContentId
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellWaiting:
+    """Sequences that an ordered view waits for; it goes no further without them."""
+
+    namespace_id: NamespaceId
+    first: int
+    last: int
+
+
+Tell = Told | TellGap | TellLive | TellDropped | TellBeyond | TellRefused | TellWaiting
+
+InOrder = Callable[[MsgHeader, NamespaceId, int, int | None], Verdict]
+"""Says whether a header is the next one of a lane, given parent, position and the time there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +127,8 @@ class Read:
     namespace_id: NamespaceId
     after: int
     cursor: bytes
+    ordered: bool = False
+    """For an ordered view, which asks for the time of the message before, too."""
 
 
 class ReadPage(NamedTuple):
@@ -111,6 +144,8 @@ class ReadPage(NamedTuple):
     """Whether an archive may have more of what lies below it, and did not answer."""
     held: int | None = None
     """Latest sequence that the node has held, read after the page; None when it is not known."""
+    before: tuple[int, int] | None = None
+    """Sequence and timestamp of the message before what was asked; for an ordered view."""
 
 
 @dataclass(slots=True)
@@ -128,6 +163,12 @@ class LaneCursor:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     beyond: bool = False
     """Its subscriber was told that it stands above everything held."""
+    before_ms: int | None = None
+    """Timestamp of the message at the position; None when it is not known."""
+    refused: set[ContentId] = field(default_factory=set)
+    """Candidates of the next sequence that did not pass and were told."""
+    waiting: tuple[int, int] | None = None
+    """The hole that was told last."""
 
 
 class Subscription:
@@ -139,9 +180,14 @@ class Subscription:
         lanes_max: int,
         gap_wait_ms: int,
         begin: Mapping[NamespaceId, int] | None = None,
+        in_order: InOrder | None = None,
     ) -> None:
-        """Begin without lanes; one that turns up later begins behind its entry of ``begin``."""
+        """Begin without lanes; one that turns up later begins behind its entry of ``begin``.
+
+        With ``in_order`` it is an ordered view.
+        """
         self._begin = begin or {}
+        self._in_order = in_order
         self._lanes_max = lanes_max
         self._gap_wait_ms = gap_wait_ms
         self._lanes: dict[NamespaceId, LaneCursor] = {}
@@ -180,7 +226,8 @@ class Subscription:
         if lane is None:
             self.follow(namespace_id, parent, self._begin.get(namespace_id, 0))
         elif seq > lane.position:
-            self._dirty[namespace_id] = None
+            if lane.waiting is None or seq == lane.waiting[0]:
+                self._dirty[namespace_id] = None
         elif self._is_late(lane, namespace_id, seq, content_id):
             if len(self._late) < LATE_MAX:
                 self._late.append(content_id)
@@ -209,7 +256,12 @@ class Subscription:
             return None
         namespace_id, _ = self._dirty.popitem(last=False)
         lane = self._lanes[namespace_id]
-        return Read(namespace_id=namespace_id, after=lane.position, cursor=lane.cursor)
+        return Read(
+            namespace_id=namespace_id,
+            after=lane.position,
+            cursor=lane.cursor,
+            ordered=self._in_order is not None and lane.before_ms is None,
+        )
 
     def next_late(self) -> list[ContentId]:
         """Return the late messages to read."""
@@ -236,7 +288,10 @@ class Subscription:
             lane = self._lanes[message.namespace_id]
             answered.add(message.header.content_id)
             self._remember(message)
-            self._out.append(Told(message, lane.parent, late=True))
+            if self._in_order is None:
+                self._out.append(Told(message, lane.parent, late=True))
+            else:
+                self._out.append(_passed(message))
         self._late.extendleft(each for each in reversed(wanted) if each not in answered)
         return bool(answered) and bool(self._late)
 
@@ -250,10 +305,14 @@ class Subscription:
             now_ms: Unix milliseconds, the clock of ``received_at``.
 
         """
-        messages, next_cursor, floor, _, held = page
+        messages, next_cursor, floor = page.messages, page.next_cursor, page.floor
         gone = "unanswered" if page.unanswered else "expired"
         lane = self._lanes[read.namespace_id]
         lane.cursor = b""
+        if self._in_order is not None:
+            if self._page_in_order(lane, page, gone, now=now, now_ms=now_ms):
+                self._ended(lane, page, gone, cursor=next_cursor)
+            return
         split = bool(next_cursor) and bool(messages)
         if split and messages[0].seq != messages[-1].seq:
             # The last slot may go on in the next page, which begins with it.
@@ -268,18 +327,74 @@ class Subscription:
                 return
             self._tell(lane, message, whole=not split)
             lane.waits_until = None
-        if next_cursor:
-            if split or not messages:
-                lane.cursor = next_cursor
-            self._dirty[read.namespace_id] = None
-        else:
-            lane.waits_until = None
-            if floor > lane.position:
-                self._gap(lane, floor, gone)
-            elif held is not None and held < lane.position and not self._hushed(lane, held):
-                # Of another node, or of this one before its store was lost.
-                lane.beyond = True
-                self._out.append(TellBeyond(lane.namespace_id, held, lane.position))
+        cut = next_cursor if split or not messages else b""
+        self._ended(lane, page, gone, cursor=cut)
+
+    def _ended(self, lane: LaneCursor, page: ReadPage, gone: str, *, cursor: bytes) -> None:
+        """Go on behind a page whose messages are told: with the next one, or with what expired."""
+        if page.next_cursor:
+            lane.cursor = cursor
+            self._dirty[lane.namespace_id] = None
+            return
+        lane.waits_until = None
+        floor, held = page.floor, page.held
+        if floor > lane.position:
+            self._gap(lane, floor, gone)
+        elif held is not None and held < lane.position and not self._hushed(lane, held):
+            # Of another node, or of this one before its store was lost.
+            lane.beyond = True
+            self._out.append(TellBeyond(lane.namespace_id, held, lane.position))
+
+    def _page_in_order(
+        self, lane: LaneCursor, page: ReadPage, gone: str, *, now: float, now_ms: int
+    ) -> bool:
+        """Tell what is in order of a page; return False when the lane waits for something."""
+        assert self._in_order is not None
+        if lane.before_ms is None and page.before is not None and page.before[0] == lane.position:
+            lane.before_ms = page.before[1]
+        for message in page.messages:
+            if message.seq > lane.position + 1 and page.floor > lane.position:
+                self._gap(lane, min(page.floor, message.seq - 1), gone)
+            if message.seq > lane.position + 1:
+                self._wait(lane, message, now, now_ms)
+                return False
+            content = message.header.content_id
+            if message.seq <= lane.position:
+                self._refuse(lane, message, _passed(message))
+                continue
+            verdict = self._in_order(message.header, lane.parent, lane.position, lane.before_ms)
+            if not verdict.accepted:
+                self._refuse(lane, message, TellRefused(
+                    lane.namespace_id, message.seq, content, int(verdict.code), verdict.reason
+                ))  # fmt: skip
+                continue
+            self._out.append(Told(message, lane.parent))
+            self._remember(message)
+            lane.position, lane.before_ms = message.seq, message.timestamp
+            lane.refused.clear()
+            lane.waiting = lane.waits_until = None
+        return True
+
+    def _refuse(self, lane: LaneCursor, message: StoredMessage, told: TellRefused) -> None:
+        content = message.header.content_id
+        if content in lane.refused or len(lane.refused) >= REFUSED_MAX:
+            return
+        lane.refused.add(content)
+        self._remember(message)
+        self._out.append(told)
+
+    def _wait(self, lane: LaneCursor, behind: StoredMessage, now: float, now_ms: int) -> None:
+        """Tell what a lane waits for, once it has waited for ``gap_wait_ms``."""
+        hole = (lane.position + 1, behind.seq - 1)
+        if lane.waiting is not None and lane.waiting[0] == hole[0]:
+            lane.waits_until = now + LOOK_S
+            return
+        if lane.waits_until is None:
+            age_ms = min(max(0, now_ms - behind.received_at), self._gap_wait_ms)
+            lane.waits_until = now + (self._gap_wait_ms - age_ms) / 1000
+        if lane.waits_until <= now:
+            lane.waits_until, lane.waiting = now + LOOK_S, hole
+            self._out.append(TellWaiting(lane.namespace_id, *hole))
 
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
@@ -369,3 +484,16 @@ class Subscription:
         lane.gaps.append((lane.position + 1, last))
         del lane.gaps[:-GAPS_MAX]
         lane.position = last
+        lane.before_ms = lane.waiting = None
+        lane.refused.clear()
+
+
+def _passed(message: StoredMessage) -> TellRefused:
+    header = message.header
+    return TellRefused(
+        header.namespace_id,
+        header.seq,
+        header.content_id,
+        int(Code.CONTENTION),
+        "the view has passed the sequence",
+    )

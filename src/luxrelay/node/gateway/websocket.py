@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import trio
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
@@ -53,17 +53,20 @@ from luxrelay.node.gateway.sockets import (
 )
 from luxrelay.node.gateway.store_and_archive import StoreAndArchive
 from luxrelay.node.gateway.subscription import (
+    InOrder,
     Read,
     Subscription,
     Tell,
     TellBeyond,
     TellGap,
     TellLive,
+    TellRefused,
+    TellWaiting,
     Told,
 )
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscription_messages import LATEST, beginnings
-from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
+from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore, StoredMessage
 from luxrelay.sync import PublishItem, PublishReceipt
 from luxrelay.sync.cost import Price, price_of_refused
 
@@ -89,6 +92,8 @@ class StreamParts:
     bodies: Bodies
     config: GatewayConfig
     clock_ms: Callable[[], int]
+    in_order: InOrder | None = None
+    """Judges for ordered views; None gives none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -346,7 +351,7 @@ class _Session:
         if self._subscription is not None:
             raise GatewayError("one subscription a connection", where="type")
         try:
-            wanted = _Wanted.of(value, self._parts.config)
+            wanted = _Wanted.of(value, self._parts.config, views=self._parts.in_order is not None)
         except GatewayError as error:
             await self._send_json({"type": "error", "problem": problem(error)})
             await self._socket.close(REFUSED, error.what)
@@ -355,6 +360,7 @@ class _Session:
             lanes_max=self._parts.config.subscription_lanes_max,
             gap_wait_ms=wanted.gap_wait_ms,
             begin=wanted.positions,
+            in_order=self._parts.in_order if wanted.ordered else None,
         )
         # Followed before anything is read: what is stored from here on is noted.
         self._followed = tuple(wanted.namespaces)
@@ -414,9 +420,7 @@ class _Session:
             more = True
             while more and (wanted := subscription.next_late()):
                 await rates.patience(caller, Price.TURN)
-                now_ms = self._parts.clock_ms()
-                read_late = partial(self._parts.store.get_contents, wanted, now_ms)
-                late, missing = await self._parts.work.run(read_late)
+                late, missing = await self._parts.work.run(partial(self._read_late, wanted))
                 more = subscription.late(wanted, late, missing)
                 await self._send(subscription.drain())
             await self._send(subscription.drain())
@@ -427,8 +431,9 @@ class _Session:
         rates, caller = self._parts.rates, self._request.caller
         bound = self._parts.config.subscription_page * Price.ROW
         await rates.patience(caller, bound)
-        found = await self._parts.work.run(partial(self._read, read))
-        page = await self._parts.holdings.replay(*found)
+        query, held, head, before = await self._parts.work.run(partial(self._read, read))
+        page = await self._parts.holdings.replay(query, held, head)
+        page = page._replace(before=before)
         subscription.page(read, page, trio.current_time(), self._parts.clock_ms())
         tells = subscription.drain()
         # What the thread spent is measured (`Work`); this is for the loop.
@@ -454,8 +459,13 @@ class _Session:
         subscription.wake(trio.current_time())
         self._wake.set()
 
-    def _read(self, read: Read) -> tuple[NamespaceQuery, QueryPage, NamespaceHead]:
-        """Return a question to the store, its answer, and the head after it; a worker."""
+    def _read(
+        self, read: Read
+    ) -> tuple[NamespaceQuery, QueryPage, NamespaceHead, tuple[int, int] | None]:
+        """Return a question to the store, its answer, and the head after it; a worker.
+
+        For an ordered view with the message before what is asked.
+        """
         store = self._parts.store
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
@@ -465,7 +475,18 @@ class _Session:
             cursor=read.cursor,
         )
         page = store.query(query, self._parts.clock_ms())
-        return query, page, store.head(read.namespace_id)
+        store.mark_regressed(page.messages)
+        before = None
+        if read.ordered:
+            before = store.predecessor(read.namespace_id, read.after + 1)
+        return query, page, store.head(read.namespace_id), before
+
+    def _read_late(
+        self, wanted: Sequence[ContentId]
+    ) -> tuple[list[StoredMessage], list[ContentId]]:
+        found, missing = self._parts.store.get_contents(wanted, self._parts.clock_ms())
+        self._parts.store.mark_regressed(found)
+        return found, missing
 
     async def _send(self, tells: Sequence[Tell]) -> None:
         if tells:
@@ -506,6 +527,20 @@ class _Session:
                     "position": tell.position,
                 }
             )
+        if isinstance(tell, TellRefused):
+            return _text(
+                {
+                    "type": "refused",
+                    "namespaceId": hex_text(tell.namespace_id),
+                    "seq": tell.seq,
+                    "contentId": hex_text(tell.content_id),
+                    "code": tell.code,
+                    "reason": tell.reason,
+                }
+            )
+        if isinstance(tell, TellWaiting):
+            name, first, last = hex_text(tell.namespace_id), tell.first, tell.last
+            return _text({"type": "waiting", "namespaceId": name, "first": first, "last": last})
         return _text({"type": "dropped", "lanes": tell.lanes, "late": tell.late})
 
     async def _send_json(self, value: dict[str, Any]) -> None:
@@ -523,16 +558,20 @@ class _Wanted:
     lanes: bool
     binary: bool
     gap_wait_ms: int
+    ordered: bool
+    """The view of a validator."""
 
     @classmethod
-    def of(cls, value: dict[str, Any], config: GatewayConfig) -> _Wanted:
-        """Return what a client's message asks for.
+    def of(cls, value: dict[str, Any], config: GatewayConfig, *, views: bool) -> _Wanted:
+        """Return what a client's message asks for; ``views`` says whether ordered ones are given.
 
         Raises:
             GatewayError: it does not fit; ``where`` names the part.
 
         """
-        known = {"type", "namespaces", "after", "positions", "lanes", "format", "gapWaitMs"}
+        known = {
+            "type", "namespaces", "after", "positions", "lanes", "format", "gapWaitMs", "ordered",
+        }  # fmt: skip
         unknown = sorted(set(value) - known)
         if unknown:
             raise GatewayError("an unknown member", where=f"subscribe.{unknown[0][:40]}")
@@ -558,8 +597,11 @@ class _Wanted:
             )
         if value.get("format", "json") not in ("json", "binary"):  # a list is not hashable
             raise GatewayError("expected json or binary", where="subscribe.format")
-        if not isinstance(value.get("lanes", True), bool):
-            raise GatewayError("expected true or false", where="subscribe.lanes")
+        for flag in ("lanes", "ordered"):
+            if not isinstance(value.get(flag, True), bool):
+                raise GatewayError("expected true or false", where=f"subscribe.{flag}")
+        if value.get("ordered") and not views:
+            raise GatewayError("no ordered view is given here", where="subscribe.ordered")
         return cls(
             namespaces={_namespace(each, "subscribe.namespaces"): after for each in names},
             positions={
@@ -569,6 +611,7 @@ class _Wanted:
             lanes=value.get("lanes", True),
             binary=value.get("format") == "binary",
             gap_wait_ms=wait_ms,
+            ordered=value.get("ordered", False),
         )
 
 
@@ -579,6 +622,7 @@ def _of_query(values: Any) -> dict[str, Any]:
         "after": values["after"],
         "lanes": values["lanes"],
         "format": values["format"],
+        "ordered": values["ordered"],
     }
 
 

@@ -1,9 +1,9 @@
 """Stage two: candidates are judged, the cheap rules first, signatures last and in groups.
 
 Order for one candidate (G20, H29): the rules on context, what the store already holds, the
-blob, the announcer's signature, the sender's signature, and then what may be asked of a proven
-sender only. Signatures of a large group are shared among threads, because libsodium releases the
-GIL.
+blob, the announcer's signature, the sender's signature, the order of timestamps within the group,
+and then what may be asked of a proven sender only. Signatures of a large group are shared among
+threads, because libsodium releases the GIL.
 
 A `Candidate` is a message on its way through the stages.
 
@@ -16,7 +16,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from luxrelay.bus import (
@@ -37,7 +37,9 @@ from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
 from luxrelay.bus.semantics import (
     FREE_ONLY,
+    ORDER_RULES,
     PROVEN_RULES,
+    VIEW_RULES,
     ContextRule,
     check_context,
     signature_verdict,
@@ -135,6 +137,9 @@ class KnownMessages(Protocol):
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
         """Return the contiguous head of a namespace."""
 
+    def predecessor(self, namespace_id: NamespaceId, seq: int) -> tuple[int, int] | None:
+        """Return sequence and timestamp of the nearest message before a slot, or None."""
+
 
 class PolicyHashes(Protocol):
     """What judging asks of namespaces of which the hash is all that is known; a mapping will do."""
@@ -150,6 +155,7 @@ class StoreKnowledge:
         """Ask ``store``."""
         self.has = store.has
         self.get_blob = store.get_blob
+        self.predecessor = store.predecessor
         self._head = store.head
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
@@ -239,7 +245,9 @@ class Judge:
         # Nothing is written meanwhile, so a namespace of the group is looked up once.
         names = {candidate.header.namespace_id for candidate in candidates}
         reached = {name: self._known.contiguous_seq(name) for name in names}
-        contexts = [self._context(candidate, now_ms, rates, reached) for candidate in candidates]
+        contexts = [
+            self._context(candidate, now_ms, rates, reached, live=live) for candidate in candidates
+        ]
         verdicts = [
             self._cheap(candidate, context, ordered)
             for candidate, context in zip(candidates, contexts, strict=True)
@@ -250,10 +258,12 @@ class Judge:
         open_at = [i for i, verdict in enumerate(verdicts) if verdict.accepted]
         checked = self._signatures([candidates[i] for i in open_at])
         for index, verdict in zip(open_at, checked, strict=True):
-            if verdict.accepted:
+            verdicts[index] = verdict
+        if live:
+            _keep_order(candidates, contexts, verdicts)
+        for index in open_at:
+            if verdicts[index].accepted:
                 verdicts[index] = self._proven(candidates[index], contexts[index], rates)
-            else:
-                verdicts[index] = verdict
         return verdicts
 
     def _context(
@@ -262,6 +272,8 @@ class Judge:
         now_ms: int,
         rates: NodeRates | None,
         reached: Mapping[NamespaceId, int],
+        *,
+        live: bool,
     ) -> ValidationContext:
         header, parent = candidate.header, candidate.parent
         hashes = self._policies.get(parent, frozenset())
@@ -281,6 +293,11 @@ class Judge:
             assert rates is not None, "only what rates refuse is answered"
             return rates.answer(header, parent, policies.get(header.policy_hash))
 
+        finalized = 0
+        if self._finality is not None:
+            finalized = self._finality.finalized_seq(header.namespace_id)
+        before = self._known.predecessor(header.namespace_id, header.seq) if live else None
+        before_seq, before_ms = before or (0, None)
         return ValidationContext(
             now_ms=now_ms,
             parent=parent,
@@ -289,9 +306,10 @@ class Judge:
             contiguous_seq=reached[header.namespace_id],
             ahead_max=self._config.ahead_max,
             ttl_ms=self._config.ttl_ms,
-            finalized_seq=0
-            if self._finality is None
-            else self._finality.finalized_seq(header.namespace_id),
+            predecessor_ms=before_ms,
+            predecessor_seq=before_seq,
+            predecessor_final=0 < before_seq <= finalized,
+            finalized_seq=finalized,
             over_limit=None if rates is None or candidate.judged else over_limit,
             rate_answer=None if rates is None or candidate.judged else rate_answer,
             fees=FREE_ONLY if self._fees is None else self._fees.verifiers,
@@ -307,6 +325,26 @@ class Judge:
         if self._known.has(header.content_id) and not self._completes(candidate):
             return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
         return self._around(candidate, now_ms)
+
+    def in_order(
+        self, header: MsgHeader, parent: NamespaceId, position: int, before_ms: int | None
+    ) -> Verdict:
+        """Return the verdict of an ordered view on a message that is stored.
+
+        Args:
+            header: Its header; the signature was checked when it came.
+            parent: The namespace that it is a lane of, or its own.
+            position: Sequence of the message that the view took before.
+            before_ms: Timestamp of that, milliseconds; None when it is not known.
+
+        Source: LP-6411 §2.2, §2.3, §3.2; H16, H18.
+
+        """
+        candidate = Candidate(header=header, blob=None, parent=parent)
+        reached = {header.namespace_id: position}
+        context = self._context(candidate, header.timestamp, None, reached, live=False)
+        context = replace(context, predecessor_ms=before_ms, predecessor_seq=position)
+        return check_context(header, context, VIEW_RULES)
 
     def announcement(self, candidate: Candidate) -> Verdict:
         """Return the verdict on what stands around a header that was judged before."""
@@ -371,3 +409,40 @@ class Judge:
         if rates is not None and verdict.accepted:
             rates.record(header.sender_pub_key, good=True)
         return verdict
+
+
+def _keep_order(
+    candidates: Sequence[Candidate],
+    contexts: Sequence[ValidationContext],
+    verdicts: list[Verdict],
+) -> None:
+    """Refuse what goes back in time behind a predecessor of the same group (H13).
+
+    The predecessor is the one that the store will have: the nearest accepted sequence below, and in
+    its slot the lowest content id. One that is refused here is nobody's predecessor.
+    """
+    lanes: dict[NamespaceId, list[int]] = {}
+    for index, verdict in enumerate(verdicts):
+        if verdict.accepted:
+            lanes.setdefault(candidates[index].header.namespace_id, []).append(index)
+    for lane in lanes.values():
+        if len(lane) < 2:
+            continue
+        lane.sort(key=lambda index: (candidates[index].header.seq, _content(candidates[index])))
+        slot = before = (0, 0)
+        for index in lane:
+            header, context = candidates[index].header, contexts[index]
+            if header.seq > slot[0]:
+                before = slot
+            if before[0] > context.predecessor_seq:
+                context = replace(
+                    context, predecessor_seq=before[0], predecessor_ms=before[1],
+                    predecessor_final=before[0] <= context.finalized_seq,
+                )  # fmt: skip
+                verdicts[index] = check_context(header, context, ORDER_RULES)
+            if verdicts[index].accepted and header.seq > slot[0]:
+                slot = (header.seq, header.timestamp)
+
+
+def _content(candidate: Candidate) -> bytes:
+    return candidate.header.content_id

@@ -9,7 +9,7 @@ Source: LP-6421 §4.1; decisions P7, P8, P14, P18, P19, P20, P21, P22, P23, J8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -328,3 +328,56 @@ def slot_holders(slices: Slices, namespace_id: NamespaceId, seq: int) -> dict[by
         header = MsgHeader.decode(layout.decode_row(value).header)
         found[header.sender_pub_key] = header.content_id
     return found
+
+
+def read_predecessor(
+    slices: Slices, state: NamespaceState | None, seq: int
+) -> tuple[int, int] | None:
+    """Return sequence and timestamp of the nearest message before ``seq``; None without one."""
+    if state is None or not state.latest:
+        return None
+    if seq > state.latest:
+        return state.latest, state.latest_timestamp  # known still when the message is gone
+    if not state.messages or seq <= state.earliest:
+        return None
+    namespace = state.namespace_id
+    start, stop = layout.slot_key(namespace, 0), layout.slot_key(namespace, seq)
+    nearest = b""
+    for each in slices.live:
+        share = each.shares.get(namespace)
+        if share is not None and share.first < seq:
+            key = each.table.last_key(start, stop, layout.HEADERS)
+            nearest = max(nearest, b"" if key is None else key[: layout.SLOT_BYTES])
+    if not nearest:
+        return None
+    # The first row of a slot has its lowest content id, whichever slices its candidates are in.
+    first = next(iter(slices.scan(layout.HEADERS, nearest, layout.after(nearest))), None)
+    if first is None:
+        return None  # it has gone since
+    return layout.split_slot(nearest)[1], layout.timestamp_of(layout.decode_row(first[1]).header)
+
+
+def mark_regressed(
+    slices: Slices,
+    states: Mapping[NamespaceId, NamespaceState],
+    messages: Sequence[StoredMessage],
+) -> None:
+    """Mark each message whose timestamp is before its predecessor's (H13).
+
+    In a run of sequences the predecessor is the message before it in the list: one look into the
+    store for a page, not one a message.
+    """
+    slot = before = (NamespaceId(b""), 0, 0)
+    whole = False
+    """Whether the list began before ``slot``, so that its first candidate is in the list."""
+    for message in messages:
+        namespace, seq = message.namespace_id, message.seq
+        if (namespace, seq) != slot[:2]:
+            before = slot if whole else (NamespaceId(b""), 0, 0)
+            whole = bool(slot[1])
+            slot = (namespace, seq, message.timestamp)
+        if before[:2] == (namespace, seq - 1):
+            found: tuple[int, int] | None = before[1:]
+        else:
+            found = read_predecessor(slices, states.get(namespace), seq)
+        message.regressed = found is not None and message.timestamp < found[1]

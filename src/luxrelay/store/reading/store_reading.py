@@ -37,8 +37,10 @@ from luxrelay.store.reading.indexes import (
 from luxrelay.store.reading.query import (
     NamespaceQuery,
     QueryPage,
+    mark_regressed,
     read_messages,
     read_page,
+    read_predecessor,
     slot_holders,
 )
 from luxrelay.store.rocks import Database
@@ -150,6 +152,30 @@ class StoreReading:
         """
         with self._gate.passage():
             return slot_holders(self._ledger.slices, namespace_id, seq)
+
+    def predecessor(self, namespace_id: NamespaceId, seq: int) -> tuple[int, int] | None:
+        """Return sequence and timestamp of the nearest message before ``seq``; None without one.
+
+        Of several candidates the one with the lowest content id counts (J11). The newest message of
+        a namespace is known still when it has expired, an older one is not.
+
+        Source: LP-6411 §2.3; H13.
+        """
+        with self._gate.passage():
+            ledger = self._ledger
+            state = ledger.states.get(namespace_id) or ledger.remembered(namespace_id)
+            return read_predecessor(ledger.slices, state, seq)
+
+    def mark_regressed(self, messages: Sequence[StoredMessage]) -> None:
+        """Mark each message whose timestamp is before that of the message before it.
+
+        It follows from what is stored, so stores that hold the same messages mark the same ones.
+        Unknown, and not marked, when the message before has expired.
+
+        Source: LP-6411 §2.3; H13.
+        """
+        with self._gate.passage():
+            mark_regressed(self._ledger.slices, self._ledger.states, messages)
 
     def get_contents(
         self, content_ids: Sequence[ContentId], now_ms: int

@@ -86,6 +86,8 @@ class NodeCalls(RelayConnection):
         for frame in self._stream(
             lambda channel: beating(RelayNodeStub(channel).Subscribe(request), silence_s), None
         ):
+            if wanted.ordered and not frame.ordered:
+                raise self._bad("it gives no ordered view: it is an older version")
             try:
                 events = to_events(frame)
             except ValueError as error:

@@ -75,13 +75,15 @@ class NodeServicer(RelayNodeServicer):
                     where="SubscribeRequest.namespaces",
                     hint=f"name {self._config.subscription_namespaces_max} at most",
                 )
-            following = self._followed.follow(to_wanted(request), call.ended)
+            wanted = to_wanted(request)
+            following = self._followed.follow(wanted, call.ended)
             for events in _charged(following, call):
                 call.renew()
                 if not events:
-                    yield pb.SubscribeReply()  # a beat: who does not take it is gone
+                    # A beat: who does not take it is gone.
+                    yield pb.SubscribeReply(ordered=wanted.ordered)
                     continue
-                frames = list(from_events(events))
+                frames = list(from_events(events, ordered=wanted.ordered))
                 size_bytes = sum(frame.ByteSize() for frame in frames)
                 with self._following.share(call, context, size_bytes):
                     yield from frames

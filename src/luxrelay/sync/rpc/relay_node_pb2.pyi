@@ -251,6 +251,7 @@ class SubscribeRequest(_message.Message):
     WITHOUT_LANES_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     GAP_WAIT_MS_FIELD_NUMBER: _builtins.int
+    ORDERED_FIELD_NUMBER: _builtins.int
     after: _builtins.int
     """begin behind this sequence in every lane"""
     latest: _builtins.bool
@@ -259,6 +260,8 @@ class SubscribeRequest(_message.Message):
     """only the namespaces themselves, not their lanes (J6)"""
     gap_wait_ms: _builtins.int
     """wait for a missing message; absent = as the node sees fit"""
+    ordered: _builtins.bool
+    """the view of a validator: exactly the next, or nothing"""
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """20 bytes each"""
@@ -276,10 +279,11 @@ class SubscribeRequest(_message.Message):
         without_lanes: _builtins.bool = ...,
         positions: _abc.Iterable[Global___LanePosition] | None = ...,
         gap_wait_ms: _builtins.int | None = ...,
+        ordered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "gap_wait_ms", b"gap_wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "after", b"after", "gap_wait_ms", b"gap_wait_ms", "latest", b"latest", "namespaces", b"namespaces", "positions", b"positions", "without_lanes", b"without_lanes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "after", b"after", "gap_wait_ms", b"gap_wait_ms", "latest", b"latest", "namespaces", b"namespaces", "ordered", b"ordered", "positions", b"positions", "without_lanes", b"without_lanes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap_wait_ms: _TypeAlias = _typing.Literal["gap_wait_ms"]  # noqa: Y015
     _WhichOneofArgType__gap_wait_ms: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms"]  # noqa: Y015
@@ -315,16 +319,20 @@ class SubscribeReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    ORDERED_FIELD_NUMBER: _builtins.int
+    ordered: _builtins.bool
+    """as asked; a node that does not know it leaves it out"""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeEvent]: ...
     def __init__(
         self,
         *,
         events: _abc.Iterable[Global___SubscribeEvent] | None = ...,
+        ordered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "ordered", b"ordered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,6 +347,8 @@ class SubscribeEvent(_message.Message):
     LIVE_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     BEYOND_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def message(self) -> Global___FollowedMessage: ...
     @_builtins.property
@@ -351,6 +361,14 @@ class SubscribeEvent(_message.Message):
     def dropped(self) -> Global___FollowedDropped: ...
     @_builtins.property
     def beyond(self) -> Global___FollowedBeyond: ...
+    @_builtins.property
+    def refused(self) -> Global___FollowedRefused:
+        """in an ordered view"""
+
+    @_builtins.property
+    def waiting(self) -> Global___FollowedWaiting:
+        """in an ordered view"""
+
     def __init__(
         self,
         *,
@@ -359,12 +377,14 @@ class SubscribeEvent(_message.Message):
         live: Global___FollowedPositions | None = ...,
         dropped: Global___FollowedDropped | None = ...,
         beyond: Global___FollowedBeyond | None = ...,
+        refused: Global___FollowedRefused | None = ...,
+        waiting: Global___FollowedWaiting | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message", "refused", b"refused", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "dropped", b"dropped", "event", b"event", "gap", b"gap", "live", b"live", "message", b"message", "refused", b"refused", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["message", "gap", "live", "dropped", "beyond"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["message", "gap", "live", "dropped", "beyond", "refused", "waiting"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -377,10 +397,13 @@ class FollowedMessage(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     PARENT_ID_FIELD_NUMBER: _builtins.int
     LATE_FIELD_NUMBER: _builtins.int
+    REGRESSED_FIELD_NUMBER: _builtins.int
     parent_id: _builtins.bytes
     """20 bytes; the header's namespace when it is no lane"""
     late: _builtins.bool
     """out of order: into a gap that was told"""
+    regressed: _builtins.bool
+    """its timestamp is before that of the message before it"""
     @_builtins.property
     def message(self) -> _relay_sync_pb2.StoredMessage: ...
     def __init__(
@@ -389,10 +412,11 @@ class FollowedMessage(_message.Message):
         message: _relay_sync_pb2.StoredMessage | None = ...,
         parent_id: _builtins.bytes = ...,
         late: _builtins.bool = ...,
+        regressed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["late", b"late", "message", b"message", "parent_id", b"parent_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late", b"late", "message", b"message", "parent_id", b"parent_id", "regressed", b"regressed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -502,3 +526,67 @@ class FollowedBeyond(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowedBeyond: _TypeAlias = FollowedBeyond  # noqa: Y015
+
+@_typing.final
+class FollowedRefused(_message.Message):
+    """another message may have the sequence still"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    CONTENT_ID_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    seq: _builtins.int
+    content_id: _builtins.bytes
+    """32 bytes"""
+    code: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        seq: _builtins.int = ...,
+        content_id: _builtins.bytes = ...,
+        code: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "content_id", b"content_id", "namespace_id", b"namespace_id", "reason", b"reason", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedRefused: _TypeAlias = FollowedRefused  # noqa: Y015
+
+@_typing.final
+class FollowedWaiting(_message.Message):
+    """the view goes no further without them"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    first: _builtins.int
+    last: _builtins.int
+    """inclusive"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "namespace_id", b"namespace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedWaiting: _TypeAlias = FollowedWaiting  # noqa: Y015

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.sync.following import (
     Followed,
@@ -16,6 +16,8 @@ from luxrelay.sync.following import (
     FollowedDropped,
     FollowedGap,
     FollowedLive,
+    FollowedRefused,
+    FollowedWaiting,
     FollowEvent,
     SubscribeWanted,
 )
@@ -37,6 +39,7 @@ def from_wanted(wanted: SubscribeWanted) -> pb.SubscribeRequest:
         without_lanes=not wanted.lanes,
         positions=_positions(wanted.positions),
         gap_wait_ms=wanted.gap_wait_ms,
+        ordered=wanted.ordered,
     )
 
 
@@ -53,17 +56,20 @@ def to_wanted(frame: pb.SubscribeRequest) -> SubscribeWanted:
         lanes=not frame.without_lanes,
         positions={NamespaceId(each.namespace_id): each.seq for each in frame.positions},
         gap_wait_ms=frame.gap_wait_ms if frame.HasField("gap_wait_ms") else None,
+        ordered=frame.ordered,
     )
 
 
-def from_events(events: Sequence[FollowEvent]) -> Iterator[pb.SubscribeReply]:
-    """Yield the events as frames."""
-    frame, size = pb.SubscribeReply(), 0
+def from_events(
+    events: Sequence[FollowEvent], *, ordered: bool = False
+) -> Iterator[pb.SubscribeReply]:
+    """Yield the events as frames; ``ordered`` says that they are those of an ordered view."""
+    frame, size = pb.SubscribeReply(ordered=ordered), 0
     for event in events:
         weight = len(event.message.blob) + 512 if isinstance(event, Followed) else 64
         if size and size + weight > FRAME_BYTES:
             yield frame
-            frame, size = pb.SubscribeReply(), 0
+            frame, size = pb.SubscribeReply(ordered=ordered), 0
         frame.events.append(_from_event(event))
         size += weight
     if frame.events:
@@ -83,7 +89,7 @@ def to_events(frame: pb.SubscribeReply) -> list[FollowEvent]:
 
 def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
     match event:
-        case Followed(message, parent, late):
+        case Followed(message, parent, late, regressed):
             stored = sync_pb.StoredMessage(
                 header=message.header,
                 blob_data=message.blob,
@@ -91,7 +97,9 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
                 expires_at=message.expires_at,
                 finality=message.finality,
             )
-            told = pb.FollowedMessage(message=stored, parent_id=parent, late=late)
+            told = pb.FollowedMessage(
+                message=stored, parent_id=parent, late=late, regressed=regressed
+            )
             return pb.SubscribeEvent(message=told)
         case FollowedGap(namespace_id, first, last, expired):
             gap = pb.FollowedGap(namespace_id=namespace_id, first=first, last=last, expired=expired)
@@ -103,13 +111,22 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
         case FollowedBeyond(namespace_id, held, position):
             beyond = pb.FollowedBeyond(namespace_id=namespace_id, held=held, position=position)
             return pb.SubscribeEvent(beyond=beyond)
+        case FollowedRefused(namespace_id, seq, content_id, code, reason):
+            refused = pb.FollowedRefused(
+                namespace_id=namespace_id, seq=seq, content_id=content_id, code=code, reason=reason
+            )
+            return pb.SubscribeEvent(refused=refused)
+        case FollowedWaiting(namespace_id, first, last):
+            waiting = pb.FollowedWaiting(namespace_id=namespace_id, first=first, last=last)
+            return pb.SubscribeEvent(waiting=waiting)
 
 
 def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
     match frame.WhichOneof("event"):
         case "message":
-            message: WireMessage = to_message(frame.message.message)
-            return Followed(message, _id(frame.message.parent_id), frame.message.late)
+            told = frame.message
+            message: WireMessage = to_message(told.message)
+            return Followed(message, _id(told.parent_id), told.late, told.regressed)
         case "gap":
             gap = frame.gap
             return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired)
@@ -120,6 +137,15 @@ def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
         case "beyond":
             beyond = frame.beyond
             return FollowedBeyond(_id(beyond.namespace_id), beyond.held, beyond.position)
+        case "refused":
+            no = frame.refused
+            if len(no.content_id) != c.HASH_BYTES:
+                raise ValueError("a content id that has not 32 bytes")
+            content = ContentId(no.content_id)
+            return FollowedRefused(_id(no.namespace_id), no.seq, content, no.code, no.reason)
+        case "waiting":
+            hole = frame.waiting
+            return FollowedWaiting(_id(hole.namespace_id), hole.first, hole.last)
     return None
 
 

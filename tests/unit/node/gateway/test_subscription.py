@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.bus import ContentId, MsgHeader, NamespaceId, SigningKey
+from luxrelay.bus import (
+    ACCEPTED,
+    Code,
+    ContentId,
+    MsgHeader,
+    NamespaceId,
+    SigningKey,
+    Verdict,
+)
+from luxrelay.bus.verdict import ignore
 from luxrelay.node.gateway.subscription import (
     LATE_MAX,
+    LOOK_S,
     RECENT_MAX,
     ReadPage,
     Subscription,
@@ -18,6 +28,8 @@ from luxrelay.node.gateway.subscription import (
     TellDropped,
     TellGap,
     TellLive,
+    TellRefused,
+    TellWaiting,
     Told,
 )
 from luxrelay.store import StoredMessage
@@ -343,3 +355,115 @@ def test_a_namespace_that_only_its_lanes_are_written_to_is_not_told_as_beyond() 
 
     assert shelf.serve(alone, 0.0, 0) == [TellBeyond(LANE, 0, 1), TellLive({LANE: 1})]
     assert shelf.serve(beside, 0.0, 0) == [TellLive({LANE: 1, OTHER: 1})]
+
+
+# An ordered view.
+
+
+def ordered(*bad: MsgHeader) -> Subscription:
+    """Return an ordered view of one lane that takes all but some."""
+
+    def in_order(
+        header: MsgHeader, parent: NamespaceId, position: int, before_ms: int | None
+    ) -> Verdict:
+        assert parent == LANE
+        assert header.seq == position + 1
+        assert before_ms is None or position
+        return ignore(Code.POLICY_VIOLATION, "no") if header in bad else ACCEPTED
+
+    made = Subscription(lanes_max=4, gap_wait_ms=WAIT_MS, in_order=in_order)
+    made.follow(LANE, LANE, 0)
+    return made
+
+
+def shown(tells: list[Tell]) -> list[tuple[str, int, int]]:
+    """Return what was told, short."""
+    found = []
+    for tell in tells:
+        match tell:
+            case Told(message):
+                found.append(("message", message.seq, message.seq))
+            case TellRefused(_, seq, _, code, _):
+                found.append(("refused", seq, code))
+            case TellWaiting(_, first, last):
+                found.append(("waiting", first, last))
+            case TellGap(_, first, last, reason):
+                found.append((reason, first, last))
+    return found
+
+
+def test_an_ordered_view_never_passes_a_hole() -> None:
+    """It says what it waits for, once, and goes on when that comes (11-14)."""
+    shelf, view = Shelf(), ordered()
+    for seq in (1, 2, 4):
+        shelf.put(LINE[seq - 1])
+
+    assert shown(shelf.serve(view, 0.0, 0)) == [("message", 1, 1), ("message", 2, 2)]
+    assert view.wake_at() == WAIT_MS / 1000
+    view.wake(1.0)
+    assert shown(shelf.serve(view, 1.0, 1000)) == [("waiting", 3, 3)]
+    note(view, shelf.put(LINE[4]))
+    assert view.next_read() is None  # not what it waits for
+    view.wake(1000.0)
+    assert shown(shelf.serve(view, 1000.0, 0)) == []
+    note(view, shelf.put(LINE[2]))
+    assert shown(shelf.serve(view, 1001.0, 0)) == [("message", n, n) for n in (3, 4, 5)]
+
+
+def test_of_a_slot_the_first_candidate_that_passes_is_told() -> None:
+    """The others with their codes, each once; a later one cannot have it any more (11-46)."""
+    low, high = sorted((LINE[0], SECOND[0]), key=lambda header: header.content_id)
+    shelf, view = Shelf(), ordered(low)
+    shelf.put(low)
+    assert shown(shelf.serve(view, 0.0, 0)) == [("refused", 1, Code.POLICY_VIOLATION)]
+
+    note(view, shelf.put(high))
+    assert shown(shelf.serve(view, 0.0, 0)) == [("message", 1, 1)]
+
+    late = headers(LANE, 1, signing_key(number=3))[0]
+    note(view, shelf.put(late))
+    assert shown(shelf.serve(view, 0.0, 0)) == [("refused", 1, Code.CONTENTION)]
+
+
+def test_behind_a_refused_message_nothing_is_told() -> None:
+    """Its successor is not the next one of what was taken (LP-6411 §2.2)."""
+    shelf, view = Shelf(), ordered(LINE[1])
+    for seq in (1, 2, 3):
+        shelf.put(LINE[seq - 1])
+
+    told = shown(shelf.serve(view, 0.0, 0))
+    view.wake(1.0)
+    told += shown(shelf.serve(view, 1.0, 1000))
+
+    assert told == [("message", 1, 1), ("refused", 2, Code.POLICY_VIOLATION), ("waiting", 2, 2)]
+
+
+def test_an_ordered_view_passes_what_has_expired() -> None:
+    """As a gap, because it never comes; also while it waits for it."""
+    shelf, view = Shelf(), ordered()
+    shelf.put(LINE[3])
+    view.wake(0.0)
+    shelf.serve(view, 0.0, 0)
+    view.wake(1.0)
+    assert shown(shelf.serve(view, 1.0, 1000)) == [("waiting", 1, 3)]
+
+    shelf.floor = 3
+    view.wake(1.0 + LOOK_S)
+
+    assert shown(shelf.serve(view, 1.0 + LOOK_S, 0)) == [("expired", 1, 3), ("message", 4, 4)]
+
+
+@given(order=st.permutations(range(1, 13)), page=st.integers(1, 5))
+def test_whatever_comes_first_an_ordered_view_is_in_order(order: list[int], page: int) -> None:
+    """Each message once, none before the one below it."""
+    shelf, view = Shelf(page=page), ordered()
+    told: list[tuple[str, int, int]] = []
+    now = 0.0
+    for seq in order:
+        note(view, shelf.put(LINE[seq - 1]))
+        now += 10.0
+        view.wake(now)
+        told += shown(shelf.serve(view, now, 0))
+
+    assert [seq for kind, seq, _ in told if kind == "message"] == list(range(1, 13))
+    assert not [each for each in told if each[0] not in ("message", "waiting")]

@@ -45,6 +45,12 @@ class Nothing:
         assert namespace_id
         return 0
 
+    def predecessor(self, namespace_id: NamespaceId, seq: int) -> tuple[int, int] | None:
+        """Return None."""
+        assert namespace_id
+        assert seq
+        return None
+
 
 def raw(key: SigningKey) -> Identity:
     """Return the identity of a key."""

@@ -52,6 +52,7 @@ def test_events_there_and_back() -> None:
     """Every kind of event, in their order."""
     events: list[FollowEvent] = [
         Followed(WireMessage(HEADER, b"blob", 1, 2, 3), OTHER, late=True),
+        Followed(WireMessage(HEADER, b"blob", 1, 2, 3), OTHER, regressed=True),
         FollowedGap(ONE, 3, 5, expired=True),
         FollowedLive({ONE: 9}),
         FollowedDropped(1, 2),
