@@ -17,6 +17,7 @@ from luxrelay.cli.arguments import (
     add_command,
     add_namespace,
     chosen_namespace,
+    hex_bytes,
     whole_number,
 )
 from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
@@ -75,6 +76,26 @@ def register(commands: SubParsers) -> None:
         "what is waited for is told",
     )
     parser.add_argument(
+        "--sender",
+        action="append",
+        default=[],
+        metavar="HEX",
+        help="only messages of this address or key field; may be given several times",
+    )
+    parser.add_argument(
+        "--max-rate",
+        type=whole_number(1, 1_000_000),
+        default=0,
+        metavar="N",
+        help="N messages a second; what is more comes later",
+    )
+    parser.add_argument(
+        "--blobs",
+        choices=("held", "later", "none"),
+        default="held",
+        help="payloads that are there, also those that come later, or none (default held)",
+    )
+    parser.add_argument(
         "--count", type=whole_number(1, _U64), default=0, metavar="N", help="end after N messages"
     )
     parser.add_argument(
@@ -97,6 +118,9 @@ def _run(arguments: argparse.Namespace) -> int:
         after=arguments.after,
         lanes=not arguments.no_lanes,
         ordered=arguments.ordered,
+        senders=[hex_bytes(each, None, "--sender") for each in arguments.sender],
+        max_rate=arguments.max_rate,
+        blobs=arguments.blobs,
     )
     place = _read_place(arguments.place)
     checks = Checks(bound_network=arguments.bound or "")
@@ -143,7 +167,10 @@ def _show(event: Event, *, as_json: bool) -> None:
         case Live():
             words = "live: what follows is new"
         case Dropped():
-            words = f"the node left out {event.lanes} lanes and {event.late} late messages"
+            words = (
+                f"the node left out {event.lanes} lanes, {event.late} late messages and "
+                f"{event.blobs} blobs that came later"
+            )
         case Beyond():
             lane = event.namespace_id.hex()[:12]
             words = (
@@ -190,6 +217,7 @@ def _as_json(message: Message) -> dict[str, Any]:
         "receivedAt": message.received_at,
         "late": message.late,
         "regressed": message.regressed,
+        "completes": message.completes,
     }
 
 

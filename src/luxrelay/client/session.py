@@ -78,7 +78,7 @@ class Place:
         elif isinstance(event, Live):
             for namespace_id, seq in event.positions.items():
                 self._move(namespace_id, seq)
-        elif isinstance(event, Message) and not event.late:
+        elif isinstance(event, Message) and not (event.late or event.completes):
             return self._message(event)
         return True
 
@@ -115,6 +115,13 @@ class Subscribe:
     ordered: bool = False
     """As a validator reads: exactly the next sequence, not earlier in time, within the policy, one
     message a sequence; what does not pass comes as `Refused`, what is missing as `Waiting`."""
+    senders: Sequence[bytes] = ()
+    """Addresses of 20 bytes or key fields; only their messages come. Empty for all."""
+    max_rate: int = 0
+    """Messages a second, as many at once; what is more comes later. 0 for all."""
+    blobs: str = "held"
+    """``held``: payloads that are there when a message comes; ``later``: the message comes again
+    when its payload does, with `Message.completes`; ``none``: headers alone."""
 
     def __post_init__(self) -> None:
         """Refuse what no node takes."""
@@ -137,8 +144,15 @@ class Subscribe:
         }
         if self.gap_wait_ms is not None:
             value["gapWaitMs"] = self.gap_wait_ms
+        # An older node refuses what it does not know, so what is not asked for is not named.
         if self.ordered:
-            value["ordered"] = True  # an older node refuses what it does not know
+            value["ordered"] = True
+        if self.senders:
+            value["senders"] = [each.hex() for each in self.senders]
+        if self.max_rate:
+            value["maxRate"] = self.max_rate
+        if self.blobs != "held":
+            value["blobs"] = self.blobs
         return json.dumps(value)
 
 
@@ -271,7 +285,7 @@ class StreamSession:
                 self._unanswered -= 1
                 return Began(positions)
             case "dropped":
-                return Dropped(int(value["lanes"]), int(value["late"]))
+                return Dropped(int(value["lanes"]), int(value["late"]), int(value.get("blobs", 0)))
             case "beyond":
                 namespace_id = _namespace(value["namespaceId"])
                 return Beyond(namespace_id, int(value["held"]), int(value["position"]))

@@ -23,6 +23,7 @@ _RECORD: Final = struct.Struct(">B20sQQHI")
 _HELD: Final = 1
 _LATE: Final = 2
 _REGRESSED: Final = 4
+_COMPLETES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,8 @@ class Message:
     regressed: bool = False
     """Its timestamp is before that of the message before it; live that is refused, in history it is
     told (LP-6411 §2.3, H13)."""
+    completes: bool = False
+    """It was told before without its blob, which has come (`Subscribe.blobs`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,8 @@ class Dropped:
     """Lanes that are not followed."""
     late: int
     """Late messages that were not told."""
+    blobs: int = 0
+    """Messages told without their blobs that will not be told again with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,4 +311,5 @@ def decode_records(data: bytes, checks: Checks) -> Iterator[Message]:
             expires_at=expires,
             late=bool(flags & _LATE),
             regressed=bool(flags & _REGRESSED),
+            completes=bool(flags & _COMPLETES),
         )

@@ -45,15 +45,6 @@ from luxrelay.gossip.rpc import PROTOCOLS
 from luxrelay.gossip.score import ScoreTerms, TopicTerms
 from luxrelay.gossip.score_params import ScoreParams, TopicScoreParams
 from luxrelay.gossip.stats import GossipStats, PeerStats
-from luxrelay.gossip.subscriptions import (
-    BlobNotice,
-    HeaderNotice,
-    Notice,
-    SubscriptionOptions,
-    SubscriptionParams,
-    Subscriptions,
-    SubscriptionStats,
-)
 
 __all__ = [
     "ENVELOPE_MAX",
@@ -62,7 +53,6 @@ __all__ = [
     "PROTOCOLS",
     "Action",
     "BlobAvailabilityHint",
-    "BlobNotice",
     "BlockAnnouncement",
     "ClaimParams",
     "Deliver",
@@ -75,11 +65,9 @@ __all__ = [
     "GossipRouter",
     "GossipStats",
     "HeaderAnnouncement",
-    "HeaderNotice",
     "Location",
     "MessageType",
     "NodeRole",
-    "Notice",
     "PeerId",
     "PeerLocation",
     "PeerStats",
@@ -89,10 +77,6 @@ __all__ = [
     "ScoreParams",
     "ScoreTerms",
     "Send",
-    "SubscriptionOptions",
-    "SubscriptionParams",
-    "SubscriptionStats",
-    "Subscriptions",
     "Topic",
     "TopicKind",
     "TopicScoreParams",

@@ -171,6 +171,7 @@ def assemble(
         traces=traces,
         peers_max=2 * config.connections_max,  # those that left lately are still of interest
         deliver=feed.stored,
+        completed=feed.completed,
     )
     router = _router(config, rng, host.peer_id)
     driver = spread.driver = GossipDriver(

@@ -359,6 +359,8 @@ Spread = Callable[[Sequence[tuple[str, bytes]]], list[int]]
 
 Deliver = Callable[[str, Sequence[Candidate]], None]
 """Learns, after the commit, by which door which messages came."""
+Completed = Callable[[Sequence[Candidate]], None]
+"""Learns of which stored messages the blobs have come."""
 
 
 class Doors:
@@ -380,14 +382,17 @@ class Doors:
         traces: Traces | None = None,
         peers_max: int = 128,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
+        completed: Completed = lambda candidates: None,  # noqa: ARG005  nobody follows
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
 
         Headers that are stored without their blob are noted in ``wanted``; what is stored is told
-        to ``deliver``. What was refused is remembered of ``peers_max`` peers. Without ``globals_``
-        only headers of namespace topics are taken.
+        to ``deliver``, and of which stored ones the blobs came to ``completed``. What was refused
+        is remembered of ``peers_max`` peers. Without ``globals_`` only headers of namespace topics
+        are taken.
         """
         self._deliver = deliver
+        self._tell_completed = completed
         self._store = store
         self._judge = judge
         self._identity = identity
@@ -537,6 +542,7 @@ class Doors:
         written: Sequence[Verdict],
     ) -> None:
         """Ask for the blobs that stored headers lack, and no more for those that came."""
+        completed = []
         for candidate, before, after in zip(candidates, judged, written, strict=True):
             header = candidate.header
             if not before.accepted or not header.blob_len:
@@ -551,6 +557,10 @@ class Doors:
                 or (after.code is Code.DUPLICATE and self._completed(header.blob_commitment))
             ):
                 self._wanted.arrived(header.blob_commitment)
+                if not after.accepted:
+                    completed.append(candidate)
+        if completed:
+            self._tell_completed(completed)
 
     def _completed(self, commitment: bytes) -> bool:
         """Whether a blob that was lacking is stored now: there may have been no room for it."""

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from luxrelay.bus import NamespaceId
-from luxrelay.errors import SyncArgumentError
+from luxrelay.errors import BusArgumentError, SyncArgumentError
 from luxrelay.node.gateway.subscription import (
+    Blobs,
     InOrder,
     Read,
     ReadPage,
@@ -34,6 +35,8 @@ from luxrelay.node.gateway.subscription import (
     TellRefused,
     TellWaiting,
     Told,
+    Wish,
+    sender_of_any,
 )
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore
@@ -161,6 +164,7 @@ class StoreFollowing:
             gap_wait_ms=wait_ms,
             begin=wanted.positions,
             in_order=self._in_order if wanted.ordered else None,
+            wish=_wish(wanted),
         )
         notes = _Notes(config.notes_max)
         # Followed before anything is read: what is stored from here on is noted.
@@ -191,7 +195,7 @@ class StoreFollowing:
             self._feed.leave(wanted.namespaces, notes)
 
     def _told(self, subscription: Subscription) -> Iterator[list[FollowEvent]]:
-        while (read := subscription.next_read()) is not None:
+        while (read := subscription.next_read(time.monotonic())) is not None:
             subscription.page(read, self._page(read), time.monotonic(), self._clock_ms())
             if events := [_event(tell) for tell in subscription.drain()]:
                 yield events
@@ -225,7 +229,9 @@ class StoreFollowing:
             if everywhere:
                 subscription.look_everywhere()
             for note in some:
-                if wanted.lanes or note.namespace_id in wanted.namespaces:
+                if note.blob:
+                    subscription.blob_came(note.content_id)
+                elif wanted.lanes or note.namespace_id in wanted.namespaces:
                     subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
             due = wake_at is not None and time.monotonic() >= wake_at
             if due:
@@ -237,7 +243,7 @@ class StoreFollowing:
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
             from_seq=read.after,
-            limit=PAGE_MESSAGES,
+            limit=min(read.limit or PAGE_MESSAGES, PAGE_MESSAGES),
             max_bytes=PAGE_BYTES,
             cursor=read.cursor,
         )
@@ -291,9 +297,17 @@ class _Notes:
             return everywhere, some
 
 
+def _wish(wanted: SubscribeWanted) -> Wish:
+    try:
+        senders = frozenset(map(sender_of_any, wanted.senders))
+    except BusArgumentError as error:
+        raise SyncArgumentError(error.what, where="SubscribeRequest.senders") from error
+    return Wish(senders=senders, max_rate=wanted.max_rate, blobs=Blobs(wanted.blobs))
+
+
 def _event(tell: Tell) -> FollowEvent:
     match tell:
-        case Told(message, parent, late):
+        case Told(message, parent, late, completes):
             wire = WireMessage(
                 message.header_bytes,
                 message.blob or b"",
@@ -301,13 +315,13 @@ def _event(tell: Tell) -> FollowEvent:
                 message.expires_at,
                 message.finality,
             )
-            return Followed(wire, parent, late, message.regressed)
+            return Followed(wire, parent, late, message.regressed, completes)
         case TellGap(namespace_id, first, last, reason):
             return FollowedGap(namespace_id, first, last, reason != "missing")
         case TellLive(positions):
             return FollowedLive(dict(positions))
-        case TellDropped(lanes, late_ones):
-            return FollowedDropped(lanes, late_ones)
+        case TellDropped(lanes, late_ones, blobs):
+            return FollowedDropped(lanes, late_ones, blobs)
         case TellBeyond(namespace_id, held, position):
             return FollowedBeyond(namespace_id, held, position)
         case TellRefused(namespace_id, seq, content_id, code, reason):

@@ -13,6 +13,12 @@ from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.messages import WireMessage
 
+SENDERS_MAX = 1024
+"""Senders that one subscription names."""
+RATE_MAX = 1_000_000
+"""Highest rate that is named, messages a second."""
+BLOBS = ("held", "later", "none")
+"""Payloads that are here when a message is told, also those that come later, or none."""
 NAMESPACES_MAX = 64
 """Namespaces in one subscription."""
 POSITIONS_MAX = 4096
@@ -43,6 +49,12 @@ class SubscribeWanted:
     ordered: bool = False
     """As a validator reads: exactly the next sequence, not earlier in time, within the policy, one
     message a sequence, and no hole passed (LP-6411 §2.2, §2.3, §3.2; H16, H18)."""
+    senders: Sequence[bytes] = ()
+    """Addresses of 20 bytes or key fields; only their messages are told. Empty for all."""
+    max_rate: int = 0
+    """Messages a second; what is more is told later. 0 for all."""
+    blobs: str = "held"
+    """One of `BLOBS`; with ``later`` a message is told again when its blob comes."""
 
     def __post_init__(self) -> None:
         """Refuse what no node takes."""
@@ -55,6 +67,12 @@ class SubscribeWanted:
         for seq in (self.after or 0, *self.positions.values()):
             if not 0 <= seq <= c.MAX_U64:
                 raise _wrong("after", "a sequence has 64 bits")
+        if len(self.senders) > SENDERS_MAX:
+            raise _wrong("senders", f"give {SENDERS_MAX} at most")
+        if not 0 <= self.max_rate <= RATE_MAX:
+            raise _wrong("max_rate", f"0 to {RATE_MAX}")
+        if self.blobs not in BLOBS:
+            raise _wrong("blobs", f"one of {', '.join(BLOBS)}")
         if self.gap_wait_ms is not None and not 0 <= self.gap_wait_ms <= GAP_WAIT_MS_MAX:
             raise _wrong("gap_wait_ms", f"0 to {GAP_WAIT_MS_MAX}")
 
@@ -70,6 +88,8 @@ class Followed:
     """It comes out of order: into a gap that was told, or as another candidate of a slot."""
     regressed: bool = False
     """Its timestamp is before that of the message before it (LP-6411 §2.3, H13)."""
+    completes: bool = False
+    """It was told before without its blob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,8 @@ class FollowedDropped:
 
     lanes: int
     late: int
+    blobs: int = 0
+    """Messages told without their blobs that will not be told again with them."""
 
 
 @dataclass(frozen=True, slots=True)

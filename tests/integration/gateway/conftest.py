@@ -125,6 +125,7 @@ class Stand:
             spread=lambda items: [2] * len(items),
             wanted=WantedBlobs(ttl_ms=TTL_MS),
             deliver=self.feed.stored,
+            completed=self.feed.completed,
         )
         # A busy machine is no archive that is away.
         patient = SyncClientConfig(call_s=60, page_s=60, connect_s=60)

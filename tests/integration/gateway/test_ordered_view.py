@@ -31,8 +31,8 @@ from luxrelay.sync.following import (
     FollowedWaiting,
     SubscribeWanted,
 )
-from luxrelay.sync.rpc import node_calls
-from luxrelay.sync.rpc.subscription_frames import from_wanted
+from luxrelay.sync.rpc import publishing as calls
+from luxrelay.sync.rpc import subscription_frames as frames
 
 from .conftest import PARENT, Stand, now_ms
 from .test_subscribe_grpc import served
@@ -184,14 +184,19 @@ def test_who_cannot_give_one_says_so(stand: Stand, writer: Writer) -> None:
         server.stop(0.0)
 
 
-def test_a_node_that_does_not_know_it_is_found_out(stand: Stand, writer: Writer) -> None:
-    """An older node tells as it always did and does not say that it is ordered."""
+@pytest.mark.parametrize(
+    "asked",
+    [{"ordered": True}, {"senders": [b"\1" * 20]}, {"max_rate": 1}, {"blobs": "later"}],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_a_node_that_does_not_know_it_is_found_out(
+    stand: Stand, writer: Writer, asked: dict[str, Any]
+) -> None:
+    """An older node passes over what it does not know, and does not say that it knows it."""
     stand.publish([writer.message(1)])
-    with served(stand) as client:
-        # What an older node reads of the request is one without the new field.
-        ordered = SubscribeWanted(namespaces=[writer.lane], ordered=True)
-        plain = SubscribeWanted(namespaces=[writer.lane])
-        with patch.object(node_calls, "from_wanted", lambda _: from_wanted(plain)):
-            events = client.subscribe(ordered)
-            with closing(events), pytest.raises(SyncRemoteError, match="ordered view"):
-                next(events)
+    older = {"KNOWS": 6}
+    wanted = SubscribeWanted(namespaces=[writer.lane], **asked)
+    with served(stand) as client, patch.multiple(frames, **older), patch.multiple(calls, **older):
+        events = client.subscribe(wanted)
+        with closing(events), pytest.raises(SyncRemoteError, match="older version"):
+            next(events)

@@ -40,8 +40,9 @@ from luxrelay.errors import (
     MessagingError,
 )
 
-PAYLOAD_BYTES_MAX: Final = 48 * 1024
-"""Payload that travels inside its announcement by default (J7)."""
+PAYLOAD_BYTES_MAX: Final = 256 * 1024
+"""Payload that is taken by default: a segment of the default size with all that goes around it.
+What is above 48 KiB travels as a blob, which the next relay fetches (J7)."""
 LANES_MAX: Final = 1000
 """Lanes whose history is read."""
 LIVE_MARGIN_S: Final = 5.0
@@ -102,7 +103,8 @@ class RemoteMessaging:
             MessagingError: the node cannot be reached or does not let us read.
 
         """
-        wanted = Subscribe(namespaces=[topic_namespace(content_topic)], after=LATEST)
+        # A header may come long before its payload, when that is too large to travel with it.
+        wanted = Subscribe(namespaces=[topic_namespace(content_topic)], after=LATEST, blobs="later")
         events = subscribe_async(self._client, wanted, retry=self._retry)
         async with aclosing(events):
             try:
@@ -135,8 +137,9 @@ class RemoteMessaging:
         if since_ms is not None:
             async with aclosing(self._history(parent, since_ms)) as held:
                 async for message in held:
-                    if message.blob:
-                        yield _envelope(message)
+                    payload = message.blob or await self._fetched(message)
+                    if payload:
+                        yield Envelope(payload=payload, hint=message.header.blob_commitment)
         for message in early:
             if message.blob:
                 yield _envelope(message)
@@ -146,6 +149,15 @@ class RemoteMessaging:
                     yield _envelope(event)
         except (ClientRefusedError, ClientRemoteError, ClientUnreachableError):
             return  # the layer below has closed
+
+    async def _fetched(self, message: Message) -> bytes | None:
+        """Return the payload of an old message that came without it, if the node gets it now."""
+        if not message.header.blob_len:
+            return None
+        try:
+            return await self.fetch("", message.header.blob_commitment)
+        except MessagingError:
+            return None  # the channel has it repaired
 
     async def _history(self, parent: NamespaceId, since_ms: int) -> AsyncGenerator[Message, None]:
         """Yield what the node holds of a topic, oldest first over all lanes; best effort."""

@@ -44,6 +44,7 @@ _RECORD: Final = struct.Struct(">B20sQQHI")
 HELD: Final = 1
 LATE: Final = 2
 REGRESSED: Final = 4
+COMPLETES: Final = 8
 
 
 def hex_text(value: bytes) -> str:
@@ -52,7 +53,7 @@ def hex_text(value: bytes) -> str:
 
 
 def message_json(
-    message: StoredMessage, parent: NamespaceId, *, late: bool = False
+    message: StoredMessage, parent: NamespaceId, *, late: bool = False, completes: bool = False
 ) -> dict[str, Any]:
     """Return a stored message as JSON."""
     header = message.header
@@ -72,16 +73,21 @@ def message_json(
         shown["regressed"] = True
     if late:
         shown["late"] = True
+    if completes:
+        shown["completes"] = True
     return shown
 
 
-def message_bytes(message: StoredMessage, parent: NamespaceId, *, late: bool = False) -> bytes:
+def message_bytes(
+    message: StoredMessage, parent: NamespaceId, *, late: bool = False, completes: bool = False
+) -> bytes:
     """Return a stored message as bytes."""
     blob = message.blob
     flags = (
         (0 if blob is None else HELD)
         | (LATE if late else 0)
         | (REGRESSED if message.regressed else 0)
+        | (COMPLETES if completes else 0)
     )
     head = _RECORD.pack(
         flags,

@@ -306,6 +306,12 @@ def _stream(streams: Streams) -> Route:
                 sentence="As a validator reads: exactly the next sequence, or nothing.",
             ),
             Param(
+                name="blobs",
+                kind=one_of("held", "later", "none"),
+                default="held",
+                sentence="Payloads that are here, also those that come later, or none.",
+            ),
+            Param(
                 name="format",
                 kind=one_of("json", "binary"),
                 default="json",

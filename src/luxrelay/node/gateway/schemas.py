@@ -77,9 +77,11 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "finality": {"enum": ["pending", "preconfirmed", "finalized", "rejected", "reorged"]},
             "regressed": _FLAG,
             "late": _FLAG,
+            "completes": _FLAG,
         },
         "regressed",
         "late",
+        "completes",
     ),
     "Gap": _object({"first": _U64, "last": _U64}),
     "Page": _object(

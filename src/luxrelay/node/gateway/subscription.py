@@ -20,20 +20,36 @@ that was away meanwhile finds it by asking for the gap.
 and within the policy, and with one message a sequence: the first candidate by content id that
 passes. It never passes a hole; what it waits for is told once, after ``gap_wait_ms``, and so is
 each message that does not pass, with its code. Only what has expired is passed over, as a gap.
+*What is wanted*: of some senders only, at most so many messages a second, with blobs or without.
+What is not wanted is passed over; a rate makes the subscriber slower, it loses nothing. With
+``Blobs.LATER`` a message that was told without its blob is told again when that comes.
 *Timers*: the earliest of the gaps that wait. *Bounds*: ``lanes_max`` lanes, ``GAPS_MAX`` told gaps
-a lane, ``RECENT_MAX`` slots and ``LATE_MAX`` late messages; what goes beyond is counted and told.
+a lane, ``RECENT_MAX`` slots, ``LATE_MAX`` late messages and ``AWAITED_MAX`` blobs; what goes beyond
+is counted and told.
 
-Source: user-01, user-02; LP-6411 §2.2, §2.3, §3.2; LP-6421 §2.3; H16, H18, P23, P24, P25, J6, J11.
+Source: user-01, user-02; LP-6411 §2.2, §2.3, §3.2; LP-6420 §8.1; LP-6421 §2.3; 20-38 to 20-40; G27,
+H16, H18, P23, P24, P25, J6, J11.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from luxrelay.bus import Code, ContentId, MsgHeader, NamespaceId, Verdict
+from luxrelay.bus import (
+    Code,
+    ContentId,
+    MsgHeader,
+    NamespaceId,
+    Verdict,
+    VerifyKey,
+    sender_address,
+)
+from luxrelay.bus import constants as c
+from luxrelay.errors import BusArgumentError, KeyFormatError
 from luxrelay.store import StoredMessage
 
 GAPS_MAX: Final = 64
@@ -42,10 +58,60 @@ RECENT_MAX: Final = 1024
 """Told slots that are remembered, so that another candidate is told as late."""
 LATE_MAX: Final = 256
 """Late messages that wait to be read."""
+AWAITED_MAX: Final = 1024
+"""Messages told without their blobs that are remembered, and blobs that came for others."""
 LOOK_S: Final = 30.0
 """How often an ordered view looks whether what it waits for has expired."""
 REFUSED_MAX: Final = 64
 """Candidates of one sequence that an ordered view tells as refused; a slot keeps four at a time."""
+
+
+SENDERS_MAX: Final = 1024
+"""Senders that one subscription names."""
+RATE_MAX: Final = 1_000_000
+"""Highest rate that is named, messages a second."""
+
+
+def sender_of_any(value: bytes) -> bytes:
+    """Return the address of a sender that is given as address or as key field.
+
+    Raises:
+        BusArgumentError: it is neither.
+
+    """
+    if len(value) == c.ADDRESS_BYTES:
+        return value
+    try:
+        VerifyKey(value)
+    except KeyFormatError as error:
+        raise BusArgumentError(f"neither an address nor a key field: {error.what}") from error
+    return sender_address(value)
+
+
+class Blobs(StrEnum):
+    """What a subscriber wants of payloads."""
+
+    HELD = "held"
+    """Those that are here when their messages are told."""
+    LATER = "later"
+    """These, and the others when they come: the message is told again."""
+    NONE = "none"
+    """Headers alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is wanted of the namespaces that are followed (LP-6420 §8.1)."""
+
+    senders: frozenset[bytes] = frozenset()
+    """Addresses, 20 bytes each; empty for all."""
+    max_rate: int = 0
+    """Messages a second, as many at once; 0 for all."""
+    blobs: Blobs = Blobs.HELD
+
+
+EVERYTHING: Final = Wish()
+"""All messages, as fast as they are taken, with the blobs that are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +121,8 @@ class Told:
     message: StoredMessage
     parent: NamespaceId
     late: bool = False
+    completes: bool = False
+    """It was told before without its blob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +150,8 @@ class TellDropped:
 
     lanes: int
     late: int
+    blobs: int = 0
+    """Messages told without their blobs that will not be told again with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +199,8 @@ class Read:
     cursor: bytes
     ordered: bool = False
     """For an ordered view, which asks for the time of the message before, too."""
+    limit: int = 0
+    """Messages at most; 0 for a page."""
 
 
 class ReadPage(NamedTuple):
@@ -181,11 +253,20 @@ class Subscription:
         gap_wait_ms: int,
         begin: Mapping[NamespaceId, int] | None = None,
         in_order: InOrder | None = None,
+        wish: Wish = EVERYTHING,
     ) -> None:
         """Begin without lanes; one that turns up later begins behind its entry of ``begin``.
 
         With ``in_order`` it is an ordered view.
         """
+        self._wish = wish
+        self._tokens = float(wish.max_rate)
+        self._filled_at = float("-inf")
+        self._awaited: OrderedDict[ContentId, None] = OrderedDict()
+        """Messages told without their blobs."""
+        self._came: OrderedDict[ContentId, None] = OrderedDict()
+        """Blobs that came for messages not told yet: the page may have been read before."""
+        self._lost_blobs = 0
         self._begin = begin or {}
         self._in_order = in_order
         self._lanes_max = lanes_max
@@ -234,10 +315,22 @@ class Subscription:
             else:
                 self._lost_late += 1
 
+    def blob_came(self, content_id: ContentId) -> None:
+        """The blob of a stored message has come."""
+        if self._wish.blobs is not Blobs.LATER:
+            return
+        if content_id in self._awaited:
+            self._late.append(content_id)
+        else:
+            self._came[content_id] = None
+            if len(self._came) > AWAITED_MAX:
+                self._came.popitem(last=False)
+
     def look_everywhere(self) -> None:
         """Notes were dropped: every lane is read again, and new ones are looked for."""
         for each in self._lanes:
             self._dirty[each] = None
+        self._late.extend(each for each in self._awaited if each not in self._late)
         self._searching = True
 
     def next_search(self) -> bool:
@@ -250,9 +343,9 @@ class Subscription:
         for namespace_id, parent in lanes:
             self.follow(namespace_id, parent, self._begin.get(namespace_id, 0))
 
-    def next_read(self) -> Read | None:
-        """Return the next page to read, None when every lane is told as far as it goes."""
-        if not self._dirty:
+    def next_read(self, now: float = 0.0) -> Read | None:
+        """Return the next page to read, None when every lane is told as far as it may be now."""
+        if not self._dirty or self._must_wait(now):
             return None
         namespace_id, _ = self._dirty.popitem(last=False)
         lane = self._lanes[namespace_id]
@@ -261,13 +354,45 @@ class Subscription:
             after=lane.position,
             cursor=lane.cursor,
             ordered=self._in_order is not None and lane.before_ms is None,
+            limit=int(self._tokens) if self._wish.max_rate else 0,
         )
 
+    def _must_wait(self, now: float) -> bool:
+        """Fill the bucket of the rate; return whether it has no whole message."""
+        rate = self._wish.max_rate
+        if not rate:
+            return False
+        self._tokens = min(float(rate), self._tokens + max(0.0, now - self._filled_at) * rate)
+        self._filled_at = now
+        return self._tokens < 1.0
+
+    def _wants(self, message: StoredMessage) -> bool:
+        senders = self._wish.senders
+        return not senders or message.header.sender_address in senders
+
+    def _say(self, message: StoredMessage, parent: NamespaceId, *, late: bool = False) -> None:
+        """Tell a message as it is wanted, if it is."""
+        if not self._wants(message):
+            return
+        self._tokens -= 1.0
+        if self._wish.blobs is Blobs.NONE:
+            message = replace(message, blob=None)
+        elif self._wish.blobs is Blobs.LATER and message.blob is None and message.header.blob_len:
+            self._await(message.header.content_id)
+        self._out.append(Told(message, parent, late))
+
+    def _await(self, content_id: ContentId) -> None:
+        self._awaited[content_id] = None
+        if content_id in self._came:
+            del self._came[content_id]
+            self._late.append(content_id)
+        if len(self._awaited) > AWAITED_MAX:
+            self._awaited.popitem(last=False)
+            self._lost_blobs += 1
+
     def next_late(self) -> list[ContentId]:
-        """Return the late messages to read."""
-        wanted = list(self._late)
-        self._late.clear()
-        return wanted
+        """Return the late messages to read, and those whose blobs came."""
+        return [self._late.popleft() for _ in range(min(len(self._late), LATE_MAX))]
 
     def late(
         self,
@@ -288,8 +413,13 @@ class Subscription:
             lane = self._lanes[message.namespace_id]
             answered.add(message.header.content_id)
             self._remember(message)
-            if self._in_order is None:
-                self._out.append(Told(message, lane.parent, late=True))
+            if message.header.content_id in self._awaited:
+                if message.blob is not None:
+                    del self._awaited[message.header.content_id]
+                    self._tokens -= 1.0
+                    self._out.append(Told(message, lane.parent, completes=True))
+            elif self._in_order is None:
+                self._say(message, lane.parent, late=True)
             else:
                 self._out.append(_passed(message))
         self._late.extendleft(each for each in reversed(wanted) if each not in answered)
@@ -368,7 +498,7 @@ class Subscription:
                     lane.namespace_id, message.seq, content, int(verdict.code), verdict.reason
                 ))  # fmt: skip
                 continue
-            self._out.append(Told(message, lane.parent))
+            self._say(message, lane.parent)
             self._remember(message)
             lane.position, lane.before_ms = message.seq, message.timestamp
             lane.refused.clear()
@@ -399,6 +529,8 @@ class Subscription:
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
         times = [lane.waits_until for lane in self._lanes.values() if lane.waits_until is not None]
+        if self._dirty and self._wish.max_rate and self._tokens < 1.0:
+            times.append(self._filled_at + (1.0 - self._tokens) / self._wish.max_rate)
         return min(times, default=None)
 
     def wake(self, now: float) -> None:
@@ -412,10 +544,10 @@ class Subscription:
         if not self._live and not self._dirty:
             self._live = True
             self._out.append(TellLive(self.positions))
-        if len(self._refused) > self._told_refused or self._lost_late:
+        if len(self._refused) > self._told_refused or self._lost_late or self._lost_blobs:
             self._told_refused = len(self._refused)
-            self._out.append(TellDropped(len(self._refused), self._lost_late))
-            self._lost_late = 0
+            self._out.append(TellDropped(len(self._refused), self._lost_late, self._lost_blobs))
+            self._lost_late = self._lost_blobs = 0
         out, self._out = self._out, []
         return out
 
@@ -431,7 +563,7 @@ class Subscription:
     def _tell(self, lane: LaneCursor, message: StoredMessage, *, whole: bool) -> None:
         known = self._recent.get((message.namespace_id, message.seq), ())
         if message.seq > lane.position or message.header.content_id not in known:
-            self._out.append(Told(message, lane.parent))
+            self._say(message, lane.parent)
             self._remember(message)
         if whole:
             lane.position, lane.partial = max(lane.position, message.seq), 0

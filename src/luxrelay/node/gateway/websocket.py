@@ -21,7 +21,7 @@ import trio
 
 from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
-from luxrelay.errors import GatewayError, LuxRelayError
+from luxrelay.errors import BusArgumentError, GatewayError, LuxRelayError
 from luxrelay.net.guarded import Faults
 from luxrelay.node.gateway.bounds import Bodies, Work
 from luxrelay.node.gateway.calls import (
@@ -53,6 +53,9 @@ from luxrelay.node.gateway.sockets import (
 )
 from luxrelay.node.gateway.store_and_archive import StoreAndArchive
 from luxrelay.node.gateway.subscription import (
+    RATE_MAX,
+    SENDERS_MAX,
+    Blobs,
     InOrder,
     Read,
     Subscription,
@@ -63,6 +66,8 @@ from luxrelay.node.gateway.subscription import (
     TellRefused,
     TellWaiting,
     Told,
+    Wish,
+    sender_of_any,
 )
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.node.subscription_messages import LATEST, beginnings
@@ -265,11 +270,20 @@ class _Session:
             return
         if not self._ready:
             # The heads are still being read; whatever is noted meanwhile is read after them.
-            if len(self._early) < self._parts.config.subscription_lanes_max:
+            if note.blob:
+                self._subscription.blob_came(note.content_id)
+            elif len(self._early) < self._parts.config.subscription_lanes_max:
                 self._early[note.namespace_id] = note
             return
-        self._subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
+        self._noted(self._subscription, note)
         self._wake.set()
+
+    @staticmethod
+    def _noted(subscription: Subscription, note: Note) -> None:
+        if note.blob:
+            subscription.blob_came(note.content_id)
+        else:
+            subscription.note(note.namespace_id, note.parent, note.seq, note.content_id)
 
     def look_everywhere(self) -> None:
         """Learn that notes were dropped."""
@@ -361,6 +375,7 @@ class _Session:
             gap_wait_ms=wanted.gap_wait_ms,
             begin=wanted.positions,
             in_order=self._parts.in_order if wanted.ordered else None,
+            wish=wanted.wish,
         )
         # Followed before anything is read: what is stored from here on is noted.
         self._followed = tuple(wanted.namespaces)
@@ -415,7 +430,7 @@ class _Session:
                 await rates.patience(caller, Price.TURN)
                 heads = await self._parts.work.run(self._search)
                 subscription.found((each, parent) for each, parent, _ in heads)
-            while (read := subscription.next_read()) is not None:
+            while (read := subscription.next_read(trio.current_time())) is not None:
                 await self._page(subscription, read)
             more = True
             while more and (wanted := subscription.next_late()):
@@ -470,7 +485,7 @@ class _Session:
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
             from_seq=read.after,
-            limit=self._parts.config.subscription_page,
+            limit=min(read.limit or c.MAX_U64, self._parts.config.subscription_page),
             max_bytes=READ_BYTES,
             cursor=read.cursor,
         )
@@ -500,9 +515,10 @@ class _Session:
         if isinstance(tell, Told):
             self._counters.messages += 1
             self._counters.late += tell.late
+            marks = {"late": tell.late, "completes": tell.completes}
             if self._binary:
-                return message_bytes(tell.message, tell.parent, late=tell.late)
-            shown = message_json(tell.message, tell.parent, late=tell.late)
+                return message_bytes(tell.message, tell.parent, **marks)
+            shown = message_json(tell.message, tell.parent, **marks)
             return _text({"type": "message", **shown})
         if isinstance(tell, TellGap):
             self._counters.gaps += 1
@@ -541,7 +557,8 @@ class _Session:
         if isinstance(tell, TellWaiting):
             name, first, last = hex_text(tell.namespace_id), tell.first, tell.last
             return _text({"type": "waiting", "namespaceId": name, "first": first, "last": last})
-        return _text({"type": "dropped", "lanes": tell.lanes, "late": tell.late})
+        shown = {"type": "dropped", "lanes": tell.lanes, "late": tell.late, "blobs": tell.blobs}
+        return _text(shown)
 
     async def _send_json(self, value: dict[str, Any]) -> None:
         await self._socket.send([_text(value)])
@@ -560,6 +577,7 @@ class _Wanted:
     gap_wait_ms: int
     ordered: bool
     """The view of a validator."""
+    wish: Wish
 
     @classmethod
     def of(cls, value: dict[str, Any], config: GatewayConfig, *, views: bool) -> _Wanted:
@@ -571,6 +589,7 @@ class _Wanted:
         """
         known = {
             "type", "namespaces", "after", "positions", "lanes", "format", "gapWaitMs", "ordered",
+            "senders", "maxRate", "blobs",
         }  # fmt: skip
         unknown = sorted(set(value) - known)
         if unknown:
@@ -612,7 +631,35 @@ class _Wanted:
             binary=value.get("format") == "binary",
             gap_wait_ms=wait_ms,
             ordered=value.get("ordered", False),
+            wish=_wish(value),
         )
+
+
+def _wish(value: dict[str, Any]) -> Wish:
+    """Return which messages are wanted, how fast and with what (LP-6420 §8.1)."""
+    senders, rate = value.get("senders", []), value.get("maxRate", 0)
+    if not isinstance(senders, list) or len(senders) > SENDERS_MAX:
+        raise GatewayError(f"expected a list of {SENDERS_MAX} at most", where="subscribe.senders")
+    if not _is_whole(rate, RATE_MAX):
+        raise GatewayError(
+            f"expected messages a second up to {RATE_MAX}", where="subscribe.maxRate"
+        )
+    blobs = value.get("blobs", Blobs.HELD)
+    if not isinstance(blobs, str) or blobs not in list(Blobs):
+        named = ", ".join(Blobs)
+        raise GatewayError(f"expected one of {named}", where="subscribe.blobs")
+    return Wish(
+        senders=frozenset(_sender(each) for each in senders), max_rate=rate, blobs=Blobs(blobs)
+    )
+
+
+def _sender(value: Any) -> bytes:
+    """Return the address of a sender, given as such or as the key field."""
+    found = hex_bytes(value, "subscribe.senders")
+    try:
+        return sender_of_any(found)
+    except BusArgumentError as error:
+        raise GatewayError(error.what, where="subscribe.senders") from error
 
 
 def _of_query(values: Any) -> dict[str, Any]:
@@ -623,6 +670,7 @@ def _of_query(values: Any) -> dict[str, Any]:
         "lanes": values["lanes"],
         "format": values["format"],
         "ordered": values["ordered"],
+        "blobs": values["blobs"],
     }
 
 

@@ -73,6 +73,8 @@ class Note:
     parent: NamespaceId
     seq: int
     content_id: ContentId
+    blob: bool = False
+    """Not the message has come, which was stored before, but its blob."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +140,22 @@ class Feed:
         with self._lock:
             self.stored_total += len(candidates)
             self.recent.extend(glimpses)
-            if not self._followers:
+        self._note([_note(each) for each in candidates])
+
+    def completed(self, candidates: Sequence[Candidate]) -> None:
+        """Tell of stored messages whose blobs have come; any thread."""
+        self._note([_note(each, blob=True) for each in candidates])
+
+    def _note(self, notes: Sequence[Note]) -> None:
+        with self._lock:
+            if not self._followers or not notes:
                 return
-            if len(self._pending) + len(candidates) > self._pending_max:
+            if len(self._pending) + len(notes) > self._pending_max:
                 self._pending.clear()
                 self._overflow = True
                 self.overflows += 1
             elif not self._overflow:
-                self._pending += [_note(each) for each in candidates]
+                self._pending += notes
             if self._asked:
                 return
             self._asked = True
@@ -197,13 +207,14 @@ class Feed:
                         follower.note(note)
 
 
-def _note(candidate: Candidate) -> Note:
+def _note(candidate: Candidate, *, blob: bool = False) -> Note:
     header = candidate.header
     return Note(
         namespace_id=header.namespace_id,
         parent=candidate.parent,
         seq=header.seq,
         content_id=header.content_id,
+        blob=blob,
     )
 
 

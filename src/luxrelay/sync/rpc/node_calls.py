@@ -16,7 +16,7 @@ from luxrelay.sync.rpc.connection import RelayConnection
 from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
 from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
-from luxrelay.sync.rpc.subscription_frames import from_wanted, to_events
+from luxrelay.sync.rpc.subscription_frames import from_wanted, needs, to_events
 
 
 class NodeCalls(RelayConnection):
@@ -81,13 +81,13 @@ class NodeCalls(RelayConnection):
         Source: user-01; P23.
 
         """
-        request = from_wanted(wanted)
+        request, (needed, name) = from_wanted(wanted), needs(wanted)
         silence_s = self.config.silence_s
         for frame in self._stream(
             lambda channel: beating(RelayNodeStub(channel).Subscribe(request), silence_s), None
         ):
-            if wanted.ordered and not frame.ordered:
-                raise self._bad("it gives no ordered view: it is an older version")
+            if frame.knows < needed:
+                raise self._bad(f"it is of an older version and does not know {name!r}")
             try:
                 events = to_events(frame)
             except ValueError as error:

@@ -23,7 +23,7 @@ from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
 from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeServicer
 from luxrelay.sync.rpc.set_answers import check_length
-from luxrelay.sync.rpc.subscription_frames import from_events, to_wanted
+from luxrelay.sync.rpc.subscription_frames import KNOWS, from_events, to_wanted
 
 
 class NodeServicer(RelayNodeServicer):
@@ -81,9 +81,9 @@ class NodeServicer(RelayNodeServicer):
                 call.renew()
                 if not events:
                     # A beat: who does not take it is gone.
-                    yield pb.SubscribeReply(ordered=wanted.ordered)
+                    yield pb.SubscribeReply(knows=KNOWS)
                     continue
-                frames = list(from_events(events, ordered=wanted.ordered))
+                frames = list(from_events(events))
                 size_bytes = sum(frame.ByteSize() for frame in frames)
                 with self._following.share(call, context, size_bytes):
                     yield from frames

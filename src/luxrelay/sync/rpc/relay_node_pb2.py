@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from luxrelay.sync.rpc import relay_sync_pb2 as luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\">\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\"A\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\"\xc8\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x11\n\tseen_back\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"\"\n\x0fReceiptsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"@\n\x11WatermarksRequest\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"O\n\tWatermark\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0c\n\x04\x64rop\x18\x04 \x01(\x08\"A\n\x12WatermarksResponse\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"\xc6\x01\n\x10SubscribeRequest\x12\x12\n\nnamespaces\x18\x01 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\x08\x12\x15\n\rwithout_lanes\x18\x04 \x01(\x08\x12-\n\tpositions\x18\x05 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x18\n\x0bgap_wait_ms\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07ordered\x18\x07 \x01(\x08\x42\x0e\n\x0c_gap_wait_ms\"1\n\x0cLanePosition\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"O\n\x0eSubscribeReply\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.SubscribeEvent\x12\x0f\n\x07ordered\x18\x02 \x01(\x08\"\xec\x02\n\x0eSubscribeEvent\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedMessageH\x00\x12(\n\x03gap\x18\x02 \x01(\x0b\x32\x19.lux.relay.v1.FollowedGapH\x00\x12/\n\x04live\x18\x03 \x01(\x0b\x32\x1f.lux.relay.v1.FollowedPositionsH\x00\x12\x30\n\x07\x64ropped\x18\x04 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedDroppedH\x00\x12.\n\x06\x62\x65yond\x18\x05 \x01(\x0b\x32\x1c.lux.relay.v1.FollowedBeyondH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedRefusedH\x00\x12\x30\n\x07waiting\x18\x07 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedWaitingH\x00\x42\x07\n\x05\x65vent\"s\n\x0f\x46ollowedMessage\x12,\n\x07message\x18\x01 \x01(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x11\n\tregressed\x18\x04 \x01(\x08\"Q\n\x0b\x46ollowedGap\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x08\"B\n\x11\x46ollowedPositions\x12-\n\tpositions\x18\x01 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\".\n\x0f\x46ollowedDropped\x12\r\n\x05lanes\x18\x01 \x01(\r\x12\x0c\n\x04late\x18\x02 \x01(\r\"F\n\x0e\x46ollowedBeyond\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0c\n\x04held\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\"f\n\x0f\x46ollowedRefused\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ncontent_id\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"D\n\x0f\x46ollowedWaiting\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x32\xc5\x02\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x12K\n\tSubscribe\x12\x1e.lux.relay.v1.SubscribeRequest\x1a\x1c.lux.relay.v1.SubscribeReply0\x01\x12K\n\x0bGetReceipts\x12\x1d.lux.relay.v1.ReceiptsRequest\x1a\x1d.lux.relay.v1.PublishReceipts\x12R\n\rSetWatermarks\x12\x1f.lux.relay.v1.WatermarksRequest\x1a .lux.relay.v1.WatermarksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\">\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\"A\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\"\xc8\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x11\n\tseen_back\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"\"\n\x0fReceiptsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"@\n\x11WatermarksRequest\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"O\n\tWatermark\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0c\n\x04\x64rop\x18\x04 \x01(\x08\"A\n\x12WatermarksResponse\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"\xc6\x02\n\x10SubscribeRequest\x12\x12\n\nnamespaces\x18\x01 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\x08\x12\x15\n\rwithout_lanes\x18\x04 \x01(\x08\x12-\n\tpositions\x18\x05 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x18\n\x0bgap_wait_ms\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07ordered\x18\x07 \x01(\x08\x12\x0f\n\x07senders\x18\x08 \x03(\x0c\x12\x10\n\x08max_rate\x18\t \x01(\r\x12\x33\n\x05\x62lobs\x18\n \x01(\x0e\x32$.lux.relay.v1.SubscribeRequest.Blobs\"&\n\x05\x42lobs\x12\x08\n\x04HELD\x10\x00\x12\t\n\x05LATER\x10\x01\x12\x08\n\x04NONE\x10\x02\x42\x0e\n\x0c_gap_wait_ms\"1\n\x0cLanePosition\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"M\n\x0eSubscribeReply\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.SubscribeEvent\x12\r\n\x05knows\x18\x02 \x01(\r\"\xec\x02\n\x0eSubscribeEvent\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedMessageH\x00\x12(\n\x03gap\x18\x02 \x01(\x0b\x32\x19.lux.relay.v1.FollowedGapH\x00\x12/\n\x04live\x18\x03 \x01(\x0b\x32\x1f.lux.relay.v1.FollowedPositionsH\x00\x12\x30\n\x07\x64ropped\x18\x04 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedDroppedH\x00\x12.\n\x06\x62\x65yond\x18\x05 \x01(\x0b\x32\x1c.lux.relay.v1.FollowedBeyondH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedRefusedH\x00\x12\x30\n\x07waiting\x18\x07 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedWaitingH\x00\x42\x07\n\x05\x65vent\"\x86\x01\n\x0f\x46ollowedMessage\x12,\n\x07message\x18\x01 \x01(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x11\n\tregressed\x18\x04 \x01(\x08\x12\x11\n\tcompletes\x18\x05 \x01(\x08\"Q\n\x0b\x46ollowedGap\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x08\"B\n\x11\x46ollowedPositions\x12-\n\tpositions\x18\x01 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\"=\n\x0f\x46ollowedDropped\x12\r\n\x05lanes\x18\x01 \x01(\r\x12\x0c\n\x04late\x18\x02 \x01(\r\x12\r\n\x05\x62lobs\x18\x03 \x01(\r\"F\n\x0e\x46ollowedBeyond\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0c\n\x04held\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\"f\n\x0f\x46ollowedRefused\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ncontent_id\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"D\n\x0f\x46ollowedWaiting\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x32\xc5\x02\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x12K\n\tSubscribe\x12\x1e.lux.relay.v1.SubscribeRequest\x1a\x1c.lux.relay.v1.SubscribeReply0\x01\x12K\n\x0bGetReceipts\x12\x1d.lux.relay.v1.ReceiptsRequest\x1a\x1d.lux.relay.v1.PublishReceipts\x12R\n\rSetWatermarks\x12\x1f.lux.relay.v1.WatermarksRequest\x1a .lux.relay.v1.WatermarksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,27 +49,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATERMARKSRESPONSE']._serialized_start=665
   _globals['_WATERMARKSRESPONSE']._serialized_end=730
   _globals['_SUBSCRIBEREQUEST']._serialized_start=733
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=931
-  _globals['_LANEPOSITION']._serialized_start=933
-  _globals['_LANEPOSITION']._serialized_end=982
-  _globals['_SUBSCRIBEREPLY']._serialized_start=984
-  _globals['_SUBSCRIBEREPLY']._serialized_end=1063
-  _globals['_SUBSCRIBEEVENT']._serialized_start=1066
-  _globals['_SUBSCRIBEEVENT']._serialized_end=1430
-  _globals['_FOLLOWEDMESSAGE']._serialized_start=1432
-  _globals['_FOLLOWEDMESSAGE']._serialized_end=1547
-  _globals['_FOLLOWEDGAP']._serialized_start=1549
-  _globals['_FOLLOWEDGAP']._serialized_end=1630
-  _globals['_FOLLOWEDPOSITIONS']._serialized_start=1632
-  _globals['_FOLLOWEDPOSITIONS']._serialized_end=1698
-  _globals['_FOLLOWEDDROPPED']._serialized_start=1700
-  _globals['_FOLLOWEDDROPPED']._serialized_end=1746
-  _globals['_FOLLOWEDBEYOND']._serialized_start=1748
-  _globals['_FOLLOWEDBEYOND']._serialized_end=1818
-  _globals['_FOLLOWEDREFUSED']._serialized_start=1820
-  _globals['_FOLLOWEDREFUSED']._serialized_end=1922
-  _globals['_FOLLOWEDWAITING']._serialized_start=1924
-  _globals['_FOLLOWEDWAITING']._serialized_end=1992
-  _globals['_RELAYNODE']._serialized_start=1995
-  _globals['_RELAYNODE']._serialized_end=2320
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1059
+  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_start=1005
+  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_end=1043
+  _globals['_LANEPOSITION']._serialized_start=1061
+  _globals['_LANEPOSITION']._serialized_end=1110
+  _globals['_SUBSCRIBEREPLY']._serialized_start=1112
+  _globals['_SUBSCRIBEREPLY']._serialized_end=1189
+  _globals['_SUBSCRIBEEVENT']._serialized_start=1192
+  _globals['_SUBSCRIBEEVENT']._serialized_end=1556
+  _globals['_FOLLOWEDMESSAGE']._serialized_start=1559
+  _globals['_FOLLOWEDMESSAGE']._serialized_end=1693
+  _globals['_FOLLOWEDGAP']._serialized_start=1695
+  _globals['_FOLLOWEDGAP']._serialized_end=1776
+  _globals['_FOLLOWEDPOSITIONS']._serialized_start=1778
+  _globals['_FOLLOWEDPOSITIONS']._serialized_end=1844
+  _globals['_FOLLOWEDDROPPED']._serialized_start=1846
+  _globals['_FOLLOWEDDROPPED']._serialized_end=1907
+  _globals['_FOLLOWEDBEYOND']._serialized_start=1909
+  _globals['_FOLLOWEDBEYOND']._serialized_end=1979
+  _globals['_FOLLOWEDREFUSED']._serialized_start=1981
+  _globals['_FOLLOWEDREFUSED']._serialized_end=2083
+  _globals['_FOLLOWEDWAITING']._serialized_start=2085
+  _globals['_FOLLOWEDWAITING']._serialized_end=2153
+  _globals['_RELAYNODE']._serialized_start=2156
+  _globals['_RELAYNODE']._serialized_end=2481
 # @@protoc_insertion_point(module_scope)

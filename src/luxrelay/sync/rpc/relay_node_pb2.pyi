@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from luxrelay.sync.rpc import relay_sync_pb2 as _relay_sync_pb2
 import builtins as _builtins
 import sys
@@ -245,6 +246,27 @@ Global___WatermarksResponse: _TypeAlias = WatermarksResponse  # noqa: Y015
 class SubscribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Blobs:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _BlobsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SubscribeRequest._Blobs.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        HELD: SubscribeRequest._Blobs.ValueType  # 0
+        """payloads that are here when their messages are told"""
+        LATER: SubscribeRequest._Blobs.ValueType  # 1
+        """these, and the others when they come"""
+        NONE: SubscribeRequest._Blobs.ValueType  # 2
+        """headers alone"""
+
+    class Blobs(_Blobs, metaclass=_BlobsEnumTypeWrapper): ...
+    HELD: SubscribeRequest.Blobs.ValueType  # 0
+    """payloads that are here when their messages are told"""
+    LATER: SubscribeRequest.Blobs.ValueType  # 1
+    """these, and the others when they come"""
+    NONE: SubscribeRequest.Blobs.ValueType  # 2
+    """headers alone"""
+
     NAMESPACES_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
@@ -252,6 +274,9 @@ class SubscribeRequest(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     GAP_WAIT_MS_FIELD_NUMBER: _builtins.int
     ORDERED_FIELD_NUMBER: _builtins.int
+    SENDERS_FIELD_NUMBER: _builtins.int
+    MAX_RATE_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     after: _builtins.int
     """begin behind this sequence in every lane"""
     latest: _builtins.bool
@@ -262,6 +287,9 @@ class SubscribeRequest(_message.Message):
     """wait for a missing message; absent = as the node sees fit"""
     ordered: _builtins.bool
     """the view of a validator: exactly the next, or nothing"""
+    max_rate: _builtins.int
+    """messages a second, 0 = all; what is more is told later"""
+    blobs: Global___SubscribeRequest.Blobs.ValueType
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """20 bytes each"""
@@ -269,6 +297,10 @@ class SubscribeRequest(_message.Message):
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanePosition]:
         """begin behind these instead; from an earlier stream"""
+
+    @_builtins.property
+    def senders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """addresses of 20 bytes or key fields; empty = all"""
 
     def __init__(
         self,
@@ -280,10 +312,13 @@ class SubscribeRequest(_message.Message):
         positions: _abc.Iterable[Global___LanePosition] | None = ...,
         gap_wait_ms: _builtins.int | None = ...,
         ordered: _builtins.bool = ...,
+        senders: _abc.Iterable[_builtins.bytes] | None = ...,
+        max_rate: _builtins.int = ...,
+        blobs: Global___SubscribeRequest.Blobs.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "gap_wait_ms", b"gap_wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "after", b"after", "gap_wait_ms", b"gap_wait_ms", "latest", b"latest", "namespaces", b"namespaces", "ordered", b"ordered", "positions", b"positions", "without_lanes", b"without_lanes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms", "after", b"after", "blobs", b"blobs", "gap_wait_ms", b"gap_wait_ms", "latest", b"latest", "max_rate", b"max_rate", "namespaces", b"namespaces", "ordered", b"ordered", "positions", b"positions", "senders", b"senders", "without_lanes", b"without_lanes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap_wait_ms: _TypeAlias = _typing.Literal["gap_wait_ms"]  # noqa: Y015
     _WhichOneofArgType__gap_wait_ms: _TypeAlias = _typing.Literal["_gap_wait_ms", b"_gap_wait_ms"]  # noqa: Y015
@@ -319,20 +354,20 @@ class SubscribeReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
-    ORDERED_FIELD_NUMBER: _builtins.int
-    ordered: _builtins.bool
-    """as asked; a node that does not know it leaves it out"""
+    KNOWS_FIELD_NUMBER: _builtins.int
+    knows: _builtins.int
+    """highest field of SubscribeRequest that this node reads"""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeEvent]: ...
     def __init__(
         self,
         *,
         events: _abc.Iterable[Global___SubscribeEvent] | None = ...,
-        ordered: _builtins.bool = ...,
+        knows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "ordered", b"ordered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "knows", b"knows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,12 +433,15 @@ class FollowedMessage(_message.Message):
     PARENT_ID_FIELD_NUMBER: _builtins.int
     LATE_FIELD_NUMBER: _builtins.int
     REGRESSED_FIELD_NUMBER: _builtins.int
+    COMPLETES_FIELD_NUMBER: _builtins.int
     parent_id: _builtins.bytes
     """20 bytes; the header's namespace when it is no lane"""
     late: _builtins.bool
     """out of order: into a gap that was told"""
     regressed: _builtins.bool
     """its timestamp is before that of the message before it"""
+    completes: _builtins.bool
+    """it was told before without its blob"""
     @_builtins.property
     def message(self) -> _relay_sync_pb2.StoredMessage: ...
     def __init__(
@@ -413,10 +451,11 @@ class FollowedMessage(_message.Message):
         parent_id: _builtins.bytes = ...,
         late: _builtins.bool = ...,
         regressed: _builtins.bool = ...,
+        completes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["late", b"late", "message", b"message", "parent_id", b"parent_id", "regressed", b"regressed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completes", b"completes", "late", b"late", "message", b"message", "parent_id", b"parent_id", "regressed", b"regressed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -479,19 +518,23 @@ class FollowedDropped(_message.Message):
 
     LANES_FIELD_NUMBER: _builtins.int
     LATE_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     lanes: _builtins.int
     """lanes that are not followed: a bound was reached"""
     late: _builtins.int
     """late messages that were not told"""
+    blobs: _builtins.int
+    """messages that will not be told again with their blobs"""
     def __init__(
         self,
         *,
         lanes: _builtins.int = ...,
         late: _builtins.int = ...,
+        blobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "late", b"late"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "lanes", b"lanes", "late", b"late"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,6 +28,17 @@ from luxrelay.sync.rpc.frames import to_message
 
 FRAME_BYTES: Final = 1024 * 1024
 """Bytes of messages in one frame; one message always fits."""
+KNOWS: Final = 10
+"""Highest field of SubscribeRequest that is read here."""
+_BLOBS: Final = {
+    "held": pb.SubscribeRequest.HELD,
+    "later": pb.SubscribeRequest.LATER,
+    "none": pb.SubscribeRequest.NONE,
+}
+_BLOBS_OF: Final = {value: name for name, value in _BLOBS.items()}
+_NEW_FIELDS: Final = ((7, "ordered"), (8, "senders"), (9, "max_rate"), (10, "blobs"))
+"""Fields that a node of an earlier version passes over."""
+_PLAIN: Final = SubscribeWanted(namespaces=[NamespaceId(bytes(c.NAMESPACE_BYTES))])
 
 
 def from_wanted(wanted: SubscribeWanted) -> pb.SubscribeRequest:
@@ -40,6 +51,9 @@ def from_wanted(wanted: SubscribeWanted) -> pb.SubscribeRequest:
         positions=_positions(wanted.positions),
         gap_wait_ms=wanted.gap_wait_ms,
         ordered=wanted.ordered,
+        senders=wanted.senders,
+        max_rate=wanted.max_rate,
+        blobs=_BLOBS[wanted.blobs],
     )
 
 
@@ -57,19 +71,28 @@ def to_wanted(frame: pb.SubscribeRequest) -> SubscribeWanted:
         positions={NamespaceId(each.namespace_id): each.seq for each in frame.positions},
         gap_wait_ms=frame.gap_wait_ms if frame.HasField("gap_wait_ms") else None,
         ordered=frame.ordered,
+        senders=tuple(frame.senders),
+        max_rate=frame.max_rate,
+        blobs=_BLOBS_OF.get(frame.blobs, ""),
     )
 
 
-def from_events(
-    events: Sequence[FollowEvent], *, ordered: bool = False
-) -> Iterator[pb.SubscribeReply]:
-    """Yield the events as frames; ``ordered`` says that they are those of an ordered view."""
-    frame, size = pb.SubscribeReply(ordered=ordered), 0
+def needs(wanted: SubscribeWanted) -> tuple[int, str]:
+    """Return the highest field that a node must know for this, and its name."""
+    for field, name in reversed(_NEW_FIELDS):
+        if getattr(wanted, name) != getattr(_PLAIN, name):
+            return field, name
+    return 0, ""
+
+
+def from_events(events: Sequence[FollowEvent]) -> Iterator[pb.SubscribeReply]:
+    """Yield the events as frames."""
+    frame, size = pb.SubscribeReply(knows=KNOWS), 0
     for event in events:
         weight = len(event.message.blob) + 512 if isinstance(event, Followed) else 64
         if size and size + weight > FRAME_BYTES:
             yield frame
-            frame, size = pb.SubscribeReply(ordered=ordered), 0
+            frame, size = pb.SubscribeReply(knows=KNOWS), 0
         frame.events.append(_from_event(event))
         size += weight
     if frame.events:
@@ -89,7 +112,7 @@ def to_events(frame: pb.SubscribeReply) -> list[FollowEvent]:
 
 def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
     match event:
-        case Followed(message, parent, late, regressed):
+        case Followed(message, parent, late, regressed, completes):
             stored = sync_pb.StoredMessage(
                 header=message.header,
                 blob_data=message.blob,
@@ -98,7 +121,11 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
                 finality=message.finality,
             )
             told = pb.FollowedMessage(
-                message=stored, parent_id=parent, late=late, regressed=regressed
+                message=stored,
+                parent_id=parent,
+                late=late,
+                regressed=regressed,
+                completes=completes,
             )
             return pb.SubscribeEvent(message=told)
         case FollowedGap(namespace_id, first, last, expired):
@@ -106,8 +133,9 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
             return pb.SubscribeEvent(gap=gap)
         case FollowedLive(positions):
             return pb.SubscribeEvent(live=pb.FollowedPositions(positions=_positions(positions)))
-        case FollowedDropped(lanes, late):
-            return pb.SubscribeEvent(dropped=pb.FollowedDropped(lanes=lanes, late=late))
+        case FollowedDropped(lanes, late, blobs):
+            dropped = pb.FollowedDropped(lanes=lanes, late=late, blobs=blobs)
+            return pb.SubscribeEvent(dropped=dropped)
         case FollowedBeyond(namespace_id, held, position):
             beyond = pb.FollowedBeyond(namespace_id=namespace_id, held=held, position=position)
             return pb.SubscribeEvent(beyond=beyond)
@@ -126,14 +154,15 @@ def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
         case "message":
             told = frame.message
             message: WireMessage = to_message(told.message)
-            return Followed(message, _id(told.parent_id), told.late, told.regressed)
+            parent = _id(told.parent_id)
+            return Followed(message, parent, told.late, told.regressed, told.completes)
         case "gap":
             gap = frame.gap
             return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired)
         case "live":
             return FollowedLive({_id(p.namespace_id): p.seq for p in frame.live.positions})
         case "dropped":
-            return FollowedDropped(frame.dropped.lanes, frame.dropped.late)
+            return FollowedDropped(frame.dropped.lanes, frame.dropped.late, frame.dropped.blobs)
         case "beyond":
             beyond = frame.beyond
             return FollowedBeyond(_id(beyond.namespace_id), beyond.held, beyond.position)

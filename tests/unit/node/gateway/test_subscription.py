@@ -1,7 +1,8 @@
 """A subscriber's place, against a list that is the store."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,13 @@ from luxrelay.bus import (
     Verdict,
 )
 from luxrelay.bus.verdict import ignore
+from luxrelay.errors import BusArgumentError
+from luxrelay.node.gateway import subscription as subscription_module
 from luxrelay.node.gateway.subscription import (
     LATE_MAX,
     LOOK_S,
     RECENT_MAX,
+    Blobs,
     ReadPage,
     Subscription,
     Tell,
@@ -31,6 +35,8 @@ from luxrelay.node.gateway.subscription import (
     TellRefused,
     TellWaiting,
     Told,
+    Wish,
+    sender_of_any,
 )
 from luxrelay.store import StoredMessage
 from luxrelay.testing import message_line, signing_key
@@ -467,3 +473,129 @@ def test_whatever_comes_first_an_ordered_view_is_in_order(order: list[int], page
 
     assert [seq for kind, seq, _ in told if kind == "message"] == list(range(1, 13))
     assert not [each for each in told if each[0] not in ("message", "waiting")]
+
+
+# What is wanted: senders, a rate, blobs.
+
+
+def wishing(**wish: object) -> Subscription:
+    """Return a subscription of one lane with a wish."""
+    made = Subscription(lanes_max=4, gap_wait_ms=0, wish=Wish(**wish))  # type: ignore[arg-type]
+    made.follow(LANE, LANE, 0)
+    return made
+
+
+def test_only_the_senders_that_are_wanted_are_told() -> None:
+    """The position passes over the others, and a gap is still told (20-39)."""
+    shelf, place = Shelf(), wishing(senders=frozenset({SECOND[0].sender_address}))
+    for header in (LINE[0], SECOND[1], LINE[2], SECOND[4]):
+        shelf.put(header)
+
+    told = shelf.serve(place, 0.0, 0)
+
+    assert shown(told) == [("message", 2, 2), ("missing", 4, 4), ("message", 5, 5)]
+    assert place.positions == {LANE: 5}
+
+
+def test_a_rate_makes_a_subscriber_slower_and_loses_nothing() -> None:
+    """As many at once as in a second, then one after the other (20-40)."""
+    shelf, place = Shelf(), wishing(max_rate=4)
+    for header in LINE[:12]:
+        shelf.put(header)
+    now, times = 100.0, []
+    while len(times) < 12:
+        page = shelf.page
+        while (read := place.next_read(now)) is not None:
+            found = [r for r in shelf.rows if r.seq > read.after][: min(page, read.limit)]
+            more = found and found[-1].seq < 12
+            cursor = found[-1].seq.to_bytes(8, "big") + bytes(32) if more else b""
+            place.page(read, ReadPage(found, cursor, 0), now, 0)
+        times += [now] * len(seqs(place.drain()))
+        if (wake_at := place.wake_at()) is not None:
+            now = wake_at
+            place.wake(now)
+
+    assert times[:4] == [100.0] * 4
+    assert times[4:] == pytest.approx([100.25 + 0.25 * n for n in range(8)])
+
+
+def test_a_blob_that_comes_later_is_told() -> None:
+    """Its message once more, complete; and only once (LP-6420 §8.1; 20-38)."""
+    shelf, place = Shelf(), wishing(blobs=Blobs.LATER)
+    header = shelf.put(LINE[0])
+    shelf.rows[0].blob = None
+    first = [t for t in shelf.serve(place, 0.0, 0) if isinstance(t, Told)]
+    shelf.rows[0] = replace(shelf.rows[0], blob=b"x")
+    place.blob_came(header.content_id)
+    place.blob_came(header.content_id)
+
+    again = [t for t in shelf.serve(place, 0.0, 0) if isinstance(t, Told)]
+
+    assert [(t.message.seq, t.completes) for t in first] == [(1, False)]
+    assert [(t.message.seq, t.message.blob, t.completes) for t in again] == [(1, b"x", True)]
+    assert seqs(shelf.serve(place, 0.0, 0)) == []
+
+
+def test_a_blob_that_comes_while_its_message_is_read_is_told() -> None:
+    """The page was read before, and is told after."""
+    shelf, place = Shelf(), wishing(blobs=Blobs.LATER)
+    header = shelf.put(LINE[0])
+    read, page = place.next_read(), [replace(shelf.rows[0], blob=None)]
+    assert read is not None
+    place.blob_came(header.content_id)
+    place.page(read, ReadPage(page, b"", 0), 0.0, 0)
+
+    told = [t for t in [*place.drain(), *shelf.serve(place, 0.0, 0)] if isinstance(t, Told)]
+
+    assert [(t.message.blob, t.completes) for t in told] == [(None, False), (b"x", True)]
+
+
+def test_notes_that_were_dropped_cost_no_blob() -> None:
+    """Everything that is waited for is looked at."""
+    shelf, place = Shelf(), wishing(blobs=Blobs.LATER)
+    for header in LINE[:3]:
+        shelf.put(header)
+    for row in shelf.rows:
+        row.blob = None
+    shelf.serve(place, 0.0, 0)
+    shelf.rows[1] = replace(shelf.rows[1], blob=b"x")
+
+    place.look_everywhere()
+    told = [t for t in shelf.serve(place, 0.0, 0) if isinstance(t, Told)]
+
+    assert [(t.message.seq, t.completes) for t in told] == [(2, True)]
+
+
+def test_messages_that_wait_for_blobs_are_bounded() -> None:
+    """What is forgotten is counted and told."""
+    place = wishing(blobs=Blobs.LATER)
+    rows = [StoredMessage(header.encode(), None, 0, 1) for header in LINE[:3]]
+    read = place.next_read()
+    assert read is not None
+    with patch.object(subscription_module, "AWAITED_MAX", 2):
+        place.page(read, ReadPage(rows, b"", 0), 0.0, 0)
+
+    assert TellDropped(0, 0, 1) in place.drain()
+
+
+@pytest.mark.parametrize("blobs", [Blobs.HELD, Blobs.NONE])
+def test_who_wants_no_later_blobs_is_told_of_none(blobs: Blobs) -> None:
+    """And who wants none gets none."""
+    shelf, place = Shelf(), wishing(blobs=blobs)
+    header = shelf.put(LINE[0])
+    (told,) = [t for t in shelf.serve(place, 0.0, 0) if isinstance(t, Told)]
+    place.blob_came(header.content_id)
+
+    assert told.message.blob == (None if blobs is Blobs.NONE else b"x")
+    assert seqs(shelf.serve(place, 0.0, 0)) == []
+
+
+def test_a_sender_is_an_address_or_a_key_field() -> None:
+    """Both name the same; anything else is refused."""
+    key = signing_key(number=2)
+    address = SECOND[0].sender_address
+
+    assert sender_of_any(address) == sender_of_any(key.public_field) == address
+    for wrong in (b"", b"\1" * 19, b"\x09" * 33, b"\1" * 32):
+        with pytest.raises(BusArgumentError):
+            sender_of_any(wrong)
