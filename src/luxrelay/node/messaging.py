@@ -70,6 +70,9 @@ class NodeMessaging:
         self.dropped = 0
         """Notes that a subscriber had no room for."""
 
+    carries_proofs = False
+    """Headers have no place for a rate limit proof beside the fee."""
+
     @property
     def payload_bytes_max(self) -> int:
         """The longest payload that `send` takes, bytes."""

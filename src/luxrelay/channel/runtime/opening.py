@@ -71,8 +71,9 @@ async def create_reliable_channel(
         rng: Chance; for tests.
 
     Raises:
-        ChannelArgumentError: a name is empty, the persistences differ, or what the configuration
-            makes does not fit into a message of the layer below.
+        ChannelArgumentError: a name is empty, the persistences differ, what the configuration makes
+            does not fit into a message of the layer below, or it makes proofs that the layer below
+            does not carry (``carries_proofs``).
         ChannelError: the state is open elsewhere or cannot be read.
         MessagingError: the topic cannot be had.
 
@@ -83,6 +84,13 @@ async def create_reliable_channel(
     bounds = config or ChannelConfig()
     scope = ChannelScope(channel_id, sender_id)
     _check(messaging, scope, content_topic, encryption, sds, segmentation)
+    if pace.proof_provider is not None and not getattr(messaging, "carries_proofs", True):
+        # Its receivers would refuse every message, and it would find out by silence.
+        raise ChannelArgumentError(
+            "the layer below carries no rate limit proofs",
+            where="RateLimitConfig.proof_provider",
+            hint="leave it out, or use a layer that carries them",
+        )
     persistence = sds.persistence or MemoryPersistence()
     rows, kept = await _open(persistence, scope)
     try:

@@ -88,6 +88,9 @@ class RemoteMessaging:
         self._clock_ms = clock_ms
         self._lanes: dict[str, SendingLane] = {}
 
+    carries_proofs = False
+    """Headers have no place for a rate limit proof beside the fee."""
+
     @property
     def payload_bytes_max(self) -> int:
         """The longest payload that `send` takes, bytes."""

@@ -12,15 +12,18 @@ import anyio.lowlevel
 import pytest
 from trio.testing import MockClock
 
+from luxrelay.bus import SigningKey
 from luxrelay.channel import (
     ChannelConfig,
     ChannelEvent,
     ChannelScope,
+    Counting,
     MemoryPersistence,
     MessageDispatched,
     MessageReceived,
     MessageSendError,
     MessageSent,
+    RateLimitConfig,
     RepairConfig,
     Row,
     RowStore,
@@ -31,6 +34,8 @@ from luxrelay.channel import (
     StateTable,
     create_reliable_channel,
 )
+from luxrelay.channel.runtime.remote import RemoteMessaging
+from luxrelay.client import AsyncRelayClient
 from luxrelay.errors import ChannelArgumentError, ChannelError, MessagingError
 from luxrelay.testing.wire import Wire
 
@@ -599,7 +604,7 @@ def test_inbox_max_holds_the_receiver_back() -> None:
     run("virtual", main)
 
 
-class Counting:
+class CountingLayer:
     """A layer below that says how many payloads it was handed at once."""
 
     def __init__(self, inner: Any) -> None:
@@ -626,7 +631,7 @@ def test_dispatches_max_bounds_what_the_layer_below_is_handed() -> None:
 
     async def main() -> None:
         async with Wire() as wire, opened(wire, "b") as b:
-            below = Counting(wire.messaging())
+            below = CountingLayer(wire.messaging())
             config = ChannelConfig(dispatches_max=3)
             async with create_reliable_channel(
                 below, "chan", TOPIC, "a", sds_config=QUICK, clock_ms=clock_ms,
@@ -639,3 +644,51 @@ def test_dispatches_max_bounds_what_the_layer_below_is_handed() -> None:
             assert below.most == 3
 
     run("virtual", main)
+
+
+class Prover:
+    """Makes the same proof for everything."""
+
+    def prove(self, payload: bytes, epoch: int, nonce: int) -> bytes:
+        """Return a proof."""
+        assert payload
+        return b"proof of %d in %d" % (nonce, epoch)
+
+    def verify(self, payload: bytes, proof: bytes, now_ms: int) -> bool:
+        """Return whether it is one of ours."""
+        assert payload
+        assert now_ms
+        return proof.startswith(b"proof of")
+
+
+@both
+def test_proofs_over_a_layer_that_carries_none_are_refused(backend: str) -> None:
+    """When it is opened: its receivers would take no message of it, and nobody would say so."""
+    client = AsyncRelayClient("127.0.0.1:9")  # nothing is asked of it
+    layer = RemoteMessaging(client, SigningKey.generate())
+    pace = RateLimitConfig(enabled=True, counting=Counting.EVERY_SEGMENT, proof_provider=Prover())
+
+    async def main() -> None:
+        async with create_reliable_channel(layer, "chan", TOPIC, "alice", rate_limit_config=pace):
+            raise AssertionError
+
+    with pytest.raises(ChannelArgumentError, match="carries no rate limit proofs"):
+        run(backend, main)
+
+
+@both
+def test_proofs_over_a_layer_that_carries_them_arrive(backend: str) -> None:
+    """The wire of the tests does."""
+    pace = RateLimitConfig(enabled=True, counting=Counting.EVERY_SEGMENT, proof_provider=Prover())
+
+    async def main() -> None:
+        async with (
+            Wire() as wire,
+            opened(wire, "alice", rate_limit_config=pace) as alice,
+            opened(wire, "bob", rate_limit_config=pace) as bob,
+        ):
+            await alice.send(b"hello")
+            (received,) = await until(bob, MessageReceived)
+            assert received.message == b"hello"
+
+    run(backend, main)
