@@ -841,6 +841,7 @@ PROFILES: Final[dict[str, dict[tuple[str, str], Any]]] = {
         ("store", "expire_interval_ms"): 10 * _MINUTE_MS,
     },
     "light": {
+        ("gossip", "role"): "light",
         ("gossip", "connections_max"): 12,
         ("gossip", "inline_blob_max"): 4 * 1024,
         ("store", "ttl_ms"): 2 * _MINUTE_MS,
@@ -855,6 +856,7 @@ PROFILES: Final[dict[str, dict[tuple[str, str], Any]]] = {
         ("limits", "node_messages_per_s"): 2_000,
     },
     "validator": {
+        ("gossip", "role"): "validator",
         ("gossip", "connections_max"): 100,
         ("store", "ttl_ms"): 60 * _MINUTE_MS,
         ("store", "max_storage_bytes"): 8 * 1024 * _MIB,

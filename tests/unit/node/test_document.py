@@ -11,6 +11,7 @@ from luxrelay.errors import ConfigError
 from luxrelay.node.config import NodeConfig, parse_config, problems_of
 from luxrelay.node.document import PROBLEMS_MAX, variable
 from luxrelay.node.settings import KEYS, PROFILES
+from luxrelay.node.subscription_config import followed_topics
 from luxrelay.node.template import commented_file
 
 MINIMAL = '[node]\ndata_dir = "data"\n'
@@ -103,6 +104,21 @@ def test_every_profile_fits_its_keys() -> None:
     for name, defaults in PROFILES.items():
         for place, value in defaults.items():
             assert keys[place].check(value) is None, (name, place)
+
+
+@pytest.mark.parametrize(
+    ("profile", "role"),
+    [("light", "light"), ("validator", "validator"), ("relay", "relay"), ("store", "relay"),
+     ("messenger", "relay")],
+)  # fmt: skip
+def test_a_profile_sets_the_role(profile: str, role: str) -> None:
+    """A light node is in no mesh and follows no headers of others; a validator follows blocks."""
+    config = parse(commented_file(profile, ["/chat/1/room"]))
+
+    assert config.peering.role == role
+    kinds = {topic.rpartition("/")[2] for topic in followed_topics(config)[:-1]}
+    assert ("global" in kinds) is (role != "light")
+    assert ("proposed" in kinds) is (role == "validator")
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
