@@ -1,34 +1,57 @@
-"""header encode, decode, verify: LP-6411 headers from and to JSON and hex."""
+"""header encode, decode, sign, verify: LP-6411 headers from and to JSON and hex."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from luxrelay.bus import MsgHeader, verify_header
-from luxrelay.bus.constants import MAX_HEADER_BYTES
+from luxrelay.bus import MsgHeader, sha3_commitment, verify_header
+from luxrelay.bus import constants as c
+from luxrelay.bus.bound import sign_header_bound
+from luxrelay.bus.schemes import SCHEMES, SIGNATURE_FLAGS
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes
 from luxrelay.cli.output import print_json
+from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import HeaderError, InputError
+from luxrelay.files import read_bounded
 from luxrelay.text import parse_json
 
-_INPUT_MAX: Final = 16 * MAX_HEADER_BYTES
+_INPUT_MAX: Final = 16 * c.MAX_HEADER_BYTES
 """Most characters read of one header's text; the JSON of the largest header fits thrice."""
+
+_DEFAULTS: Final = {
+    "version": c.VERSION,
+    "flags": 0,
+    "blobCommitment": "0x" + c.ZERO_HASH.hex(),
+    "blobLen": 0,
+    "feeProof": "0x" + c.FEE_NONE.hex(),
+}
+"""Members of a header that `header sign` fills in, beside timestamp, key and signature."""
 
 
 def register(commands: SubParsers) -> None:
     """Add the command."""
-    header = commands.add_parser("header", help="encode, decode and verify message headers")
+    header = commands.add_parser("header", help="encode, decode, sign and verify message headers")
     actions = header.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, what, run in (
         ("encode", "print the hex of a header given as JSON", "JSON", _encode),
         ("decode", "print the JSON of a header given as hex", "HEX", _decode),
+        (
+            "sign",
+            "print the hex of a header given as JSON, signed; what has a default may be left out",
+            "JSON",
+            _sign,
+        ),
         ("verify", "check structure and signature of a header given as hex", "HEX", _verify),
     ):
-        example = f"luxrelay header {name} {'header.json' if what == 'JSON' else '0x0100…'}"
+        key = " --key alice.pem" if run is _sign else ""
+        example = f"luxrelay header {name} {'header.json' if what == 'JSON' else '0x0100…'}{key}"
         parser = add_command(actions, name, summary, example, run)
+        if run is _sign:
+            _add_signing(parser)
         parser.add_argument(
             "input",
             nargs="?",
@@ -38,14 +61,50 @@ def register(commands: SubParsers) -> None:
         )
 
 
+def _add_signing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--key", required=True, metavar="FILE", help="the sender's key file")
+    add_passphrase_file(parser)
+    parser.add_argument(
+        "--bound", metavar="NETWORK", help='sign as a network with signing = "bound" does, by name'
+    )
+    parser.add_argument(
+        "--blob", type=Path, metavar="FILE", help="commit to the bytes of FILE and their length"
+    )
+
+
 def _encode(arguments: argparse.Namespace) -> int:
-    text = _read(arguments.input)
+    print("0x" + MsgHeader.from_json(_object(arguments)).encode().hex())
+    return 0
+
+
+def _sign(arguments: argparse.Namespace) -> int:
+    key = open_key(arguments.key, arguments.passphrase_file)
+    obj = {**_DEFAULTS, "timestamp": time.time_ns() // 1_000_000, **_object(arguments)}
+    obj["senderPubKey"] = "0x" + key.public_field.hex()
+    # What a structure needs before there is a signature: one of the right length.
+    spec = SCHEMES[key.scheme]
+    obj["signature"] = "0x" + bytes(spec.signature_bytes).hex()
+    obj["flags"] = (obj.get("flags") or 0) & ~SIGNATURE_FLAGS | spec.flags
+    if arguments.blob is not None:
+        blob = read_bounded(arguments.blob, c.MAX_BLOB_BYTES)
+        obj |= {"blobCommitment": "0x" + sha3_commitment(blob).hex(), "blobLen": len(blob)}
+    header = MsgHeader.from_json(obj)
+    if arguments.bound:
+        signed = sign_header_bound(key, header, arguments.bound)
+    else:
+        signed = key.sign_header(header)
+    print("0x" + signed.encode().hex())
+    return 0
+
+
+def _object(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
-        obj = parse_json(text)
+        found = parse_json(_read(arguments.input))
     except ValueError as error:
         raise InputError(f"not JSON: {error}", where=_name(arguments.input)) from error
-    print("0x" + MsgHeader.from_json(obj).encode().hex())
-    return 0
+    if not isinstance(found, dict):
+        raise InputError("not a JSON object", where=_name(arguments.input))
+    return found
 
 
 def _decode(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from luxrelay.cli.passphrase import (
     read_passphrase,
 )
 from luxrelay.errors import UsageError
+from luxrelay.gossip import validator_proof
 from luxrelay.node.keyfile import create_key_file
 
 SCHEMES: Final = {
@@ -65,7 +66,19 @@ def register(commands: SubParsers) -> None:
         metavar="FILE",
         help="write it to a new file instead; an existing file is never replaced",
     )
-    for parser in (new, show, export):
+    vouch = add_command(
+        actions,
+        "vouch",
+        "print the proof that the validator with the key in FILE runs a relay, for its "
+        "gossip.validator_proof",
+        "luxrelay keys vouch validator.pem --peer 12D3KooW…",
+        _vouch,
+    )
+    add_passphrase_file(vouch)
+    vouch.add_argument(
+        "--peer", required=True, metavar="ID", help="the relay's peer id, as its /status shows"
+    )
+    for parser in (new, show, export, vouch):
         parser.add_argument("file", type=Path, metavar="FILE", help="the key file")
     for parser in (new, show):
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -84,6 +97,15 @@ def _new(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     return _print(open_key(arguments.file, arguments.passphrase_file), arguments)
+
+
+def _vouch(arguments: argparse.Namespace) -> int:
+    from luxrelay.net.addresses import peer_id_from_text  # noqa: PLC0415  loads libp2p
+
+    peer = peer_id_from_text(arguments.peer)
+    key = open_key(arguments.file, arguments.passphrase_file)
+    print(validator_proof(key, peer).hex())
+    return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:

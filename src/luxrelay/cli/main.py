@@ -26,6 +26,8 @@ _COMMANDS: Final = {
     "keys": "keys",
     "header": "header",
     "policy": "policy",
+    "namespace": "namespace",
+    "finality": "finality",
     "publish": "publish",
     "subscribe": "subscribe",
     "query": "query",

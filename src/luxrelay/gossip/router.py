@@ -317,7 +317,7 @@ class GossipRouter:
             return False
         if role is NodeRole.LIGHT:
             self.peer_is_light(peer, now)
-        elif role is NodeRole.VALIDATOR:
+        elif proof:  # whatever its role: a validator's relay need not follow blocks itself
             self._doorkeeper.hear_proof(state, proof, now)
         return state.ledger.validator
 
