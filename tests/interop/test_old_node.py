@@ -14,6 +14,7 @@ import tarfile
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,19 @@ from typing import Any
 import pytest
 
 from luxrelay.bus import SigningKey, topic_namespace
-from luxrelay.client import LaneSigner
+from luxrelay.client import (
+    NO_RETRY,
+    LaneSigner,
+    Message,
+    Query,
+    RelayClient,
+    Subscribe,
+    subscribe,
+)
+from luxrelay.errors import ClientRefusedError, SyncRemoteError
 from luxrelay.node.folder import Runtime
 from luxrelay.sync import PublishItem, RelaySyncClient
+from luxrelay.sync.following import Followed, SubscribeWanted
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = "482efbd"
@@ -174,3 +185,56 @@ def test_either_opens_the_folder_of_the_other(
     again = node.start()
     assert messages(again) == 2 * COUNT
     assert node.stop() == 0
+
+
+def test_time_that_went_back_at_an_old_node_is_marked_at_a_new_one(
+    old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """The old one takes it; the new one does not by gossip, and does as history (H13)."""
+    old, new = configured(new_node, "old", old_source), configured(new_node, "new", None)
+    there = old.start()
+    new.sections["gossip"] |= {"peers": [there.gossip[0]]}
+    new.sections["sync"] |= {"peers": [there.sync], "interval_ms": 500}
+    new.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    here = new.start()
+    eventually(lambda: meshed(there) and meshed(here))
+    key, now_ms = SigningKey.generate(), time.time_ns() // 1_000_000
+    lane = LaneSigner(key, PARENT)
+    first = lane.sign(b"first", now_ms)
+    back = LaneSigner(key, PARENT, next_seq=2).sign(b"second", now_ms - 5_000)
+
+    with RelaySyncClient(there.sync) as client:
+        for each in (first, back):
+            item = PublishItem(header=each.header, blob=each.blob, parent_id=PARENT)
+            (receipt,) = client.publish([item])
+            assert receipt.stored, receipt.reason
+    eventually(lambda: messages(here) == 2)
+
+    with RelayClient(here.gateway) as reader:
+        found = list(reader.messages(Query(namespace_id=lane.namespace_id)))
+    assert [each.regressed for each in found] == [False, True]
+
+
+def test_an_old_node_is_not_believed_to_give_what_it_does_not_know(
+    old_source: Path, new_node: Callable[[str], Any]
+) -> None:
+    """Over gRPC it does not confirm it, over a WebSocket it refuses it; what it knows it gives."""
+    old = configured(new_node, "old", old_source)
+    old.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    there = old.start()
+    publish(there, 2)
+
+    with RelaySyncClient(there.sync) as client:
+        with closing(client.subscribe(SubscribeWanted(namespaces=[PARENT]))) as events:
+            assert isinstance(next(events), Followed)
+        asked = SubscribeWanted(namespaces=[PARENT], ordered=True)
+        ordered = client.subscribe(asked)
+        with closing(ordered), pytest.raises(SyncRemoteError, match="older version"):
+            next(ordered)
+    with RelayClient(there.gateway) as reader:
+        plain = subscribe(reader, Subscribe(namespaces=[PARENT]), retry=NO_RETRY)
+        assert isinstance(next(plain), Message)
+        for wish in ({"ordered": True}, {"blobs": "later"}, {"max_rate": 5}):
+            events = subscribe(reader, Subscribe(namespaces=[PARENT], **wish), retry=NO_RETRY)  # type: ignore[arg-type]
+            with pytest.raises(ClientRefusedError, match="unknown member"):
+                next(events)
