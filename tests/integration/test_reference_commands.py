@@ -25,6 +25,10 @@ ELSEWHERE = {
     "channel send": ("tests/integration/gateway/test_cli_gateway.py", '"send"'),
     "sim replay": ("docs/how-to/simulate.md", "sim replay"),  # that page is typed
     "vectors check": ("tests/unit/cli/test_vectors.py", '"--against"'),
+    "header sign": ("tests/integration/test_producers.py", '"header", "sign"'),
+    "keys vouch": ("tests/integration/test_producers.py", '"keys", "vouch"'),
+    "finality sign": ("tests/integration/test_producers.py", '"finality", "sign"'),
+    "namespace derive": ("tests/integration/test_producers.py", '"namespace", "derive"'),
 }
 """Commands that want Spark, peers, a recording or another program, and where they run."""
 HERE = {
