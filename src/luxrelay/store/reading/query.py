@@ -334,11 +334,7 @@ def read_predecessor(
     slices: Slices, state: NamespaceState | None, seq: int
 ) -> tuple[int, int] | None:
     """Return sequence and timestamp of the nearest message before ``seq``; None without one."""
-    if state is None or not state.latest:
-        return None
-    if seq > state.latest:
-        return state.latest, state.latest_timestamp  # known still when the message is gone
-    if not state.messages or seq <= state.earliest:
+    if state is None or not state.messages or seq <= state.earliest:
         return None
     namespace = state.namespace_id
     start, stop = layout.slot_key(namespace, 0), layout.slot_key(namespace, seq)

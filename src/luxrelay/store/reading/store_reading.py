@@ -164,6 +164,8 @@ class StoreReading:
         with self._gate.passage():
             ledger = self._ledger
             state = ledger.states.get(namespace_id) or ledger.remembered(namespace_id)
+            if state is not None and seq > state.latest > 0:  # the usual case needs no look
+                return state.latest, state.latest_timestamp
             return read_predecessor(ledger.slices, state, seq)
 
     def mark_regressed(self, messages: Sequence[StoredMessage]) -> None:
