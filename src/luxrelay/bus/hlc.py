@@ -56,6 +56,17 @@ class HybridClock:
         self._stamp = max(pack_stamp(wall_ms, 0), self._stamp + 1)
         return self._stamp
 
+    def for_message(self, wall_ms: int) -> int:
+        """Return the time of a message to sign, milliseconds: `now`, as long as relays take it.
+
+        A stamp further ahead than the tolerance is one that a wall clock gave before it was put
+        right. No relay took what it stamped (H14), so the clock begins anew; else its owner would
+        be refused until the wall clock has come as far again.
+        """
+        if self._stamp > pack_stamp(wall_ms + self._ahead_max_ms, _COUNTER_MASK):
+            self._stamp = 0
+        return unpack_stamp(self.now(wall_ms))[0]
+
     def observe(self, remote_stamp: int, wall_ms: int) -> int:
         """Return a stamp later than every one of ours, and than a remote one within bounds."""
         if remote_stamp > pack_stamp(wall_ms + self._ahead_max_ms, _COUNTER_MASK):

@@ -22,7 +22,7 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.constants import MAX_BLOB_BYTES
-from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
+from luxrelay.bus.hlc import HybridClock, pack_stamp
 from luxrelay.bus.policy import default_policy
 from luxrelay.bus.verdict import Code
 from luxrelay.cli.arguments import (
@@ -257,7 +257,7 @@ class LanePublisher:
         header = MsgHeader(
             namespace_id=self.namespace_id,
             seq=seq or self.next_seq,
-            timestamp=unpack_stamp(self._clock.now(now_ms))[0],
+            timestamp=self._clock.for_message(now_ms),
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=self._policy_hash,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
 from luxrelay.bus.bound import sign_header_bound
-from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
+from luxrelay.bus.hlc import HybridClock, pack_stamp
 from luxrelay.bus.policy import default_policy
 from luxrelay.client.values import Outgoing, Receipt
 
@@ -68,7 +68,7 @@ class LaneSigner:
         header = MsgHeader(
             namespace_id=self.namespace_id,
             seq=self.next_seq,
-            timestamp=unpack_stamp(self._clock.now(now_ms))[0],
+            timestamp=self._clock.for_message(now_ms),
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=self._policy_hash,

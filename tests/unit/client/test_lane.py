@@ -35,6 +35,14 @@ def test_it_goes_on_behind_the_head() -> None:
     assert (message.seq, message.timestamp) == (21, NOW + 7)
 
 
+def test_a_clock_that_was_far_ahead_is_not_held_to_it() -> None:
+    """What it stamped then no relay took; within the tolerance it goes on where it was."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+
+    assert times(signer, NOW + 3_600_000, NOW, NOW - 1) == [NOW + 3_600_000, NOW, NOW]
+    assert times(signer, NOW + 30_000, NOW) == [NOW + 30_000, NOW + 30_000]
+
+
 def test_a_clock_that_stands_still_runs_a_millisecond_ahead_after_65536_messages() -> None:
     """The counter has 16 bits; what is beyond them is time, and far below the tolerance."""
     signer = LaneSigner(SigningKey.generate(), PARENT)
