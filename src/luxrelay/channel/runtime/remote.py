@@ -45,6 +45,8 @@ PAYLOAD_BYTES_MAX: Final = 256 * 1024
 What is above 48 KiB travels as a blob, which the next relay fetches (J7)."""
 LANES_MAX: Final = 1000
 """Lanes whose history is read."""
+FETCHES_MAX: Final = 32
+"""Payloads of old messages that a subscription asks for singly; the channel repairs the rest."""
 LIVE_MARGIN_S: Final = 5.0
 """Seconds beyond ``Retry.first_contact_s`` in which a node has to have told what it holds."""
 TOPICS_MAX: Final = 1024
@@ -138,9 +140,13 @@ class RemoteMessaging:
         events: AsyncGenerator[Event, None],
     ) -> AsyncGenerator[Envelope, None]:
         if since_ms is not None:
+            fetches = FETCHES_MAX
             async with aclosing(self._history(parent, since_ms)) as held:
                 async for message in held:
-                    payload = message.blob or await self._fetched(message)
+                    payload = message.blob
+                    if not payload and message.header.blob_len and fetches:
+                        fetches -= 1  # each may take as long as the node looks for it
+                        payload = await self._fetched(message)
                     if payload:
                         yield Envelope(payload=payload, hint=message.header.blob_commitment)
         for message in early:
@@ -155,8 +161,6 @@ class RemoteMessaging:
 
     async def _fetched(self, message: Message) -> bytes | None:
         """Return the payload of an old message that came without it, if the node gets it now."""
-        if not message.header.blob_len:
-            return None
         try:
             return await self.fetch("", message.header.blob_commitment)
         except MessagingError:

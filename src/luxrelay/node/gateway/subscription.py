@@ -66,12 +66,6 @@ REFUSED_MAX: Final = 64
 """Candidates of one sequence that an ordered view tells as refused; a slot keeps four at a time."""
 
 
-SENDERS_MAX: Final = 1024
-"""Senders that one subscription names."""
-RATE_MAX: Final = 1_000_000
-"""Highest rate that is named, messages a second."""
-
-
 def sender_of_any(value: bytes) -> bytes:
     """Return the address of a sender that is given as address or as key field.
 
@@ -320,7 +314,8 @@ class Subscription:
         if self._wish.blobs is not Blobs.LATER:
             return
         if content_id in self._awaited:
-            self._late.append(content_id)
+            if content_id not in self._late:  # read twice it would be told as late besides
+                self._late.append(content_id)
         else:
             self._came[content_id] = None
             if len(self._came) > AWAITED_MAX:
@@ -330,7 +325,7 @@ class Subscription:
         """Notes were dropped: every lane is read again, and new ones are looked for."""
         for each in self._lanes:
             self._dirty[each] = None
-        self._late.extend(each for each in self._awaited if each not in self._late)
+        self._late.extend(self._awaited.keys() - set(self._late))
         self._searching = True
 
     def next_search(self) -> bool:

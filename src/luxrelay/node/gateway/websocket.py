@@ -53,8 +53,6 @@ from luxrelay.node.gateway.sockets import (
 )
 from luxrelay.node.gateway.store_and_archive import StoreAndArchive
 from luxrelay.node.gateway.subscription import (
-    RATE_MAX,
-    SENDERS_MAX,
     Blobs,
     InOrder,
     Read,
@@ -74,6 +72,7 @@ from luxrelay.node.subscription_messages import LATEST, beginnings
 from luxrelay.store import NamespaceHead, NamespaceQuery, QueryPage, RelayStore, StoredMessage
 from luxrelay.sync import PublishItem, PublishReceipt
 from luxrelay.sync.cost import Price, price_of_refused
+from luxrelay.sync.following import RATE_MAX, SENDERS_MAX
 
 _ID_MAX: Final = 64
 """Characters of the id that a client gives a publication."""

@@ -528,6 +528,7 @@ def test_a_blob_that_comes_later_is_told() -> None:
     shelf.rows[0] = replace(shelf.rows[0], blob=b"x")
     place.blob_came(header.content_id)
     place.blob_came(header.content_id)
+    assert len(place._late) == 1
 
     again = [t for t in shelf.serve(place, 0.0, 0) if isinstance(t, Told)]
 
