@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from luxrelay.bus import MsgHeader, lane, topic_namespace
+from luxrelay.bus import MsgHeader, NamespaceId, lane, topic_namespace
 from luxrelay.bus.namespace import (
+    Intent,
     Naming,
     derived_namespace,
     direct_namespace,
+    dkg_namespace,
     group_namespace,
+    intent_namespace,
+    key_directory_namespace,
     namespace_id,
 )
 from luxrelay.cli.main import main
@@ -68,6 +72,10 @@ def public(said: Callable[..., str], key: Path) -> str:
             direct_namespace(b"\x44" * 20, b"\x55" * 20, naming=Naming.SPEC),
         ),
         (["--group", "66" * 32], group_namespace(b"\x66" * 32)),
+        (["--ceremony", "77" * 20], dkg_namespace(NamespaceId(b"\x77" * 20))),
+        (["--ceremony"], dkg_namespace()),
+        (["--intent", "swap"], intent_namespace(Intent.SWAP)),
+        (["--directory"], key_directory_namespace()),
     ],
 )
 def test_ids_are_derived(
@@ -83,11 +91,22 @@ def test_ids_are_derived(
     assert found["lane"] == "0x" + wanted.hex()
 
 
+def test_a_new_id_of_a_wallet_comes_with_its_salt(said: Callable[..., str]) -> None:
+    """The salt gives the same id again, and each call draws another (S2)."""
+    asked = ("namespace", "derive", "--owner", "22" * 20, "--block", "9")
+
+    first, second = json.loads(said(*asked)), json.loads(said(*asked))
+
+    assert json.loads(said(*asked, "--salt", first["salt"])) == first
+    assert second["namespaceId"] != first["namespaceId"]
+
+
 def test_an_id_that_lacks_a_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the part that is needed."""
     for arguments, part in (
         (["--parent", "11" * 20], "--path"),
-        (["--owner", "22" * 20], "--salt"),
+        (["--owner", "22" * 20], "--block"),
+        (["--ceremony", "--spec-names"], "parent"),
         (["--owner", "22" * 20, "--salt", "33" * 32], "--block"),
         (["--topic", "/a", "--lane", "zz"], "--lane"),
     ):

@@ -118,11 +118,10 @@ def settle_finality(
         statements: The file, its network and its signers.
 
     """
-    text = _read(statements.path)
-    said, applied, refused = _judge(statements, text)
+    digest, said, applied, refused = read_statements(statements)
     mark: dict[str, object] = {
         # Of what was read: the file may have grown since.
-        "digest": hashlib.sha3_256(text.encode("ascii")).hexdigest(),
+        "digest": digest,
         "network": statements.network,
         "signers": _signers(statements),
     }
@@ -135,17 +134,14 @@ def settle_finality(
     return FinalityReport(applied=applied, refused=refused, messages=changed)
 
 
-def read_statements(statements: Statements) -> tuple[Said, int, int]:
-    """Return what a file says last of each message, and how many statements hold or do not.
+def read_statements(statements: Statements) -> tuple[str, Said, int, int]:
+    """Return a file's digest, what it says last of each message, how many statements hold or not.
 
     Raises:
         ArchiveArgumentError: it cannot be read, or is too large.
 
     """
-    return _judge(statements, _read(statements.path))
-
-
-def _judge(statements: Statements, text: str) -> tuple[Said, int, int]:
+    text = _read(statements.path)
     oracle = StatementOracle(
         statements.network, statements.signers, rows_max=_ROWS_MAX, namespaces_max=_ROWS_MAX
     )
@@ -160,7 +156,7 @@ def _judge(statements: Statements, text: str) -> tuple[Said, int, int]:
             continue
         applied += 1
         said.update((row[:3], row.state) for row in statement.rows if row.seq <= MAX_I64)
-    return said, applied, refused
+    return hashlib.sha3_256(text.encode("ascii")).hexdigest(), said, applied, refused
 
 
 def _read(path: Path) -> str:

@@ -17,7 +17,7 @@ from luxrelay.bus.header import (
     sha3_commitment,
 )
 from luxrelay.bus.hlc import HybridClock, pack_stamp, unpack_stamp
-from luxrelay.bus.keys import SigningKey, VerifyKey, verify_header, verify_headers
+from luxrelay.bus.keys import SigningKey, VerifyKey, verify_header
 from luxrelay.bus.kzg import KzgCommitment, kzg_available, kzg_commit, verify_kzg
 from luxrelay.bus.limits import LimitConfig, RateLimiter
 from luxrelay.bus.namespace import (
@@ -100,6 +100,5 @@ __all__ = [
     "validate",
     "validate_structure",
     "verify_header",
-    "verify_headers",
     "verify_kzg",
 ]

@@ -48,8 +48,6 @@ MAX_U64: Final = 2**64 - 1
 
 FEE_NONE: Final = b"\x00"
 """The one encoding of 'no fee proof'; an empty feeProof is malformed (H12)."""
-MAX_FEE_KIND: Final = 4
-"""Kinds 0 None, 1 Prepaid, 2 OnChain, 3 StateChannel, 4 Stake; higher ones cannot be checked."""
 
 ZERO_HASH: Final = bytes(HASH_BYTES)
 EMPTY_SHA3_256: Final = bytes.fromhex(

@@ -21,7 +21,6 @@ Source: LP-6411 §2.7, §2.8; decisions H5, H6, H7, H25, H26.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -382,11 +381,6 @@ def verify_header(header: MsgHeader) -> bool:
     except KeyFormatError:
         return False
     return verify(header.header_hash, signature)
-
-
-def verify_headers(headers: Iterable[MsgHeader]) -> list[bool]:
-    """Return `verify_header` of each; the libraries release the GIL, so groups run on threads."""
-    return [verify_header(header) for header in headers]
 
 
 def _short(field: bytes) -> str:

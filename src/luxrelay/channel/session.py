@@ -339,11 +339,6 @@ class ChannelSession:
         return self._outbox
 
     @property
-    def reassembly(self) -> Reassembly:
-        """Partial messages; to be read only."""
-        return self._reassembly
-
-    @property
     def requests(self) -> Requests:
         """Open requests; to be read only."""
         return self._requests

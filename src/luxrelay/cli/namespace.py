@@ -1,22 +1,29 @@
-"""namespace derive: ids of topics, lanes, parents with a path, parties, groups and wallets."""
+"""namespace derive: ids of topics, lanes, parents with a path, parties, wallets and networks."""
 
 from __future__ import annotations
 
 import argparse
+import secrets
 
 from luxrelay.bus import NamespaceId, lane, topic_namespace
-from luxrelay.bus.constants import MAX_U64, NAMESPACE_BYTES
+from luxrelay.bus.constants import ADDRESS_BYTES, MAX_U64, NAMESPACE_BYTES, SALT_BYTES
 from luxrelay.bus.namespace import (
+    Intent,
     Naming,
+    create_namespace,
     derived_namespace,
     direct_namespace,
+    dkg_namespace,
     group_namespace,
+    intent_namespace,
+    key_directory_namespace,
     namespace_id,
 )
 from luxrelay.bus.policy import default_policy
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
 from luxrelay.cli.output import print_json
 from luxrelay.errors import UsageError
+from luxrelay.wire import to_hex
 
 
 def register(commands: SubParsers) -> None:
@@ -34,52 +41,90 @@ def register(commands: SubParsers) -> None:
     what.add_argument("--topic", metavar="TEXT", help="of a content topic")
     what.add_argument("--namespace", metavar="HEX", help="an id that is known, for a lane in it")
     what.add_argument("--parent", metavar="HEX", help="of a parent and --path")
-    what.add_argument("--owner", metavar="HEX", help="of a wallet, with --salt and --block")
+    what.add_argument("--owner", metavar="HEX", help="of a wallet, with --block")
     what.add_argument("--direct", nargs=2, metavar="HEX", help="of two parties, in any order")
     what.add_argument("--group", metavar="HEX", help="of a group")
+    what.add_argument(
+        "--ceremony",
+        nargs="?",
+        const="",
+        metavar="HEX",
+        help="of a parent's key ceremony, or all's",
+    )
+    what.add_argument("--directory", action="store_true", help="of the network's key directory")
+    what.add_argument(
+        "--intent", choices=[kind.name.lower() for kind in Intent], help="of the network's intents"
+    )
     derive.add_argument("--path", metavar="TEXT", help="with --parent")
-    derive.add_argument("--salt", metavar="HEX", help="with --owner, 32 bytes")
+    derive.add_argument(
+        "--salt", metavar="HEX", help="with --owner, 32 bytes; a new one without it"
+    )
     derive.add_argument(
         "--block", type=whole_number(0, MAX_U64), metavar="N", help="with --owner: block number"
     )
-    derive.add_argument(
-        "--spec-names", action="store_true", help="with --direct and --group: LP-6410's own names"
-    )
+    derive.add_argument("--spec-names", action="store_true", help="names of LP-6410, not of chats")
     derive.add_argument("--lane", metavar="HEX", help="a sender's key field: its lane as well")
 
 
 def _derive(arguments: argparse.Namespace) -> int:
-    found = _id(arguments)
+    salt = None
+    if arguments.owner is not None:
+        found, salt = _of_owner(arguments)
+    else:
+        found = _known(arguments) or _of_parties(arguments)
     shown = {
-        "namespaceId": "0x" + found.hex(),
-        "defaultPolicyHash": "0x" + default_policy(found).policy_hash.hex(),
+        "namespaceId": to_hex(found),
+        "defaultPolicyHash": to_hex(default_policy(found).policy_hash),
     }
+    if salt is not None:
+        shown["salt"] = to_hex(salt)
     if arguments.topic is not None:
         shown["topic"] = arguments.topic
     if arguments.lane is not None:
-        shown["lane"] = "0x" + lane(found, hex_bytes(arguments.lane, None, "--lane")).hex()
+        shown["lane"] = to_hex(lane(found, hex_bytes(arguments.lane, None, "--lane")))
     print_json(shown)
     return 0
 
 
-def _id(arguments: argparse.Namespace) -> NamespaceId:
-    naming = Naming.SPEC if arguments.spec_names else Naming.CHAT
+def _of_owner(arguments: argparse.Namespace) -> tuple[NamespaceId, bytes]:
+    """Return the id of a wallet and its salt: a new one gives an id in no reserved range."""
+    owner = hex_bytes(arguments.owner, ADDRESS_BYTES, "--owner")
+    if arguments.block is None:
+        raise UsageError("it is needed beside --owner", where="--block")
+    if arguments.salt is None:
+        return create_namespace(owner, arguments.block, secrets.SystemRandom())
+    salt = hex_bytes(arguments.salt, SALT_BYTES, "--salt")
+    return namespace_id(owner, salt, arguments.block), salt
+
+
+def _known(arguments: argparse.Namespace) -> NamespaceId | None:
+    """Return the id of what has one name everywhere, or of a parent."""
     if arguments.topic is not None:
         return topic_namespace(arguments.topic)
     if arguments.namespace is not None:
-        return NamespaceId(hex_bytes(arguments.namespace, NAMESPACE_BYTES, "--namespace"))
+        return _hex_id(arguments.namespace, "--namespace")
     if arguments.parent is not None:
-        parent = NamespaceId(hex_bytes(arguments.parent, NAMESPACE_BYTES, "--parent"))
+        parent = _hex_id(arguments.parent, "--parent")
         return derived_namespace(parent, _given(arguments.path, "--path").encode())
-    if arguments.owner is not None:
-        salt = hex_bytes(_given(arguments.salt, "--salt"), 32, "--salt")
-        if arguments.block is None:
-            raise UsageError("it is needed beside --owner", where="--block")
-        return namespace_id(hex_bytes(arguments.owner, 20, "--owner"), salt, arguments.block)
+    if arguments.intent is not None:
+        return intent_namespace(Intent[arguments.intent.upper()])
+    return key_directory_namespace() if arguments.directory else None
+
+
+def _of_parties(arguments: argparse.Namespace) -> NamespaceId:
+    """Return the id of a conversation or of a key ceremony."""
+    naming = Naming.SPEC if arguments.spec_names else Naming.CHAT
+    if arguments.ceremony is not None:
+        parent = _hex_id(arguments.ceremony, "--ceremony") if arguments.ceremony else None
+        return dkg_namespace(parent, naming=naming)
     if arguments.direct is not None:
         first, second = (hex_bytes(each, None, "--direct") for each in arguments.direct)
         return direct_namespace(first, second, naming=naming)
     return group_namespace(hex_bytes(arguments.group, None, "--group"), naming=naming)
+
+
+def _hex_id(text: str, name: str) -> NamespaceId:
+    return NamespaceId(hex_bytes(text, NAMESPACE_BYTES, name))
 
 
 def _given(text: str | None, name: str) -> str:

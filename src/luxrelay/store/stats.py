@@ -44,18 +44,6 @@ def window_ms(config: RelayStoreConfig) -> int:
     return min(config.cold_store_ttl_ms, config.retention_window_ms)
 
 
-def sustained_rate(config: RelayStoreConfig, message_bytes: int) -> float:
-    """Return the messages a second that fit for the whole window.
-
-    Args:
-        config: The store's configuration.
-        message_bytes: Header and blob bytes of one message.
-
-    """
-    stored = message_bytes + layout.INDEX_BYTES
-    return config.max_storage_bytes / stored * 1000 / window_ms(config)
-
-
 def capacity_warnings(config: RelayStoreConfig, rates: Iterable[DeclaredRate]) -> list[str]:
     """Return one line for each bound that the declared rates exceed; empty when all fit."""
     found: list[str] = []

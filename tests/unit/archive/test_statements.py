@@ -49,7 +49,7 @@ def test_the_last_word_on_a_message_counts(statements: Statements) -> None:
     ]
     statements.path.write_text("\n".join(lines) + "\n")
 
-    said, applied, refused = read_statements(statements)
+    _, said, applied, refused = read_statements(statements)
 
     assert said == {
         (A, 1, b"h" * 32): FinalityState.FINALIZED,
@@ -70,7 +70,7 @@ def test_what_does_not_check_changes_nothing(statements: Statements) -> None:
     ]
     statements.path.write_text("\n".join(lines) + "\n")
 
-    said, applied, refused = read_statements(statements)
+    _, said, applied, refused = read_statements(statements)
 
     assert said == {(A, 1, b"h" * 32): FinalityState.FINALIZED}
     assert (applied, refused) == (1, 5)
@@ -80,14 +80,14 @@ def test_a_line_that_is_being_written_waits(statements: Statements) -> None:
     """Without its end it is neither read nor refused."""
     statements.path.write_text(_line(1, 1, FinalityState.FINALIZED))
 
-    assert read_statements(statements) == ({}, 0, 0)
+    assert read_statements(statements)[1:] == ({}, 0, 0)
 
 
 def test_a_sequence_beyond_the_tables_is_passed_over(statements: Statements) -> None:
     """Tables hold 63 bits; no archived message can be meant."""
     statements.path.write_text(_line(1, 2**63, FinalityState.FINALIZED) + "\n")
 
-    assert read_statements(statements) == ({}, 1, 0)
+    assert read_statements(statements)[1:] == ({}, 1, 0)
 
 
 def test_a_file_that_cannot_be_read_is_named(statements: Statements) -> None:

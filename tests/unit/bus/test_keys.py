@@ -13,7 +13,6 @@ from luxrelay.bus import (
     VerifyKey,
     sender_address,
     verify_header,
-    verify_headers,
 )
 from luxrelay.bus.keys import ALGORITHMS, SECP256K1_ORDER, SIGNING_SCHEMES
 from luxrelay.bus.schemes import SCHEMES
@@ -43,12 +42,12 @@ every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=by_name)
 
 @every_scheme
 def test_sign_header_verifies(unsigned: MsgHeader, scheme: SignatureScheme) -> None:
-    """A header signed with any scheme verifies, alone, in a group and after decoding (11-28)."""
+    """A header signed with any scheme verifies, alone and after decoding (11-28)."""
     signed = KEYS[scheme].sign_header(unsigned)
     decoded = MsgHeader.decode(signed.encode())
 
     assert verify_header(signed)
-    assert verify_headers([signed, decoded]) == [True, True]
+    assert verify_header(decoded)
     assert (len(signed.sender_pub_key), len(signed.signature)) == (
         SCHEMES[scheme].key_field_bytes,
         SCHEMES[scheme].signature_bytes,

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 *Decides* which numbers a person sees. *Does not know* sockets; `live.py` sends what this makes.
 *Samples*: one a second, of counters that are cheap to read; the page draws rates from their
-differences. *State*: read in a worker thread, at most once every ``STATE_MS``, however many watch.
+differences. *State*: read in a worker thread, once a sample, however many watch.
 *Bounds*: ``SAMPLES_MAX`` samples, ``LANES_MAX`` lanes a namespace, ``PEERS_MAX`` peers.
 
 Source: docs/how-to/dashboard.md; LP-6491; user-10.
@@ -30,8 +30,6 @@ SAMPLES_MAX: Final = 180
 """Samples kept: three minutes."""
 SAMPLE_MS: Final = 1000
 """Milliseconds between two samples."""
-STATE_MS: Final = 1000
-"""Milliseconds for which a state is good."""
 LANES_MAX: Final = 100
 """Lanes shown of one namespace, the largest first."""
 LANES_READ_MAX: Final = 1000
