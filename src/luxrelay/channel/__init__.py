@@ -15,10 +15,12 @@ from luxrelay.channel.events import (
     MessageSendError,
     MessageSent,
     ReliableSendId,
+    RequestId,
 )
 from luxrelay.channel.pacing import ProofProvider, Quota, QuotaProvider
 from luxrelay.channel.params import (
     ChannelConfig,
+    ChannelDefaults,
     Counting,
     EncryptionPosition,
     EventProfile,
@@ -28,10 +30,17 @@ from luxrelay.channel.params import (
     SegmentationConfig,
     SegmentRevision,
 )
+from luxrelay.channel.requests import SegmentRequest
 from luxrelay.channel.runtime.channel import ReliableChannel
 from luxrelay.channel.runtime.emitter import MessageEvents
-from luxrelay.channel.runtime.messaging import ChannelReceipt, Envelope, Messaging, Subscription
-from luxrelay.channel.runtime.opening import create_reliable_channel
+from luxrelay.channel.runtime.messaging import (
+    ChannelReceipt,
+    Envelope,
+    Messaging,
+    MessagingNode,
+    Subscription,
+)
+from luxrelay.channel.runtime.opening import ChannelOpening, create_reliable_channel
 from luxrelay.channel.runtime.persistence import MemoryPersistence
 from luxrelay.channel.runtime.sqlite import SqlitePersistence
 from luxrelay.channel.state import ChannelScope, Persistence, Row, RowStore, StateTable
@@ -39,7 +48,9 @@ from luxrelay.channel.state import ChannelScope, Persistence, Row, RowStore, Sta
 __all__ = [
     "EVENT_NAMES",
     "ChannelConfig",
+    "ChannelDefaults",
     "ChannelEvent",
+    "ChannelOpening",
     "ChannelReceipt",
     "ChannelScope",
     "Counting",
@@ -57,6 +68,7 @@ __all__ = [
     "MessageSendError",
     "MessageSent",
     "Messaging",
+    "MessagingNode",
     "Persistence",
     "ProofProvider",
     "Quota",
@@ -65,10 +77,12 @@ __all__ = [
     "ReliableChannel",
     "ReliableSendId",
     "RepairConfig",
+    "RequestId",
     "Row",
     "RowStore",
     "SdsConfig",
     "SealedBoxEncryption",
+    "SegmentRequest",
     "SegmentRevision",
     "SegmentationConfig",
     "SharedKeyEncryption",

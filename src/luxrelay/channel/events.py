@@ -30,6 +30,9 @@ from typing import ClassVar, Final, NewType
 ReliableSendId = NewType("ReliableSendId", str)
 """Names one call of `send`; 32 hex digits."""
 
+RequestId = NewType("RequestId", str)
+"""Names one segment of it, over all its transmissions: the id of its message, 64 hex digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelEvent:

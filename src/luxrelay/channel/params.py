@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from luxrelay.errors import ChannelArgumentError
@@ -248,9 +249,27 @@ class ChannelConfig:
     dispatches_max: int = 16
     """Payloads that the layer below is handed at once, in their order; an adapter may send those
     that wait together."""
+    segments_remembered_max: int = 4_096
+    """Segments of ended requests that `ReliableChannel.requests_of` still knows, newest first."""
     fetch_overlap_ms: int = 60_000
     """How far before the last activity missed messages are fetched from, at the start."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         _check(self, {"fetch_overlap_ms": 0})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDefaults:
+    """What a layer below says a channel has when its opener says nothing else."""
+
+    sds_config: SdsConfig = SdsConfig()
+    """Synchronisation."""
+    segmentation_config: SegmentationConfig = SegmentationConfig()
+    """Segments."""
+    rate_limit_config: RateLimitConfig = RateLimitConfig()
+    """Pace."""
+    folder: Path | None = None
+    """Where state is kept, in a folder of its own for each content topic; None for nowhere."""
+    encryption_key: bytes | None = None
+    """32 bytes that all participants share (`SharedKeyEncryption`); None sends in the clear."""

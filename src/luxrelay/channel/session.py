@@ -152,7 +152,7 @@ class ChannelSession:
             - (overhead if encryption is not None else 0)
         )
         self._journal = Journal()
-        self._requests = Requests(self._journal)
+        self._requests = Requests(self._journal, config.segments_remembered_max)
         self._sds = Sds(channel_id, sender_id, sds, self._journal, rng, now=now, now_ms=now_ms)
         self._outbox = Outbox(
             rate_limit,

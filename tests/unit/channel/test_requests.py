@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from luxrelay.channel.events import ReliableSendId
-from luxrelay.channel.requests import RequestChange, RequestOutcome, Requests
+from luxrelay.channel.events import ReliableSendId, RequestId
+from luxrelay.channel.requests import RequestChange, RequestOutcome, Requests, SegmentRequest
 from luxrelay.channel.state import Journal, Row, StateTable
 
 REQUEST = ReliableSendId("a" * 32)
@@ -97,3 +97,40 @@ def test_requests_survive_a_restart() -> None:
     assert again.dispatched("y") is None
     assert again.acknowledged("y") == [RequestChange(REQUEST, RequestOutcome.ACKNOWLEDGED)]
     assert (len(again), again.progress(REQUEST)) == (1, 0)
+
+
+def test_segments_are_known_in_order_and_for_a_while() -> None:
+    """Each tells what became of it, also after the end, until newer ends push it out."""
+    requests = Requests(Journal(), segments_remembered_max=3)
+    requests.add(REQUEST, ["x", "y"])
+    requests.dispatched("y")
+    requests.acknowledged("x")
+    shown = [
+        SegmentRequest(RequestId("x"), dispatched=True, acknowledged=True),
+        SegmentRequest(RequestId("y"), dispatched=True, acknowledged=False),
+    ]
+
+    assert list(requests.segments_of(REQUEST)) == shown
+    requests.failed("y", "late")
+    assert list(requests.segments_of(REQUEST)) == shown
+    assert requests.open_ids == ()
+    requests.add(OTHER, ["z", "w"])
+    assert requests.open_ids == (OTHER,)
+    requests.acknowledged("w")
+    requests.acknowledged("z")
+    assert requests.segments_of(REQUEST) == ()
+    assert [each.request_id for each in requests.segments_of(OTHER)] == ["z", "w"]
+
+
+def test_segments_of_an_earlier_run_are_those_that_are_left() -> None:
+    """In the order of the request, whatever the order of the rows."""
+    journal = Journal()
+    requests = Requests(journal)
+    requests.add(REQUEST, ["c", "b", "a"])
+    requests.acknowledged("b")
+    rows = sorted(journal.drain(), key=lambda row: row.key)
+    restored = Requests(Journal())
+    for row in rows:
+        restored.restore(row)
+
+    assert [each.request_id for each in restored.segments_of(REQUEST)] == ["c", "a"]

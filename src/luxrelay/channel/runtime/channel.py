@@ -27,6 +27,7 @@ from luxrelay.channel.outbox import Dispatch
 from luxrelay.channel.params import (
     ChannelConfig,
 )
+from luxrelay.channel.requests import SegmentRequest
 from luxrelay.channel.runtime.emitter import MessageEvents
 from luxrelay.channel.runtime.messaging import Envelope, Messaging, Subscription
 from luxrelay.channel.session import ChannelSession
@@ -80,6 +81,8 @@ class ReliableChannel:
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._taken_to = 0
+        self.began = False
+        """A task has the channel, and lets go of its state at the end."""
         self._error: LuxRelayError | None = None
         self.message_events = MessageEvents(self._taken)
         """The events: iterate over it, or register callbacks with its ``on``."""
@@ -117,6 +120,20 @@ class ReliableChannel:
         """
         await self._through(_Send(message, ephemeral=True))
 
+    def requests_of(self, request_id: ReliableSendId) -> tuple[SegmentRequest, ...]:
+        """Return the segments of a call of `send` in order, each with its own request id.
+
+        Of a call that has ended they are known for a while
+        (`ChannelConfig.segments_remembered_max`), of one that an earlier run made only those that
+        were not acknowledged then; of any other there are none.
+        """
+        return self._session.requests.segments_of(request_id)
+
+    @property
+    def open_requests(self) -> tuple[ReliableSendId, ...]:
+        """The calls of `send` without a final event, those of an earlier run included."""
+        return self._session.requests.open_ids
+
     def events(self) -> MessageEvents:
         """Return the events, to be iterated over with ``async for``; the same as the attribute."""
         return self.message_events
@@ -146,11 +163,17 @@ class ReliableChannel:
         self, since_ms: int | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Own the session until the channel is closed."""
+        self.began = True
         try:
             with self._scope:
                 async with self._messaging.subscribe(self._topic, since_ms=since_ms) as arriving:
                     task_status.started()
                     await self._run_tasks(arriving)
+        except Exception as error:
+            what = f"the channel has ended: {error!r}"[:300]
+            ours = error if isinstance(error, LuxRelayError) else None
+            self._error = self._error or ours or ChannelError(what, where=self._topic)
+            raise
         finally:
             with anyio.CancelScope(shield=True):
                 await self._call(self._let_go)

@@ -8,6 +8,9 @@ The events of the layer below, as its specification names them, are the outcomes
 *propagated* is the return of `Messaging.send`, *sent* is the same return with ``stored`` set,
 *error* is `MessagingError`, and *received* is what a `Subscription` yields.
 
+Two attributes are optional: ``carries_proofs``, False for a layer that drops `Envelope.proof`, and
+a coroutine method ``channel_defaults`` that returns `ChannelDefaults`.
+
 Adapters: `luxrelay.testing.wire` in one process; others stand beside the parts they speak through.
 
 Source: reliable-channel-api; decisions C8, C9.
@@ -108,6 +111,20 @@ class Messaging(Protocol):
 
         Raises:
             MessagingError: no store could be asked.
+
+        """
+        ...
+
+
+@runtime_checkable
+class MessagingNode(Protocol):
+    """A running node that lends channels its layer below, such as `luxrelay.node.node.Node`."""
+
+    def messaging(self) -> Messaging:
+        """Return the layer; the same object each time while the node runs.
+
+        Raises:
+            LuxRelayError: the node does not run.
 
         """
         ...

@@ -27,12 +27,16 @@ class SqlitePersistence:
 
     Args:
         folder: Made with mode 0700 when it is not there.
+        topic: A content topic whose files are kept in a folder of their own inside; what was not
+            acknowledged on one topic must not be sent on another. Empty for ``folder`` itself.
         blocking: Make calls in worker threads; a program without other work may say False.
 
     """
 
-    def __init__(self, folder: Path | str, *, blocking: bool = True) -> None:
+    def __init__(self, folder: Path | str, *, topic: str = "", blocking: bool = True) -> None:
         self._folder = Path(folder)
+        if topic:
+            self._folder /= hashlib.sha256(topic.encode()).hexdigest()[:32]
         self._blocking = blocking
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from luxrelay.channel import (
     MessageSendError,
     MessageSent,
     RateLimitConfig,
+    ReliableSendId,
     RepairConfig,
     Row,
     RowStore,
@@ -690,5 +692,183 @@ def test_proofs_over_a_layer_that_carries_them_arrive(backend: str) -> None:
             await alice.send(b"hello")
             (received,) = await until(bob, MessageReceived)
             assert received.message == b"hello"
+
+    run(backend, main)
+
+
+@both
+def test_a_handle_is_kept_without_a_context(backend: str, tmp_path: Path) -> None:
+    """Awaited, a channel outlives whoever opened it, until it is closed; closing twice is once."""
+
+    async def main() -> None:
+        kept: list[Any] = []
+        async with Wire() as wire, opened(wire, "b") as b:
+            with anyio.CancelScope() as opener:
+                kept.append(await opened(wire, "a", sds=SdsConfig(), folder=tmp_path))
+                opener.cancel()
+                await anyio.lowlevel.checkpoint()
+            (a,) = kept
+            await a.send(b"x")
+            (received,) = await until(b, MessageReceived)
+            assert received.message == b"x"
+            await a.close()
+            await a.close()
+            with pytest.raises(ChannelError, match="closed"):
+                await a.send(b"y")
+            again = await opened(wire, "a", sds=SdsConfig(), folder=tmp_path)  # it let go
+            assert again.session.last_seen_ms
+            await again.close()
+
+    run(backend, main)
+
+
+@both
+def test_a_handle_may_live_in_a_group(backend: str) -> None:
+    """In the tasks that were given it ends with them, whether awaited or entered."""
+
+    async def main() -> None:
+        async with Wire() as wire:
+            async with anyio.create_task_group() as tasks:
+                a = await opened(wire, "a", tasks=tasks)
+                async with opened(wire, "b", tasks=tasks) as b:
+                    assert not b.closed
+                assert b.closed
+                tasks.cancel_scope.cancel()
+            assert a.closed
+
+    run(backend, main)
+
+
+class BreakingLayer:
+    """A layer below whose subscription fails, at once or when it is told to."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        """Say when."""
+        self.payload_bytes_max = 150_000
+        self.at_once = at_once
+        self.fail = anyio.Event()
+
+    @asynccontextmanager
+    async def subscribe(self, content_topic: str, *, since_ms: int | None = None) -> Any:
+        """Fail."""
+        assert content_topic
+        assert since_ms is None
+        if self.at_once:
+            raise MessagingError("the topic cannot be had")
+
+        async def nothing() -> Any:
+            await self.fail.wait()
+            raise RuntimeError("an adapter is wrong")
+            yield
+
+        yield nothing()
+
+    async def send(self, content_topic: str, payload: bytes, **named: Any) -> Any:
+        """Take nothing."""
+        raise MessagingError(f"{content_topic} {len(payload)} {named}")
+
+    async def fetch(self, content_topic: str, hint: bytes) -> bytes | None:
+        """Have nothing."""
+        assert content_topic
+        assert hint
+        return None
+
+
+@both
+def test_what_ends_a_handle_is_told_by_it(backend: str) -> None:
+    """A layer that fails at the start fails the opening; later, the events, and nothing else."""
+
+    async def main() -> None:
+        with pytest.raises(MessagingError, match="cannot be had"):
+            await create_reliable_channel(BreakingLayer(at_once=True), "c", TOPIC, "a")
+        layer = BreakingLayer(at_once=False)
+        a = await create_reliable_channel(layer, "c", TOPIC, "a")
+        layer.fail.set()
+        with pytest.raises(ChannelError, match="an adapter is wrong"):
+            await until(a, MessageReceived)
+        with pytest.raises(ChannelError, match="an adapter is wrong"):
+            await a.send(b"x")
+        await a.close()
+
+    run(backend, main)
+
+
+@both
+def test_an_opening_that_is_given_up_leaves_nothing(backend: str, tmp_path: Path) -> None:
+    """Cancelled before the layer below answers, the state is free again."""
+
+    class Slow(BreakingLayer):
+        @asynccontextmanager
+        async def subscribe(self, content_topic: str, *, since_ms: int | None = None) -> Any:
+            assert content_topic
+            assert since_ms is None
+            await anyio.sleep_forever()
+            yield
+
+    async def main() -> None:
+        with anyio.move_on_after(0.05):
+            await create_reliable_channel(Slow(at_once=False), "chan", TOPIC, "a", folder=tmp_path)
+        async with Wire() as wire:
+            a = await opened(wire, "a", sds=SdsConfig(), folder=tmp_path)
+            await a.close()
+
+    run(backend, main)
+
+
+@both
+def test_two_places_for_one_state_are_refused(backend: str, tmp_path: Path) -> None:
+    """A folder beside a persistence, and the folder keeps topics apart."""
+
+    async def main() -> None:
+        async with Wire() as wire:
+            with pytest.raises(ChannelArgumentError, match="two places"):
+                await opened(wire, "a", sds=SdsConfig(persistence=MemoryPersistence()), folder="x")
+            for topic in ("/one", "/two"):
+                channel = await create_reliable_channel(
+                    wire.messaging(), "c", topic, "a", folder=tmp_path
+                )
+                await channel.close()
+
+    run(backend, main)
+    assert len(list(tmp_path.glob("*/*.db"))) == 2
+
+
+@both
+def test_the_end_of_the_loop_ends_a_handle(backend: str, tmp_path: Path) -> None:
+    """A program that never closes its channel ends, and has it again the next time."""
+
+    async def main() -> None:
+        async with Wire() as wire:
+            a = await opened(wire, "a", sds=SdsConfig(), folder=tmp_path)
+            await a.send(b"x")
+
+    run(backend, main)
+    run(backend, main)
+
+
+@both
+def test_every_segment_has_a_request_id(backend: str) -> None:
+    """A send of three segments has three, in order, and tells what became of each."""
+
+    async def main() -> None:
+        segments = SegmentationConfig(segment_size_bytes=1_000)
+        bounds = ChannelConfig(segments_remembered_max=3)
+        async with (
+            Wire() as wire,
+            opened(wire, "a", segmentation_config=segments, config=bounds) as a,
+        ):
+            request = await a.send(bytes(2_000))
+            before = a.requests_of(request)
+            assert a.open_requests == (request,)
+            async with opened(wire, "b", segmentation_config=segments) as b:
+                await until(a, MessageSent)
+                await until(b, MessageReceived)
+            after = a.requests_of(request)
+            assert len({each.request_id for each in before}) == 3
+            assert [each.request_id for each in before] == [each.request_id for each in after]
+            assert not any(each.acknowledged for each in before)
+            assert all(each.dispatched and each.acknowledged for each in after)
+            assert a.open_requests == ()
+            assert a.requests_of(ReliableSendId("none")) == ()
 
     run(backend, main)
