@@ -20,7 +20,7 @@ Source: LP-6410 §2, LP-6411 §2.6; decisions H19, H20, H21, S2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
@@ -354,6 +354,8 @@ class PoliciesInForce:
     ) -> None:
         """Begin with these."""
         self._current = (hashes, registry)
+        self.derived: Callable[[NamespaceId], frozenset[bytes]] | None = None
+        """Gives the hashes of a namespace that nobody described; None where there are none."""
 
     def replace(
         self, hashes: Mapping[NamespaceId, frozenset[bytes]], registry: PolicyRegistry
@@ -363,7 +365,10 @@ class PoliciesInForce:
 
     def get(self, parent: NamespaceId, default: frozenset[bytes], /) -> frozenset[bytes]:
         """Return the hashes of a namespace of which nothing else is known."""
-        return self._current[0].get(parent, default)
+        found = self._current[0].get(parent)
+        if found is None:
+            return default if self.derived is None else self.derived(parent)
+        return found
 
     def in_force(
         self, namespace_id: NamespaceId, seq: int | None, timestamp: int

@@ -14,17 +14,20 @@ from luxrelay.files import read_bounded
 
 DEFAULT_GATEWAY: Final = "127.0.0.1:9643"
 """Where docs and examples let a gateway listen."""
+DEFAULT_ADMIN: Final = "127.0.0.1:9644"
+"""Where docs and examples let the admin listener listen."""
 TOKEN_VARIABLE: Final = "LUXRELAY_TOKEN"  # noqa: S105  the name of a variable
 _TOKEN_BYTES_MAX: Final = 4096
 
 
-def add_gateway(parser: argparse.ArgumentParser) -> None:
+def add_gateway(parser: argparse.ArgumentParser, *, default: str = DEFAULT_GATEWAY) -> None:
     """Add --gateway, --timeout-s, --token-file and --token-in-clear."""
+    what = "gateway of a node" if default == DEFAULT_GATEWAY else "admin listener of a node"
     parser.add_argument(
         "--gateway",
-        default=DEFAULT_GATEWAY,
+        default=default,
         metavar="ADDRESS",
-        help="gateway of a node: host:port or a URL (default %(default)s)",
+        help=f"{what}: host:port or a URL (default %(default)s)",
     )
     parser.add_argument(
         "--timeout-s",

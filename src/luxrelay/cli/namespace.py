@@ -1,9 +1,15 @@
-"""namespace derive: ids of topics, lanes, parents with a path, parties, wallets and networks."""
+"""namespace: ids of topics, lanes, parties and wallets; what a running node follows.
+
+Source: LP-6410 §2; LP-6420 §2.2, §8.2; decision G35.
+"""
 
 from __future__ import annotations
 
 import argparse
 import secrets
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 from luxrelay.bus import NamespaceId, lane, topic_namespace
 from luxrelay.bus.constants import ADDRESS_BYTES, MAX_U64, NAMESPACE_BYTES, SALT_BYTES
@@ -21,14 +27,19 @@ from luxrelay.bus.namespace import (
 )
 from luxrelay.bus.policy import default_policy
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
-from luxrelay.cli.output import print_json
+from luxrelay.cli.gateway import DEFAULT_ADMIN, add_gateway, chosen_token
+from luxrelay.cli.output import print_json, printable, table
+from luxrelay.client import FollowedNamespace, RelayClient
 from luxrelay.errors import UsageError
+from luxrelay.node.policies import read_policy_file
 from luxrelay.wire import to_hex
 
 
 def register(commands: SubParsers) -> None:
     """Add the command."""
-    namespace = commands.add_parser("namespace", help="derive namespace ids")
+    namespace = commands.add_parser(
+        "namespace", help="derive namespace ids; have a node follow namespaces"
+    )
     actions = namespace.add_subparsers(dest="action", metavar="ACTION", required=True)
     derive = add_command(
         actions,
@@ -64,6 +75,98 @@ def register(commands: SubParsers) -> None:
     )
     derive.add_argument("--spec-names", action="store_true", help="names of LP-6410, not of chats")
     derive.add_argument("--lane", metavar="HEX", help="a sender's key field: its lane as well")
+
+    _register_following(actions)
+
+
+def _register_following(actions: SubParsers) -> None:
+    follow = add_command(
+        actions,
+        "follow",
+        "have a running node follow a namespace, restarts included",
+        "luxrelay namespace follow --topic /chat/1/room",
+        _follow,
+    )
+    unfollow = add_command(
+        actions,
+        "unfollow",
+        "have a running node follow a namespace no longer; what is stored stays for its time",
+        "luxrelay namespace unfollow --topic /chat/1/room",
+        _unfollow,
+    )
+    for command in (follow, unfollow):
+        what = command.add_mutually_exclusive_group(required=True)
+        what.add_argument("--topic", metavar="TEXT", help="of a content topic")
+        what.add_argument("--namespace", metavar="HEX", help="its id")
+    follow.add_argument(
+        "--policy-file",
+        type=Path,
+        metavar="FILE",
+        help="its signed policies, as `luxrelay policy sign` makes them (default: the default "
+        "policy of its id)",
+    )
+    followed = add_command(
+        actions,
+        "followed",
+        "list the namespaces that a running node follows",
+        "luxrelay namespace followed --json",
+        _list_followed,
+    )
+    for command in (follow, unfollow, followed):
+        add_gateway(command, default=DEFAULT_ADMIN)
+        command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _admin(arguments: argparse.Namespace) -> RelayClient:
+    return RelayClient(
+        arguments.gateway,
+        token=chosen_token(arguments),
+        timeout_s=arguments.timeout_s,
+        token_in_clear=arguments.token_in_clear,
+    )
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    documents = []
+    if arguments.policy_file is not None:
+        documents = [each.encode() for each in read_policy_file(arguments.policy_file)]
+    namespace = None if arguments.topic else _hex_id(arguments.namespace, "--namespace")
+    with _admin(arguments) as client:
+        entry = client.follow(namespace, content_topic=arguments.topic or "", documents=documents)
+    _print_followed(arguments, [entry])
+    return 0
+
+
+def _unfollow(arguments: argparse.Namespace) -> int:
+    if arguments.topic:
+        namespace = topic_namespace(arguments.topic)
+    else:
+        namespace = _hex_id(arguments.namespace, "--namespace")
+    with _admin(arguments) as client:
+        client.unfollow(namespace)
+    if arguments.json:
+        print_json({"namespaceId": to_hex(namespace)})
+    else:
+        print(f"{to_hex(namespace)} is followed no longer; what is stored stays for its time")
+    return 0
+
+
+def _list_followed(arguments: argparse.Namespace) -> int:
+    with _admin(arguments) as client:
+        _print_followed(arguments, client.followed())
+    return 0
+
+
+def _print_followed(arguments: argparse.Namespace, entries: Sequence[FollowedNamespace]) -> None:
+    if arguments.json:
+        shown = [asdict(each) | {"namespace_id": to_hex(each.namespace_id)} for each in entries]
+        print_json(shown)
+        return
+    rows = [
+        (to_hex(each.namespace_id), printable(each.content_topic), each.origin, each.documents)
+        for each in entries
+    ]
+    print(table(("namespace", "content topic", "origin", "policies"), rows))
 
 
 def _derive(arguments: argparse.Namespace) -> int:

@@ -165,7 +165,11 @@ def _show(event: Event, *, as_json: bool) -> None:
             lane = event.namespace_id.hex()[:12]
             words = f"gap in {lane}: {event.first} to {event.last}, {event.reason}"
         case Live():
-            words = "live: what follows is new"
+            lines = [
+                f"the node does not carry {n.hex()}: nothing of it may ever come"
+                for n in sorted(event.not_carried)
+            ]
+            words = "\n".join(("live: what follows is new", *lines))
         case Dropped():
             words = (
                 f"the node left out {event.lanes} lanes, {event.late} late messages and "

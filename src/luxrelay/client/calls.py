@@ -16,7 +16,15 @@ from urllib.parse import urlencode
 
 from luxrelay.bus import MessageId, NamespaceId
 from luxrelay.bus import constants as c
-from luxrelay.client.values import Checks, Head, Outgoing, Page, Receipt, decode_records
+from luxrelay.client.values import (
+    Checks,
+    FollowedNamespace,
+    Head,
+    Outgoing,
+    Page,
+    Receipt,
+    decode_records,
+)
 from luxrelay.errors import (
     ClientArgumentError,
     ClientRefusedError,
@@ -251,6 +259,50 @@ def described(path: str) -> Call[dict[str, Any]]:
         return said
 
     return Call(target=path, read=read)
+
+
+_FOLLOWED: Final = "/admin/v1/namespaces"
+
+
+def followed() -> Call[list[FollowedNamespace]]:
+    """Return the call for what a node follows; it goes to the admin listener, like the next two."""
+    return Call(
+        target=_FOLLOWED,
+        read=lambda answer: [
+            FollowedNamespace.of(each) for each in json.loads(answer.body)["namespaces"]
+        ],
+    )
+
+
+def follow(
+    namespace_id: NamespaceId | None, content_topic: str, documents: Sequence[bytes]
+) -> Call[FollowedNamespace]:
+    """Return the call that has a node follow a namespace."""
+    if (namespace_id is None) == (not content_topic):
+        raise ClientArgumentError("give either namespace_id or content_topic", where="follow")
+    body: dict[str, object] = {"documents": [each.hex() for each in documents]}
+    if namespace_id is None:
+        body["contentTopic"] = content_topic
+    else:
+        body["namespaceId"] = _hex(namespace_id, c.NAMESPACE_BYTES)
+    return Call(
+        method="POST",
+        target=_FOLLOWED,
+        read=lambda answer: FollowedNamespace.of(json.loads(answer.body)),
+        headers={"Content-Type": JSON_TYPE},
+        body=json.dumps(body).encode(),
+        taken=frozenset({200, 201}),
+    )
+
+
+def unfollow(namespace_id: NamespaceId) -> Call[None]:
+    """Return the call that ends the following of a namespace."""
+    return Call(
+        method="DELETE",
+        target=f"{_FOLLOWED}/{_hex(namespace_id, c.NAMESPACE_BYTES)}",
+        read=lambda answer: None,  # noqa: ARG005  the status says it
+        taken=frozenset({204}),
+    )
 
 
 def slot(message_id: MessageId) -> str:

@@ -21,7 +21,7 @@ from luxrelay.client import calls
 from luxrelay.client.calls import Call, Query
 from luxrelay.client.exchange import Endpoint, Exchanges
 from luxrelay.client.transport import AsyncLine, Line
-from luxrelay.client.values import Checks, Head, Message, Outgoing, Page, Receipt
+from luxrelay.client.values import Checks, FollowedNamespace, Head, Message, Outgoing, Page, Receipt
 from luxrelay.errors import ClientUnreachableError
 
 Result = TypeVar("Result")
@@ -175,6 +175,34 @@ class RelayClient:
         """Return a blob, or its bytes from ``first`` to ``last``, both inclusive."""
         return self.call(calls.blob(commitment, first, last))
 
+    def followed(self) -> list[FollowedNamespace]:
+        """Return what the node follows; for a client of the admin listener, as the next two."""
+        return self.call(calls.followed())
+
+    def follow(
+        self,
+        namespace_id: NamespaceId | None = None,
+        *,
+        content_topic: str = "",
+        documents: Sequence[bytes] = (),
+    ) -> FollowedNamespace:
+        """Have the node follow a namespace from now on, restarts included.
+
+        Args:
+            namespace_id: Its id; this or ``content_topic``.
+            content_topic: What the id is derived from.
+            documents: Its signed policies, the first version first; none for the default policy.
+
+        Raises:
+            ClientRefusedError: a document does not check, or the node follows too many.
+
+        """
+        return self.call(calls.follow(namespace_id, content_topic, documents))
+
+    def unfollow(self, namespace_id: NamespaceId) -> None:
+        """Have the node follow a namespace no longer; what is stored stays for its time."""
+        self.call(calls.unfollow(namespace_id))
+
     def described(self, path: str) -> dict[str, Any]:
         """Return ``/v1/status``, ``/v1/limits`` or ``/v1/peers`` as the node gives it."""
         return self.call(calls.described(path))
@@ -300,6 +328,24 @@ class AsyncRelayClient:
     async def blob(self, commitment: bytes, first: int = 0, last: int | None = None) -> bytes:
         """Return a blob, or its bytes from ``first`` to ``last``, both inclusive."""
         return await self.call(calls.blob(commitment, first, last))
+
+    async def followed(self) -> list[FollowedNamespace]:
+        """Return what the node follows; for a client of the admin listener, as the next two."""
+        return await self.call(calls.followed())
+
+    async def follow(
+        self,
+        namespace_id: NamespaceId | None = None,
+        *,
+        content_topic: str = "",
+        documents: Sequence[bytes] = (),
+    ) -> FollowedNamespace:
+        """Have the node follow a namespace; arguments and errors are those of `RelayClient`."""
+        return await self.call(calls.follow(namespace_id, content_topic, documents))
+
+    async def unfollow(self, namespace_id: NamespaceId) -> None:
+        """Have the node follow a namespace no longer; what is stored stays for its time."""
+        await self.call(calls.unfollow(namespace_id))
 
     async def described(self, path: str) -> dict[str, Any]:
         """Return ``/v1/status``, ``/v1/limits`` or ``/v1/peers`` as the node gives it."""

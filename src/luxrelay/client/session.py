@@ -281,7 +281,7 @@ class StreamSession:
             case "live" | "subscribed" as kind:
                 positions = {_namespace(k): int(v) for k, v in value["positions"].items()}
                 if kind == "live":
-                    return Live(positions)
+                    return Live(positions, frozenset(map(_namespace, value.get("notCarried", ()))))
                 self._unanswered -= 1
                 return Began(positions)
             case "dropped":

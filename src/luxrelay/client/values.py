@@ -144,6 +144,9 @@ class Live:
 
     positions: Mapping[NamespaceId, int] = field(default_factory=dict)
     """Namespace or lane to the sequence up to which it was told."""
+    not_carried: frozenset[NamespaceId] = frozenset()
+    """Namespaces of which the node takes nothing, as far as it knows: of one of them no message may
+    ever come. An id may be a lane without messages, which it cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,29 @@ class Head:
             latest_timestamp=int(value["latestTimestamp"]),
             messages=int(value["messages"]),
             size_bytes=int(value["sizeBytes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedNamespace:
+    """A namespace that a node follows."""
+
+    namespace_id: NamespaceId
+    content_topic: str
+    """What the id is derived from; empty when the node knows the id alone."""
+    origin: str
+    """``file``: of its configuration; ``call``: an operator's; ``demand``: an application's."""
+    documents: int
+    """Signed policies that came with it."""
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> FollowedNamespace:
+        """Return the entry of a JSON object; raises what a wrong form raises."""
+        return cls(
+            namespace_id=NamespaceId(from_hex(value["namespaceId"])),
+            content_topic=str(value["contentTopic"]),
+            origin=str(value["origin"]),
+            documents=int(value["documents"]),
         )
 
 

@@ -15,7 +15,7 @@ we trust, so that nobody aims the traffic of others at a third. A block announce
 by its proposer, and of now, so that an old one cannot be sent round again for ever.
 
 Source: LP-6420 §3; LP-6420 §3.2, §3.3; 20-11, 20-12, 20-34; decisions G7, G8, G10, G12, J7, G9,
-G19.
+G19, G34.
 """
 
 from __future__ import annotations
@@ -27,21 +27,27 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from luxrelay.bus import ACCEPTED, Code, Digest, SigningKey, Verdict
+from luxrelay.bus import ACCEPTED, Code, Digest, NamespaceId, SigningKey, Verdict
 from luxrelay.bus.constants import (
     FIXED_BYTES,
     HASH_BYTES,
     MAX_BLOB_BYTES,
     MAX_HEADER_BYTES,
     MAX_U64,
+    NAMESPACE_BYTES,
+    OFFSET_NAMESPACE,
 )
 from luxrelay.bus.verdict import ignore, reject
 from luxrelay.errors import EnvelopeError, GossipArgumentError
 from luxrelay.gossip.envelope import (
     PEER_ID_MAX,
     SIGNATURE_MAX,
+    MessageType,
     PeerId,
     RelayMessage,
+    Topic,
+    TopicKind,
+    global_topic,
     peer_id_of,
     verify_by_peer,
 )
@@ -160,6 +166,50 @@ def decode_header_with_blob(
     blob = reader.take(reader.u32("blobLen"), "blob", 0, blob_max)
     reader.end()
     return announcement, blob
+
+
+_NAMESPACE_AT: Final = 2 + OFFSET_NAMESPACE
+"""Where the namespace id of an announced header stands in the payload."""
+
+
+def for_headers_global(message: RelayMessage, topic: Topic) -> RelayMessage:
+    """Return the announcement of a header as it stands on ``headers/global``, without its blob.
+
+    Its bytes follow from those of the namespace's topic alone, so that every relay which passes it
+    on makes the same message. The lane of a namespace hides which one that is: then the envelope's
+    last field, which holds no signature because the payload has one, names the parent (G34).
+
+    Args:
+        message: The well-formed announcement on the namespace's topic.
+        topic: That topic, taken apart.
+
+    Raises:
+        EnvelopeError: the payload is no announcement.
+
+    """
+    parent, payload = topic.namespace_id or b"", message.payload
+    if message.type is MessageType.HEADER_WITH_BLOB:
+        reader = _reader_of(payload)
+        _read_announcement(reader)
+        payload = payload[: reader.offset]
+    own = payload[_NAMESPACE_AT : _NAMESPACE_AT + NAMESPACE_BYTES] == parent
+    return RelayMessage(
+        type=MessageType.HEADER,
+        topic=global_topic(topic.network, TopicKind.HEADERS_GLOBAL),
+        payload=payload,
+        signature=b"" if own else parent,
+    )
+
+
+def parent_named(message: RelayMessage) -> NamespaceId:
+    """Return the namespace that an announcement on ``headers/global`` says its header is of.
+
+    It is for the reader to check: the header's own namespace, or the parent that its envelope
+    names, of which the header's has to be the sender's lane (G34, J6).
+    """
+    if len(message.signature) == NAMESPACE_BYTES:
+        return NamespaceId(message.signature)
+    return NamespaceId(message.payload[_NAMESPACE_AT : _NAMESPACE_AT + NAMESPACE_BYTES])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,7 @@ def topic_for_namespace(network: str, namespace_id: NamespaceId) -> str:
     return Topic(network=network, kind=TopicKind.NAMESPACE, namespace_id=namespace_id).name
 
 
+@lru_cache(maxsize=_FOLDED_MAX)
 def global_topic(network: str, kind: TopicKind) -> str:
     """Return the name of one of the four global topics (LP-6420 §2.2).
 
@@ -242,7 +243,8 @@ class RelayMessage:
     payload: bytes
     """At most 64 KiB."""
     signature: bytes = b""
-    """Ed25519 signature of the publishing peer, or empty where the payload has one (G8)."""
+    """Ed25519 signature of the publishing peer; empty where the payload has one (G8), or the parent
+    of a lane's header on ``headers/global`` (G34)."""
     version: int = VERSION
     """Always 1."""
 

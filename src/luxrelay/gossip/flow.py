@@ -6,8 +6,12 @@ A message is measured before its validation and paid for when it is accepted: fo
 topic nothing, and many at once may pass before the first is paid for, which the bounds of what is
 in validation limit.
 
-Source: LP-6420 §4.2, §4.3, §5; LP-6420, Security Considerations; 20-47; decisions G1, G2, G3, G4,
-G16, G19, G24.
+A header has two topics, its namespace's and ``headers/global``. It crosses a connection once: who
+follows both is sent the namespace's message, which holds the header and maybe the blob, and from it
+each relay that follows both makes the other one for those that follow ``headers/global`` alone.
+
+Source: LP-6420 §2.2, §4.2, §4.3, §5; LP-6420, Security Considerations; 20-47; decisions G1, G2, G3,
+G4, G16, G19, G24, G34; ADR 0009.
 """
 
 from __future__ import annotations
@@ -20,16 +24,19 @@ from typing import Final
 from luxrelay.bus import VerdictKind
 from luxrelay.errors import EnvelopeError, GossipArgumentError
 from luxrelay.gossip.actions import Action, Deliver, Validate
-from luxrelay.gossip.announcements import BlobAvailabilityHint
+from luxrelay.gossip.announcements import BlobAvailabilityHint, for_headers_global, parent_named
 from luxrelay.gossip.envelope import (
     CARRIED,
     VERSION,
     MessageType,
     PeerId,
     RelayMessage,
+    TopicKind,
     fold_topic,
+    global_topic,
     parse_topic,
     relay_message_id,
+    topic_for_namespace,
 )
 from luxrelay.gossip.lazy import Lazy
 from luxrelay.gossip.mesh import Mesh
@@ -80,6 +87,7 @@ class TopicQuota:
         return min(full, bucket[0] + self._rate * max(0.0, now - bucket[1]))
 
 
+_HEADERS: Final = CARRIED[TopicKind.HEADERS_GLOBAL]
 _TYPE_BYTES: Final = frozenset({b"", *(bytes([kind]) for kind in MessageType)})
 
 
@@ -209,12 +217,13 @@ class Flow:
         for peer in spared:
             self._memory.echoes.sent(digest, peer)
         # The frame is encoded once for all peers that spell the topic alike.
-        cached = self._keep(slot, data)
+        cached = self._keep(slot, data, self._beside(slot, data) if hint is None else "")
         count = 0
         threshold = self._scores.params.publish_threshold
         for peer, state in self._mesh.publish_peers(topic, now).items():
             if (
                 peer not in spared
+                and cached.beside not in state.topics
                 and state.score >= threshold
                 and state.outbox.message(cached.wire(state.spell(topic)))
             ):
@@ -326,7 +335,11 @@ class Flow:
             return
         self._stats.accepted += 1
         self._credit(pending, now)
-        cached = self._keep(pending.slot, pending.data)
+        beside = ""
+        if pending.kind in _HEADERS:
+            beside = self._beside(pending.slot, pending.data)
+            self._pass_on(pending, now)
+        cached = self._keep(pending.slot, pending.data, beside)
         mesh = self._mesh.topics.get(topic)
         if mesh is None:
             return
@@ -349,6 +362,8 @@ class Flow:
         for peer, state in mesh.items():
             if peer in pending.senders or peer in pending.holders:
                 continue
+            if cached.beside in state.topics:
+                continue
             if state.declined and first and message_id in state.declined:
                 self._stats.idontwant_heeded += 1
                 continue
@@ -357,8 +372,46 @@ class Flow:
             if state.outbox.message(cached.wire(state.spell(topic))):
                 self._stats.forwarded += 1
 
-    def _keep(self, slot: Slot, data: bytes) -> CachedMessage:
-        cached = CachedMessage(slot[0], slot[1], encode_message(slot[0], data))
+    def _beside(self, slot: Slot, data: bytes) -> str:
+        """Return the topic of a namespace on which its followers get this header of us (G34).
+
+        Empty for what is not on ``headers/global``, and for a header that we know from there alone:
+        then we may be the only way to a part of the namespace's mesh.
+        """
+        topic = parse_topic(slot[0])
+        if topic.kind is not TopicKind.HEADERS_GLOBAL:
+            return ""
+        message = RelayMessage.decode(data)
+        other = topic_for_namespace(topic.network, parent_named(message))
+        return other if self._memory.has((other, slot[1])) else ""
+
+    def _pass_on(self, pending: Pending, now: float) -> None:
+        """Announce a namespace's header to those that follow ``headers/global`` alone (G34).
+
+        Nothing is made while there is nobody; who comes later finds it by comparing sets.
+        """
+        topic, message_id = pending.slot
+        name = self._headers_of(topic)
+        if not name or self._memory.has((name, message_id)):
+            return
+        mesh = self._mesh.topics[name]
+        both = self._peers.subscribers(topic)
+        if self._peers.subscribers(name).keys() <= both.keys():
+            return
+        data = for_headers_global(RelayMessage.decode(pending.data), parse_topic(topic)).encode()
+        digest = EnvelopeDigest(hashlib.sha256(data).digest())
+        if not self._memory.learn((name, message_id), digest, now, None):
+            return
+        cached = self._keep((name, message_id), data, topic)
+        for peer, state in mesh.items():
+            # Who published into the namespace without following it has the header already.
+            if peer in both or peer in pending.senders:
+                continue
+            if state.outbox.message(cached.wire(state.spell(name))):
+                self._stats.passed_on += 1
+
+    def _keep(self, slot: Slot, data: bytes, beside: str) -> CachedMessage:
+        cached = CachedMessage(slot[0], slot[1], encode_message(slot[0], data), beside)
         self._memory.cache.put(cached)
         return cached
 
@@ -372,7 +425,16 @@ class Flow:
         if len(pending.senders) > 1:
             found = map(self._peers.get, pending.senders)
             ledgers += [s.ledger for s in found if s is not None and s is not source]
-        self._scores.accepted(ledgers, pending.slot[0], pending.digest, now)
+        beside = self._headers_of(pending.slot[0])
+        self._scores.accepted(ledgers, pending.slot[0], pending.digest, now, beside=beside)
+
+    def _headers_of(self, topic: str) -> str:
+        """Return ``headers/global`` beside a namespace's topic, where we follow it; or nothing."""
+        parsed = parse_topic(topic)
+        if parsed.kind is not TopicKind.NAMESPACE:
+            return ""
+        name = global_topic(parsed.network, TopicKind.HEADERS_GLOBAL)
+        return name if name in self._mesh.topics else ""
 
     def _ignored(self, state: PeerState | None, topic: str) -> None:
         self._stats.ignored += 1

@@ -47,7 +47,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from luxrelay.bus import MessageId
-from luxrelay.gossip.envelope import PeerId
+from luxrelay.gossip.envelope import PeerId, TopicKind
 from luxrelay.gossip.mesh import Mesh
 from luxrelay.gossip.params import GossipParams
 from luxrelay.gossip.peers import PeerState, PeerTable
@@ -136,12 +136,16 @@ class Lazy:
         state.ihave_heard += len(heard)
         self._stats.ihave_refused += len(ids) - len(heard)
         has, pending = self._memory.has, self._memory.pending
+        # Of a header that came by its namespace's topic nobody is asked the other one (G34).
+        came = self._memory.delivered if topic.endswith(TopicKind.HEADERS_GLOBAL) else ()
         echoes = self._memory.echoes or None
         for raw in heard:
             slot: Slot = (topic, raw)  # type: ignore[assignment]  # of any length still
             if has(slot):
                 if echoes is not None:
                     echoes.announced(slot, state.peer)
+                continue
+            if raw in came:
                 continue
             if len(raw) != ID_BYTES or pending.note_holder(slot, state.peer):
                 continue
@@ -170,7 +174,7 @@ class Lazy:
             self.flooded(state)
         for raw in heard:
             for message in self._memory.cache.get(MessageId(raw)):
-                if message.topic not in state.topics:
+                if message.topic not in state.topics or message.beside in state.topics:
                     continue
                 if message.sent_to(state.peer) >= self._params.iwant_retransmit_max:
                     self._stats.iwant_refused += 1
@@ -287,12 +291,12 @@ class Lazy:
     def _announce(self) -> None:
         """Tell ``d_lazy`` subscribers outside mesh and fan-out what is recent (LP-6420 §4.2)."""
         threshold = self._scores.params.gossip_threshold
-        for topic, ids in self._memory.cache.recent().items():
+        for (topic, beside), ids in self._memory.cache.recent().items():
             near = self._mesh.near(topic)
             others = [
                 state
                 for peer, state in self._peers.subscribers(topic).items()
-                if peer not in near and state.score >= threshold
+                if peer not in near and beside not in state.topics and state.score >= threshold
             ]
             # By spelling: most peers are told the same.
             whole: dict[str, list[bytes]] = {}

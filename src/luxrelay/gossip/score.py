@@ -169,7 +169,7 @@ class Scores:
         # When it was kept, until when, and what; in order of age.
         self._kept: dict[PeerId, tuple[float, float, PeerLedger]] = {}
         self._at_address: dict[str, int] = {}
-        self._window: dict[EnvelopeDigest, tuple[float, str, set[PeerId]]] = {}
+        self._window: dict[EnvelopeDigest, tuple[float, tuple[str, ...], set[PeerId]]] = {}
         self._decayed_at: float | None = None
 
     def __len__(self) -> int:
@@ -240,26 +240,46 @@ class Scores:
             counters.grafted_at = None
 
     def accepted(
-        self, ledgers: list[PeerLedger], topic: str, digest: EnvelopeDigest, now: float
+        self,
+        ledgers: list[PeerLedger],
+        topic: str,
+        digest: EnvelopeDigest,
+        now: float,
+        *,
+        beside: str = "",
     ) -> None:
-        """Count an accepted message for those that brought it, the first one first (P2, P3)."""
+        """Count an accepted message for those that brought it, the first one first (P2, P3).
+
+        Args:
+            ledgers: Theirs.
+            topic: The topic that brought it.
+            digest: Of its bytes.
+            now: Monotonic seconds.
+            beside: A topic on which its header then need not come; empty when there is none (G34).
+
+        """
         counters = self._counters(ledgers[0], topic)
         params = counters.params
         counters.first = min(counters.first + 1, params.first_deliveries_cap)
-        if params.mesh_deliveries_weight or params.mesh_failures_weight:
+        watched = () if not _watches(params) else (topic,)
+        if beside and _watches(self.params.headers_global):
+            watched, params = (*watched, beside), self.params.headers_global
+        if watched:
             for ledger in ledgers:
-                self._delivered(ledger, topic)
+                for each in watched:
+                    self._delivered(ledger, each)
             if len(self._window) >= self.params.window_messages_max:
                 del self._window[next(iter(self._window))]
             until = now + params.mesh_deliveries_window_s
-            self._window[digest] = (until, topic, {ledger.peer for ledger in ledgers})
+            self._window[digest] = (until, watched, {ledger.peer for ledger in ledgers})
 
     def duplicate(self, ledger: PeerLedger, digest: EnvelopeDigest, now: float) -> None:
         """Count a late copy of an accepted message, once a peer and within the window (P3)."""
         entry = self._window.get(digest)
         if entry is not None and now < entry[0] and ledger.peer not in entry[2]:
             entry[2].add(ledger.peer)
-            self._delivered(ledger, entry[1])
+            for topic in entry[1]:
+                self._delivered(ledger, topic)
 
     def invalid(self, ledger: PeerLedger, topic: str, count: int = 1) -> None:
         """Count invalid messages (P4); `UNREADABLE` where they name no topic."""
@@ -454,3 +474,8 @@ class _Fading:
     def _left(self, value: float, factor: float) -> float:
         value *= factor
         return value if value >= self._minimum else 0.0
+
+
+def _watches(params: TopicScoreParams) -> bool:
+    """Whether deliveries in a topic's mesh are counted (P3, P3b)."""
+    return bool(params.mesh_deliveries_weight or params.mesh_failures_weight)

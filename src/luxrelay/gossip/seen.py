@@ -139,6 +139,9 @@ class OnceSet:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._entries
+
     def add(self, message_id: MessageId, now: float) -> bool:
         """Note an id; False when it is known."""
         if message_id in self._entries:
@@ -195,10 +198,14 @@ class FailureCache:
 class CachedMessage:
     """A message that can be sent again."""
 
-    __slots__ = ("_alias", "_fragment", "_sent", "message_id", "size", "topic")
+    __slots__ = ("_alias", "_fragment", "_sent", "beside", "message_id", "size", "topic")
 
-    def __init__(self, topic: str, message_id: MessageId, fragment: bytes) -> None:
+    def __init__(
+        self, topic: str, message_id: MessageId, fragment: bytes, beside: str = ""
+    ) -> None:
         self.topic = topic
+        # The topic on which those that follow it get the same header from us (G34).
+        self.beside = beside
         self.message_id = message_id
         self.size = len(fragment)
         self._fragment = fragment
@@ -260,13 +267,16 @@ class MessageCache:
         """Return the messages of an id: one a topic, more when the slot is contended."""
         return self._by_id.get(message_id, [])
 
-    def recent(self) -> dict[str, list[MessageId]]:
-        """Return the distinct ids of the last ``history_gossip`` heartbeats by topic."""
-        found: dict[str, dict[MessageId, None]] = {}
+    def recent(self) -> dict[tuple[str, str], list[MessageId]]:
+        """Return the distinct ids of the last ``history_gossip`` heartbeats.
+
+        By topic, and by the one beside it on which followers of both get the same header.
+        """
+        found: dict[tuple[str, str], dict[MessageId, None]] = {}
         for window in list(self._windows)[: self._gossip]:
             for message in window:
-                found.setdefault(message.topic, {})[message.message_id] = None
-        return {topic: list(ids) for topic, ids in found.items()}
+                found.setdefault((message.topic, message.beside), {})[message.message_id] = None
+        return {topics: list(ids) for topics, ids in found.items()}
 
     def shift(self) -> None:
         """Begin a new heartbeat's window and let the oldest go."""

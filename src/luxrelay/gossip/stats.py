@@ -122,6 +122,8 @@ class GossipStats:
     """Messages we published."""
     forwarded: int = 0
     """Sends of accepted messages to mesh peers."""
+    passed_on: int = 0
+    """Sends of a namespace's headers to peers that follow ``headers/global`` alone."""
     delivered: int = 0
     """Messages handed to the application."""
     subscriptions_refused: int = 0

@@ -24,15 +24,16 @@ from typing import Final
 
 import trio
 
-from luxrelay.bus import SigningKey
+from luxrelay.bus import NamespaceId, SigningKey
 from luxrelay.bus.policy import RetentionClass
 from luxrelay.errors import AddressError, ConfigError
-from luxrelay.gossip import GossipRouter, PeerId
+from luxrelay.gossip import GossipRouter, PeerId, topic_for_namespace
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList, steady_ms
 from luxrelay.net.reconcile import PREFIX, ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
+from luxrelay.node.carried import FOLLOWED_FILE, CarriedNamespace, CarriedNamespaces
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.certificates import client_tls_of, server_tls_of
 from luxrelay.node.config import NodeConfig
@@ -129,6 +130,7 @@ class Parts:
     blobs: BlobSide
     feed: Feed
     policies: CurrentPolicies
+    carried: CarriedNamespaces
 
 
 def assemble(
@@ -149,13 +151,14 @@ def assemble(
         LuxRelayError: a file that the configuration names cannot be read.
 
     """
+    carried = _carried(config, store, policies)
     guards = make_guards(config, store)
     judge = judge_of(config, store, policies, guards)
     net_config = net_config_of(config)
     meter = meter_of(config)
     host = _host(config, identity, net_config, meter)
     spread = LoopSpread()
-    blobs = blob_side_of(config, identity, host, store, rng=rng, clock_ms=wall_ms)
+    blobs = blob_side_of(config, identity, host, store, carried=carried, rng=rng, clock_ms=wall_ms)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
     doors = Doors(
         store=store,
@@ -172,19 +175,13 @@ def assemble(
         peers_max=2 * config.connections_max,  # those that left lately are still of interest
         deliver=feed.stored,
         completed=feed.completed,
+        carried=carried,
     )
-    router = _router(config, rng, host.peer_id)
-    driver = spread.driver = GossipDriver(
-        router,
-        host,
-        validate=in_worker(doors),
-        config=net_config,
-        rng=rng,
-        echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
-    )
+    driver = spread.driver = _driver(config, net_config, host, doors, rng)
+    carried.told = _follower(config, driver, policies)
     blame = GossipBlame(driver.app_score, steady_ms)
-    followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order)
-    server = _server(config, store, doors, followed, meter)
+    followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order, carries=carried.asked)
+    server = _server(config, store, doors, followed, carried=carried, meter=meter)
     return Parts(
         store=store,
         guards=guards,
@@ -198,6 +195,7 @@ def assemble(
             config,
             store,
             doors,
+            carried=carried,
             stopping=stopping,
             blobs=blobs,
             spread=spread,
@@ -207,6 +205,73 @@ def assemble(
         blobs=blobs,
         feed=feed,
         policies=policies,
+        carried=carried,
+    )
+
+
+def _carried(config: NodeConfig, store: RelayStore, policies: CurrentPolicies) -> CarriedNamespaces:
+    """Return what the node carries: of its configuration, and of its folder."""
+
+    def parent_held(namespace: NamespaceId) -> NamespaceId | None:
+        head = store.head(namespace)
+        return head.parent if head.latest_seq else None
+
+    following = config.following
+    carried = CarriedNamespaces(
+        (
+            CarriedNamespace(
+                namespace_id=entry.namespace_id,
+                content_topic=entry.content_topic,
+                policy_hash=entry.policy_hash,
+            )
+            for entry in config.namespaces
+        ),
+        network=config.network,
+        everything=following.carry == "open",
+        followed_max=following.followed_max,
+        demands_per_minute=following.follow_demands_per_minute,
+        path=config.data_dir / FOLLOWED_FILE,
+        clock_ms=steady_ms,
+        parent_held=parent_held,
+    )
+    if carried.set_aside is not None:
+        words = "followed namespaces unreadable, begun anew"
+        log(logging.WARNING, words, kept_as=str(carried.set_aside))
+    policies.attach(carried)
+    return carried
+
+
+def _follower(
+    config: NodeConfig, driver: GossipDriver, policies: CurrentPolicies
+) -> Callable[[CarriedNamespace, bool], None]:
+    """Return what has a running node follow a namespace, or no longer; any thread may call it."""
+    token = trio.lowlevel.current_trio_token()
+
+    def told(entry: CarriedNamespace, begins: bool) -> None:
+        policies.followed()
+        topic = topic_for_namespace(config.network, entry.namespace_id)
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(driver.subscribe if begins else driver.unsubscribe, topic)
+        log(
+            logging.INFO,
+            "follows a namespace" if begins else "follows a namespace no longer",
+            namespace=entry.namespace_id.hex(),
+            origin=entry.origin,
+        )
+
+    return told
+
+
+def _driver(
+    config: NodeConfig, bounds: NetConfig, host: RelayHost, doors: Doors, rng: random.Random
+) -> GossipDriver:
+    return GossipDriver(
+        _router(config, rng, host.peer_id),
+        host,
+        validate=in_worker(doors),
+        config=bounds,
+        rng=rng,
+        echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
     )
 
 
@@ -229,6 +294,8 @@ def _server(
     store: RelayStore,
     doors: Doors,
     followed: StoreFollowing,
+    *,
+    carried: CarriedNamespaces,
     meter: SharedMeter,
 ) -> RelaySyncServer:
     return RelaySyncServer(
@@ -238,7 +305,7 @@ def _server(
         publisher=doors if config.allow_publish else None,
         followed=followed,
         handoff=store if config.allow_handoff else None,
-        subscribed=frozenset(entry.namespace_id for entry in config.namespaces),
+        subscribed=carried,
         meter=meter,
         tls=server_tls_of(config.sync_limits),
     )
@@ -249,6 +316,7 @@ def _catch_up(
     store: RelayStore,
     doors: Doors,
     *,
+    carried: CarriedNamespaces,
     stopping: threading.Event,
     blobs: BlobSide,
     spread: LoopSpread,
@@ -257,7 +325,7 @@ def _catch_up(
     return CatchUpLoop(
         store,
         doors,
-        parents=tuple(entry.namespace_id for entry in config.namespaces),
+        parents=carried.caught_up,
         peers=config.sync_peers,
         tls=client_tls_of(config.sync_limits),
         ttl_ms=config.ttl_ms,

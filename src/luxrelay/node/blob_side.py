@@ -25,10 +25,10 @@ from luxrelay.gossip import NodeRole, PeerId
 from luxrelay.net import RelayHost
 from luxrelay.net.addresses import peer_id_from_text, peer_text
 from luxrelay.net.blobs import BlobConfig, BlobExchange, BlobRequest, BlobStatus, CommitmentKind
+from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.hint_book import HintBook
 from luxrelay.node.missing_blobs import WantedBlobs
-from luxrelay.node.parent_lookup import Carried
 from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.subscription_config import announced_topics_of
 from luxrelay.store import RelayStore
@@ -188,10 +188,14 @@ def blob_side_of(
     host: RelayHost,
     store: RelayStore,
     *,
+    carried: CarriedNamespaces,
     rng: random.Random,
     clock_ms: Callable[[], int],
 ) -> BlobSide:
     """Return the parts on a host and an open store; called on the trio loop.
+
+    A validator that takes every header asks for payloads of the namespaces that it follows; of the
+    others a reader has to ask for one.
 
     Raises:
         AddressError: a peer id in the configuration is none.
@@ -199,15 +203,17 @@ def blob_side_of(
     """
     limits, following = config.store_limits, config.following
     news = BlobNews()
+    headers_alone = carried.everything and config.peering.role == NodeRole.VALIDATOR
     wanted = WantedBlobs(
         ttl_ms=min(config.ttl_ms, limits.blob_ttl_ms or config.ttl_ms),
         largest=limits.largest_blob,
         news=news.tell,
+        unasked=lambda parent: not headers_alone or parent in carried,
     )
     topics = GlobalTopics(
         network=config.network,
         identity=identity,
-        carried=Carried(entry.namespace_id for entry in config.namespaces),
+        carried=carried,
         announced=announced_topics_of(config),
         proposers=frozenset(map(peer_id_from_text, following.block_proposers)),
         operators=tuple(map(peer_id_from_text, following.hint_operators)),

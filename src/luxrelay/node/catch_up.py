@@ -115,7 +115,7 @@ class CatchUpLoop:
         store: RelayStore,
         doors: Doors,
         *,
-        parents: Sequence[NamespaceId],
+        parents: Callable[[], Sequence[NamespaceId | None]],
         peers: Sequence[str],
         stopping: threading.Event,
         wanted: WantedBlobs,
@@ -130,6 +130,7 @@ class CatchUpLoop:
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
+        Of the parents None stands for every namespace that a peer has.
         ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
         what peers did in reconciliations and with blobs. ``steady_ms`` is a clock that nobody
         sets, by which what they did is forgiven.
@@ -158,7 +159,7 @@ class CatchUpLoop:
         self._plan = ReconcilePlan(ttl_ms=ttl_ms)
         self._rng = rng or random.Random()  # noqa: S311 - which peer is compared with is no secret
         self._standing = PeerStanding()
-        self._lag: dict[NamespaceId, int] = {}
+        self._lag: dict[NamespaceId | None, int] = {}
         self._progress: CatchUpProgress | None = None
         self._looked_back = False
 
@@ -166,7 +167,7 @@ class CatchUpLoop:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
         complete = True
-        for parent in self._parents:
+        for parent in self._parents():
             if self._stopping.is_set():
                 return
             try:
@@ -178,7 +179,7 @@ class CatchUpLoop:
                     on_progress=self._note_progress,
                 )
             except LuxRelayError as error:
-                log(logging.ERROR, "catch-up failed", namespace=parent.hex(), error=str(error))
+                log(logging.ERROR, "catch-up failed", namespace=_named(parent), error=str(error))
                 complete = False
                 continue
             complete &= report.complete
@@ -204,7 +205,7 @@ class CatchUpLoop:
 
     def _reconciled_with(self, client: RelaySyncClient) -> bool:
         """Compare with one peer; False when it cannot be had."""
-        for parent in self._parents:
+        for parent in self._parents():
             if self._stopping.is_set():
                 return True
             try:
@@ -232,10 +233,14 @@ class CatchUpLoop:
             return dict.fromkeys(BLOBS, 0)
         return asdict(self._blobs.stats())
 
-    def lag(self) -> dict[NamespaceId, int]:
-        """Return how many messages each parent and its lanes lacked after the last catch-up."""
+    def lag(self) -> dict[NamespaceId | None, int]:
+        """Return how many messages each parent and its lanes lacked after the last catch-up.
+
+        Under None, in an open node, what all of them lacked.
+        """
+        followed = set(self._parents())
         with self._lock:
-            return dict(self._lag)
+            return {parent: lag for parent, lag in self._lag.items() if parent in followed}
 
     def _open(self) -> None:
         with self._lock:  # catching up and reconciling have threads of their own
@@ -371,7 +376,7 @@ class CatchUpLoop:
         self._blame(PeerReport(peer=blame.peer, rejected=1))
         log(logging.WARNING, "a peer lies about a blob", peer=blame.peer, why=blame.why)
 
-    def _note(self, parent: NamespaceId, report: CatchUpReport) -> None:
+    def _note(self, parent: NamespaceId | None, report: CatchUpReport) -> None:
         self._note_peers(report)
         left = report.holes_left
         with self._lock:
@@ -386,7 +391,7 @@ class CatchUpLoop:
             log(
                 logging.INFO,
                 "caught up",
-                namespace=parent.hex(),
+                namespace=_named(parent),
                 stored=report.stored,
                 rejected=report.rejected,
                 skipped=len(report.skipped),
@@ -398,7 +403,7 @@ class CatchUpLoop:
         with self._lock:
             self._progress = progress
 
-    def _note_reconciled(self, parent: NamespaceId, report: ReconcileReport) -> None:
+    def _note_reconciled(self, parent: NamespaceId | None, report: ReconcileReport) -> None:
         with self._lock:
             self._totals.reconciliations += 1
             self._totals.reconcile_rounds += report.rounds
@@ -412,7 +417,7 @@ class CatchUpLoop:
             log(
                 logging.INFO,
                 "reconciled",
-                namespace=parent.hex(),
+                namespace=_named(parent),
                 peer=report.peer,
                 stored=report.stored,
                 rejected=report.rejected,
@@ -447,6 +452,10 @@ class CatchUpLoop:
             elif not peer.given_up and peer.peer in self._away and not report.cancelled:
                 self._away.discard(peer.peer)
                 log(logging.INFO, "a sync peer serves us again", peer=peer.peer)
+
+
+def _named(parent: NamespaceId | None) -> str:
+    return "every" if parent is None else parent.hex()
 
 
 def _as_head(head: NamespaceHead) -> PeerHead:

@@ -59,7 +59,7 @@ from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
 from luxrelay.bus.verdict import ignore, reject
-from luxrelay.errors import EnvelopeError, HeaderError, StoreError, TopicError
+from luxrelay.errors import EnvelopeError, GatewayError, HeaderError, StoreError, TopicError
 from luxrelay.gossip import (
     HeaderAnnouncement,
     MessageType,
@@ -71,6 +71,8 @@ from luxrelay.gossip import (
     parse_topic,
     topic_for_namespace,
 )
+from luxrelay.gossip.announcements import parent_named
+from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.fees import FeeDesk
 from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import WantedBlobs
@@ -223,7 +225,7 @@ def ingest(
     source: bytes,
     *,
     inline_blob_max: int,
-    parent_of: Callable[[MsgHeader], NamespaceId | None] | None = None,
+    parent_of: Callable[[MsgHeader, bytes], NamespaceId | None] | None = None,
 ) -> Candidate | Verdict:
     """Return the candidate in an envelope, or the verdict on bytes that hold none.
 
@@ -232,8 +234,8 @@ def ingest(
         message: The decoded envelope.
         source: Peer id that brought it.
         inline_blob_max: Largest blob accepted inside an announcement, bytes (J7).
-        parent_of: Tells the namespace of a header on ``headers/global``; None when the node does
-            not follow that topic.
+        parent_of: Tells the namespace of a header on ``headers/global``, given what the envelope
+            names as its own; None when the node does not follow that topic.
 
     """
     if message.topic != topic:
@@ -260,7 +262,7 @@ def ingest(
         return reject(Code(error.verdict_code), error.what)
     parent = parsed.namespace_id
     if parent is None and parent_of is not None:
-        parent = parent_of(header)
+        parent = parent_of(header, parent_named(message))
     if parent is None:
         return ignore(Code.INVALID_NAMESPACE, "the header's namespace is not carried here")
     return Candidate(
@@ -381,6 +383,7 @@ class Doors:
         fees: FeeDesk | None = None,
         traces: Traces | None = None,
         peers_max: int = 128,
+        carried: CarriedNamespaces | None = None,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
         completed: Completed = lambda candidates: None,  # noqa: ARG005  nobody follows
     ) -> None:
@@ -389,8 +392,10 @@ class Doors:
         Headers that are stored without their blob are noted in ``wanted``; what is stored is told
         to ``deliver``, and of which stored ones the blobs came to ``completed``. What was refused
         is remembered of ``peers_max`` peers. Without ``globals_`` only headers of namespace topics
-        are taken.
+        are taken. An open node follows the namespaces that are published to here (``carried``).
         """
+        opened = carried is not None and carried.everything
+        self._demanded = carried.demanded if carried is not None and opened else None
         self._deliver = deliver
         self._tell_completed = completed
         self._store = store
@@ -451,6 +456,8 @@ class Doors:
         ]
         for candidate in fresh:  # before it is spread: a peer may show it at once
             self.book.note(self._receipt(candidate, ACCEPTED, 0))
+        if self._demanded is not None:
+            self._demand(fresh, self._demanded)
         peers = iter(self._announce(fresh))
         receipts = []
         for entry, verdict in zip(found, verdicts, strict=True):
@@ -458,6 +465,15 @@ class Doors:
             sent = next(peers) if verdict.accepted else 0
             receipts.append(self.book.note(self._receipt(entry, verdict, sent)))
         return receipts
+
+    @staticmethod
+    def _demand(candidates: Sequence[Candidate], demanded: Callable[[NamespaceId], object]) -> None:
+        """Have an open node follow the namespaces; a message that is stored spreads anyhow."""
+        for parent in dict.fromkeys(candidate.parent for candidate in candidates):
+            try:
+                demanded(parent)
+            except (GatewayError, OSError) as error:
+                log(logging.WARNING, "a namespace is not followed", error=str(error))
 
     def history(self, parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
         """Return the verdict on each message that a relay served; accepted ones are durable.
@@ -615,9 +631,7 @@ class Doors:
             )
             own.append((message.topic, message.encode()))
             if self._globals is not None and self._globals.announces:
-                others += self._globals.announcements(
-                    candidate, announcement, inline=inline, now_ms=now_ms
-                )
+                others += self._globals.announcements(candidate, message, now_ms=now_ms)
         return self._spread([*own, *others])[: len(own)]
 
     def _receipt(

@@ -67,7 +67,7 @@ class Sources:
     catch_up: Callable[[], dict[str, int]]
     blobs: Callable[[], dict[str, int]]
     streams: Callable[[], dict[str, int]]
-    catch_up_lag: Callable[[], dict[NamespaceId, int]]
+    catch_up_lag: Callable[[], dict[NamespaceId | None, int]]
     rates: Callable[[], dict[str, int]]
     modules: Callable[[], dict[str, dict[str, Any]]]
     rounds: Callable[[], dict[str, dict[str, Any]]]
@@ -378,6 +378,11 @@ def _gossip(router: GossipStats) -> Iterable[Metric]:
         ("luxrelay_gossip_busy", "Messages ignored for want of room.", router.busy),
         ("luxrelay_gossip_forwarded", "Messages sent on to mesh peers.", router.forwarded),
         (
+            "luxrelay_gossip_passed_on",
+            "Headers of namespaces sent to peers that follow headers/global alone (G34).",
+            router.passed_on,
+        ),
+        (
             "luxrelay_gossip_unwanted",
             "Messages on topics that nobody follows here.",
             router.unwanted,
@@ -610,14 +615,7 @@ def _sync(sources: Sources) -> Iterable[Metric]:
         yield made(f"luxrelay_blob_fetch_{name}", help_text, blobs[name])
     for name, help_text in STREAMS.items():
         yield _counter(f"luxrelay_reconcile_stream_{name}", help_text, streams[name])
-    lag = GaugeMetricFamily(
-        "luxrelay_catch_up_lag_messages",
-        "Messages of a configured namespace and its lanes still lacking after the last catch-up.",
-        labels=("namespace",),
-    )
-    for namespace, messages in sorted(sources.catch_up_lag().items()):
-        lag.add_metric((namespace.hex(),), messages)
-    yield lag
+    yield _lag(sources)
     yield _gauge("luxrelay_sync_waiting", "Sync calls that wait for their turn.", sync.waiting)
     yield _gauge(
         "luxrelay_sync_held_bytes", "Bytes read and not yet taken by readers.", sync.held_bytes
@@ -646,6 +644,19 @@ def _connections(sync: SyncServerStats) -> Iterable[Metric]:
             f"Connections to the sync port closed: those {help_text}.",
             value,
         )
+
+
+def _lag(sources: Sources) -> GaugeMetricFamily:
+    lag = GaugeMetricFamily(
+        "luxrelay_catch_up_lag_messages",
+        "Messages of a followed namespace and its lanes still lacking after the last catch-up; in "
+        "an open node of every namespace together.",
+        labels=("namespace",),
+    )
+    lags = {"every" if n is None else n.hex(): m for n, m in sources.catch_up_lag().items()}
+    for namespace, messages in sorted(lags.items()):
+        lag.add_metric((namespace,), messages)
+    return lag
 
 
 def _cost(sync: SyncServerStats) -> Iterable[Metric]:

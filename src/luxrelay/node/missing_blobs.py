@@ -59,6 +59,8 @@ class WantedBlob:
     """When it is asked for next, Unix milliseconds."""
     asked: int = field(default=0, compare=False)
     """How often it was asked for since something new was heard of it."""
+    on_request: bool = field(default=False, compare=False)
+    """Asked for only when a reader asks for it."""
 
 
 class WantedBlobs:
@@ -72,6 +74,7 @@ class WantedBlobs:
         sender_max: int = SENDER_MAX,
         largest: int = c.MAX_BLOB_BYTES,
         news: Callable[[], None] = lambda: None,
+        unasked: Callable[[NamespaceId], bool] = lambda _: True,
     ) -> None:
         """Start empty.
 
@@ -81,12 +84,14 @@ class WantedBlobs:
             sender_max: Of these the most of one sender.
             largest: Bytes of the largest blob that the store keeps; no larger one is asked for.
             news: Called, by any thread, when there is something to ask for at once.
+            unasked: Whether a namespace's blobs are asked for although no reader asks for them.
 
         """
         self._largest = largest
         self._ttl_ms = ttl_ms
         self._max = wanted_max
         self._news = news
+        self._unasked = unasked
         self._lock = threading.Lock()
         self._wanted: dict[ContentId, WantedBlob] = {}
         self.named: dict[bytes, dict[ContentId, None]] = {}
@@ -120,6 +125,7 @@ class WantedBlobs:
         """
         if header.blob_len > self._largest:
             return
+        on_request = not self._unasked(parent)
         with self._lock:
             said = tuple(holders)
             known = self._wanted.get(header.content_id)
@@ -136,9 +142,11 @@ class WantedBlobs:
                 until_ms=header.timestamp + self._ttl_ms,
                 holders=tuple(dict.fromkeys(said))[:HOLDERS_MAX],
                 source=source,
+                on_request=on_request,
             )
             self.named.setdefault(header.blob_commitment, {})[header.content_id] = None
-        self._news()
+        if not on_request:
+            self._news()
 
     def find(self, commitment: bytes) -> WantedBlob | None:
         """Return what is wanted under a commitment."""
@@ -180,7 +188,7 @@ class WantedBlobs:
                     break
                 if each.until_ms <= now_ms:
                     late.append(content)
-                elif _come(each, now_ms):
+                elif not each.on_request and _come(each, now_ms):
                     due.append(content)
             for content in late:
                 self._drop(content)
@@ -234,7 +242,8 @@ class WantedBlobs:
     def next_ms(self) -> int | None:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""
         with self._lock:
-            return min((each.ask_at_ms for each in self._wanted.values()), default=None)
+            waiting = (each.ask_at_ms for each in self._wanted.values() if not each.on_request)
+            return min(waiting, default=None)
 
 
 def _come(wanted: WantedBlob, now_ms: int) -> bool:

@@ -306,8 +306,8 @@ class Node:
         self._observer: Observer | None = None
         self._faults = Faults(logger=logging.getLogger("luxrelay.node"))
         runs = {
-            "catch-up": config.sync_peers and config.namespaces,
-            "reconcile": config.sync_limits.reconcile_interval_ms and config.namespaces,
+            "catch-up": config.sync_peers,
+            "reconcile": config.sync_limits.reconcile_interval_ms,
         }
         self._rounds = Rounds(
             self._faults,
@@ -401,7 +401,8 @@ class Node:
                 await nursery.start(parts.driver.run)
                 if parts.blobs.exchange is not None:
                     await nursery.start(parts.blobs.exchange.run)
-                for topic in followed_topics(self._config):
+                names = [entry.namespace_id for entry in parts.carried.entries()]
+                for topic in followed_topics(self._config, names):
                     parts.driver.subscribe(topic)
                 ready.started(None)
 
@@ -468,6 +469,7 @@ class Node:
         return NodeParts(
             config=self._config,
             store=parts.store,
+            carried=parts.carried,
             doors=parts.doors,
             driver=parts.driver,
             host=parts.host,
@@ -527,7 +529,7 @@ class Node:
 
     async def _keep_catching_up(self, parts: Parts) -> None:
         pause_s = self._config.sync_interval_ms / 1000
-        while self._config.sync_peers and self._config.namespaces:
+        while self._config.sync_peers:
             await self._rounds.run(
                 "catch-up",
                 parts.catch_up.once,
@@ -555,7 +557,7 @@ class Node:
 
     async def _keep_reconciled(self, parts: Parts) -> None:
         pause_s = self._config.sync_limits.reconcile_interval_ms / 1000
-        while pause_s and self._config.namespaces:
+        while pause_s:
             # Not all nodes at once: half the time, and up to as much again.
             pause = self._rounds.pause_s("reconcile", pause_s, 10 * pause_s)
             await trio.sleep(pause * (0.5 + self._rng.random()))

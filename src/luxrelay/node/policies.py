@@ -16,11 +16,10 @@ from luxrelay.bus.registry import PoliciesInForce, PolicyRegistry, RegistryConfi
 from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
 from luxrelay.errors import ConfigError, PolicyError
 from luxrelay.files import read_bounded
+from luxrelay.node.carried import DOCUMENTS_MAX, CarriedNamespaces, add_documents
 from luxrelay.node.config import NodeConfig
 from luxrelay.wire import from_hex
 
-DOCUMENTS_MAX: Final = 64
-"""Most documents in one file: as many as a registry keeps of one namespace."""
 FILE_BYTES_MAX: Final = DOCUMENTS_MAX * (2 * MAX_DOCUMENT_BYTES + 4)
 """Largest policy file that is read, bytes."""
 
@@ -105,6 +104,18 @@ class CurrentPolicies(PoliciesInForce):
 
         """
         super().__init__(*_policies_of(config))
+        self._config = config
+        self._carried = CarriedNamespaces()
+
+    def attach(self, carried: CarriedNamespaces) -> None:
+        """Judge what the node follows at run time as well, and all others when it is open."""
+        self._carried = carried
+        self.derived = carried.default_hashes if carried.everything else None
+        self.followed()
+
+    def followed(self) -> None:
+        """Take over what the node follows now; its documents have been checked."""
+        self.replace(*_policies_of(self._config, self._carried))
 
     def reload(self, config: NodeConfig) -> None:
         """Read them again; nothing changes when one cannot be read.
@@ -113,14 +124,18 @@ class CurrentPolicies(PoliciesInForce):
             ConfigError: a policy file cannot be read, or a document in it does not check.
 
         """
-        self.replace(*_policies_of(config))
+        self.replace(*_policies_of(config, self._carried))
+        self._config = config
 
 
 def _policies_of(
-    config: NodeConfig,
+    config: NodeConfig, carried: CarriedNamespaces | None = None
 ) -> tuple[dict[NamespaceId, frozenset[bytes]], PolicyRegistry]:
-    hashes = {
-        entry.namespace_id: frozenset({entry.policy_hash} if entry.policy_hash else ())
-        for entry in config.namespaces
-    }
-    return hashes, load_registry(config)
+    registry = load_registry(config)
+    entries = {entry.namespace_id: entry.policy_hash for entry in config.namespaces}
+    for followed in () if carried is None else carried.entries():
+        if followed.namespace_id not in entries:
+            entries[followed.namespace_id] = followed.policy_hash
+            add_documents(registry, followed)
+    hashes = {name: frozenset({each} if each else ()) for name, each in entries.items()}
+    return hashes, registry

@@ -112,6 +112,33 @@ TOPIC_KEYS: Final = (
     ),
     Key(
         "gossip",
+        "carry",
+        "listed",
+        "",
+        one_of("listed", "open"),
+        "Which namespaces this node takes: those of this file and those that an operator has it "
+        "follow, or every one whose policy can be told, which is the default policy or one that "
+        "came with it. An open node follows what applications here publish to or read (G35).",
+    ),
+    Key(
+        "gossip",
+        "followed_max",
+        1_024,
+        "namespaces",
+        whole(1, 1_900),
+        "Namespaces followed at run time, beside those of this file; in an open node those that "
+        "applications asked for give way, the one not used for longest first (G35).",
+    ),
+    Key(
+        "gossip",
+        "follow_demands_per_minute",
+        60,
+        "namespaces",
+        whole(0, 100_000),
+        "Namespaces a minute that applications have an open node follow (G35).",
+    ),
+    Key(
+        "gossip",
         "block_proposers",
         [],
         "peer id",

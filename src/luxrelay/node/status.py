@@ -91,6 +91,7 @@ def views_of(
                 hints=lambda: parts.blobs.topics.hints.taken,
                 wanted=lambda: len(parts.blobs.wanted),
                 blob_bytes=lambda: parts.store.stats().blob_bytes,
+                carried=parts.carried.numbers,
                 fetch_latency=parts.catch_up.blob_latency.snapshot,
                 blobs=None if parts.blobs.exchange is None else parts.blobs.exchange.counters,
             ),

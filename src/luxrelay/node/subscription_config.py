@@ -5,10 +5,11 @@ Source: LP-6420 §1.1, §2.2; 20-01, 20-08; decisions G10, G12, G24, G25.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from luxrelay.bus import NamespaceId
 from luxrelay.gossip import (
     NodeRole,
     TopicKind,
@@ -31,6 +32,9 @@ class Following:
     global_topics: tuple[str, ...]
     block_proposers: tuple[str, ...]
     hint_operators: tuple[str, ...]
+    carry: str
+    followed_max: int
+    follow_demands_per_minute: int
     blob_streams: bool
     blob_bytes_per_s: int
     blob_requests_per_s: int
@@ -38,7 +42,10 @@ class Following:
 
 def following_of(gossip: Mapping[str, Any]) -> Following:
     """Return the values of the section ``gossip`` that are about global topics and blobs."""
-    plain = ("blob_streams", "blob_bytes_per_s", "blob_requests_per_s")
+    plain = (
+        *("blob_streams", "blob_bytes_per_s", "blob_requests_per_s"),
+        *("carry", "followed_max", "follow_demands_per_minute"),
+    )
     return Following(
         global_topics=tuple(gossip["global_topics"]),
         block_proposers=tuple(gossip["block_proposers"]),
@@ -70,8 +77,7 @@ def announced_topics_of(config: NodeConfig) -> frozenset[str]:
     return frozenset(global_topics_of(config))
 
 
-def followed_topics(config: NodeConfig) -> tuple[str, ...]:
+def followed_topics(config: NodeConfig, namespaces: Iterable[NamespaceId]) -> tuple[str, ...]:
     """Return every topic a node follows: the global ones, then one for each of its namespaces."""
-    namespaces = [entry.namespace_id for entry in config.namespaces]
     own = [topic_for_namespace(config.network, each) for each in namespaces]
     return (*global_topics_of(config), *own)

@@ -130,6 +130,7 @@ class StoreFollowing:
         replay: Replay | None = None,
         *,
         in_order: InOrder | None = None,
+        carries: Callable[[NamespaceId], bool] = lambda _: True,
     ) -> None:
         """Keep the parts.
 
@@ -140,9 +141,11 @@ class StoreFollowing:
             config: Bounds.
             replay: Puts what an archive has before a page of the store.
             in_order: Judges for ordered views; None gives none.
+            carries: Whether the node takes what comes of a namespace.
 
         """
         self._in_order = in_order
+        self._carries = carries
         self._store = store
         self._feed = feed
         self._clock_ms = clock_ms
@@ -165,6 +168,9 @@ class StoreFollowing:
             begin=wanted.positions,
             in_order=self._in_order if wanted.ordered else None,
             wish=_wish(wanted),
+        )
+        subscription.not_carried = frozenset(
+            each for each in wanted.namespaces if not self._carries(each)
         )
         notes = _Notes(config.notes_max)
         # Followed before anything is read: what is stored from here on is noted.
@@ -318,8 +324,8 @@ def _event(tell: Tell) -> FollowEvent:
             return Followed(wire, parent, late, message.regressed, completes)
         case TellGap(namespace_id, first, last, reason):
             return FollowedGap(namespace_id, first, last, reason != "missing")
-        case TellLive(positions):
-            return FollowedLive(dict(positions))
+        case TellLive(positions, not_carried):
+            return FollowedLive(dict(positions), not_carried)
         case TellDropped(lanes, late_ones, blobs):
             return FollowedDropped(lanes, late_ones, blobs)
         case TellBeyond(namespace_id, held, position):

@@ -54,6 +54,8 @@ class TopicSources:
     """Bytes of blobs stored."""
     fetch_latency: Callable[[], tuple[list[tuple[str, int]], int]] = LatencyHistogram().snapshot
     """How long blobs took that were fetched from others."""
+    carried: Callable[[], dict[str, int]] = dict
+    """Numbers of `CarriedNamespaces`."""
 
 
 def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
@@ -91,6 +93,7 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
         buckets=buckets,
         sum_value=total_ms,
     )
+    yield from _carried_metrics(sources.carried())
     counters = sources.blobs or BlobCounters()
     for each in fields(counters):
         yield CounterMetricFamily(
@@ -98,3 +101,21 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
             _BLOBS[each.name],
             value=getattr(counters, each.name),
         )
+
+
+def _carried_metrics(numbers: dict[str, int]) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        "luxrelay_followed_namespaces",
+        "Namespaces whose topics the node follows, of its file and at run time (G35).",
+        value=numbers.get("followed", 0),
+    )
+    yield CounterMetricFamily(
+        "luxrelay_followed_given_way",
+        "Namespaces followed no longer because applications asked for others (G35).",
+        value=numbers.get("given_way", 0),
+    )
+    yield CounterMetricFamily(
+        "luxrelay_follow_demands_refused",
+        "Times that an application asked for a namespace and the node did not follow it (G35).",
+        value=numbers.get("refused", 0),
+    )

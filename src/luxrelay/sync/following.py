@@ -109,6 +109,8 @@ class FollowedLive:
     """Everything that the node held is told; what follows is new."""
 
     positions: Mapping[NamespaceId, int] = field(default_factory=dict)
+    not_carried: frozenset[NamespaceId] = frozenset()
+    """Of what is followed, the namespaces that the node takes nothing of, as far as it knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,13 @@ from luxrelay.net.links import DriverCounters
 from luxrelay.net.swarm import SwarmCounters
 from luxrelay.net.yamux import MuxCounters
 from luxrelay.node.archive_fallback import OlderMessages
+from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admin import PeerControl
 from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.config import GatewayConfig
-from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
+from luxrelay.node.gateway.http import GatewayParts
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.tokens import TokenFile
@@ -141,12 +142,14 @@ class Stand:
             net=_no_net,
             explain=lambda peer: None,  # noqa: ARG005  there are no peers
             status=lambda: {"name": "stand"},
-            namespaces=(
-                CarriedNamespace(
-                    namespace_id=PARENT,
-                    content_topic=TOPIC,
-                    policy_hash=default_policy(PARENT).policy_hash,
-                ),
+            carried=CarriedNamespaces(
+                [
+                    CarriedNamespace(
+                        namespace_id=PARENT,
+                        content_topic=TOPIC,
+                        policy_hash=default_policy(PARENT).policy_hash,
+                    ),
+                ]
             ),
             registry=PolicyRegistry(RegistryConfig(network="test")),
             work=Work(self.config.work_max, self.config.work_waiting_max),
@@ -168,7 +171,7 @@ class Stand:
             explain=lambda peer: None,  # noqa: ARG005  there are no peers
             status=parts.status,
             healthy=lambda: (True, {"fault": ""}),
-            namespaces=parts.namespaces,
+            namespaces=parts.carried.entries,
             clock_ms=now_ms,
             info=parts.info,
         )

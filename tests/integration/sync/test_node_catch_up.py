@@ -78,7 +78,7 @@ class OwnNode:
         self.loop = CatchUpLoop(
             self.store,
             doors,
-            parents=[PARENT],
+            parents=lambda: [PARENT],
             peers=peers,
             stopping=threading.Event(),
             wanted=self.wanted,

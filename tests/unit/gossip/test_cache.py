@@ -172,7 +172,7 @@ def test_recent_ids_are_distinct_and_by_topic() -> None:
     for message in (cached(1), cached(1), cached(1, "/b"), cached(2)):
         cache.put(message)
 
-    assert cache.recent() == {"/a": [slot(1)[1], slot(2)[1]], "/b": [slot(1)[1]]}
+    assert cache.recent() == {("/a", ""): [slot(1)[1], slot(2)[1]], ("/b", ""): [slot(1)[1]]}
     assert [message.topic for message in cache.get(slot(1)[1])] == ["/a", "/a", "/b"]
 
 

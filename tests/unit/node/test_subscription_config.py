@@ -42,7 +42,8 @@ def test_topics_follow_from_the_role(role: str, topics: tuple[str, ...]) -> None
     config = config_of(f'role = "{role}"')
     namespace = f"/lux/test/relay/namespace/{topic_namespace('/chat/1/room').hex()}"
 
-    assert followed_topics(config) == (*topics, namespace)
+    names = [each.namespace_id for each in config.namespaces]
+    assert followed_topics(config, names) == (*topics, namespace)
     assert announced_topics_of(config) == {HEADERS, BLOBS}
 
 

@@ -88,7 +88,6 @@ class Dashboard:
         self._work = work
         self._config = config
         self._samples = Samples(sources)
-        self._topics = {each.namespace_id: each.content_topic for each in sources.namespaces}
         self._tick = trio.Event()
         self._state: dict[str, Any] = {}
         self.watchers = 0
@@ -181,7 +180,8 @@ class Dashboard:
         while True:
             total, fresh = self._feed.since(told)
             if fresh:
-                shown = [glimpse_json(each, self._topics) for each in fresh]
+                topics = {n.namespace_id: n.content_topic for n in self._sources.namespaces()}
+                shown = [glimpse_json(each, topics) for each in fresh]
                 said = {"type": "messages", "first": not told, "messages": shown}
                 told = total
                 await socket.send([_text(said)])

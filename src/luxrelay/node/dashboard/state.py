@@ -20,8 +20,9 @@ from typing import Any, Final
 from luxrelay.bus import NamespaceId, VerdictKind
 from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
+from luxrelay.node.carried import CarriedNamespace
 from luxrelay.node.gateway.calls import hex_text
-from luxrelay.node.gateway.http import CarriedNamespace, peer_rows
+from luxrelay.node.gateway.http import peer_rows
 from luxrelay.node.stages.deliver import Glimpse, LatencyHistogram
 from luxrelay.node.stages.verify import VerdictCounts
 from luxrelay.store import RelayStore
@@ -56,7 +57,7 @@ class DashboardSources:
     """Called in a worker thread."""
     healthy: Callable[[], tuple[bool, dict[str, Any]]]
     """Called in a worker thread."""
-    namespaces: Sequence[CarriedNamespace]
+    namespaces: Callable[[], Sequence[CarriedNamespace]]
     clock_ms: Callable[[], int]
     info: Mapping[str, Any]
 
@@ -143,7 +144,7 @@ def held_state(sources: DashboardSources) -> dict[str, Any]:
         },
         "archive": {"handoffs": store.handoffs, "held": store.held, "lost": store.unread_evicted},
         "catchUp": status.get("catch_up", {}),
-        "namespaces": [_namespace(sources.store, each) for each in sources.namespaces],
+        "namespaces": [_namespace(sources.store, each) for each in sources.namespaces()],
     }
 
 

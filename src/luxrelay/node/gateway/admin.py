@@ -1,4 +1,4 @@
-"""Calls of the admin listener: tokens, bans, peers.
+"""Calls of the admin listener: tokens, bans, peers, followed namespaces.
 
 They stand on a listener of their own, which is on loopback unless configured otherwise, and each
 needs a token with the scope ``admin``.
@@ -15,7 +15,11 @@ from typing import Any, Final
 
 import trio
 
-from luxrelay.errors import GatewayError
+from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.bus import constants as c
+from luxrelay.bus.signed_policy import SignedPolicy
+from luxrelay.errors import GatewayError, PolicyError
+from luxrelay.node.carried import DOCUMENTS_MAX, CarriedNamespace, CarriedNamespaces
 from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.calls import (
     JSON_TYPE,
@@ -26,13 +30,15 @@ from luxrelay.node.gateway.calls import (
     Route,
     Scope,
     as_json,
+    hex_bytes,
     parsed_json,
     text_of,
 )
-from luxrelay.node.gateway.routes import ok, problem_answers, read
+from luxrelay.node.gateway.routes import NAMESPACE, ok, problem_answers, read
 from luxrelay.node.gateway.schemas import ref
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.text import clean
+from luxrelay.wire import to_hex
 
 _RATE_MAX: Final = 2**40
 _DAYS_MAX: Final = 3650
@@ -61,6 +67,7 @@ class AdminParts:
     tokens: TokenFile
     work: Work
     peers: PeerControl
+    carried: CarriedNamespaces
     clock_ms: Callable[[], int]
 
 
@@ -146,6 +153,101 @@ class Admin:
             )
         return Response(status=204)
 
+    async def namespaces(self, request: Request) -> Response:
+        """Return what the node follows."""
+        del request
+        await trio.lowlevel.checkpoint()
+        carried = self._parts.carried
+        return as_json(
+            {
+                "carry": "open" if carried.everything else "listed",
+                "followedMax": carried.followed_max,
+                "namespaces": [_followed(entry) for entry in carried.entries()],
+            }
+        )
+
+    async def follow(self, request: Request) -> Response:
+        """Follow a namespace from now on, restarts included."""
+        value = parsed_json(request.body)
+        _check_members(value, (), ("namespaceId", "contentTopic", "documents"))
+        topic, name = value.get("contentTopic", ""), value.get("namespaceId")
+        if not isinstance(topic, str) or len(topic) > 256 or bool(topic) == (name is not None):
+            raise GatewayError("expected either namespaceId or contentTopic", where="body")
+        namespace = topic_namespace(topic) if topic else _namespace(name)
+        documents = _documents(value.get("documents", []))
+
+        def work() -> bool:
+            return self._parts.carried.follow(namespace, content_topic=topic, documents=documents)
+
+        try:
+            new = await self._parts.work.run(work)
+        except PolicyError as error:
+            raise GatewayError(
+                error.what, where=f"documents: {error.where}", hint=error.hint
+            ) from error
+        except OSError as error:
+            raise _unwritten(error) from error
+        (entry,) = (e for e in self._parts.carried.entries() if e.namespace_id == namespace)
+        return as_json(_followed(entry), 201 if new else 200)
+
+    async def unfollow(self, request: Request) -> Response:
+        """Follow a namespace no longer."""
+        namespace: NamespaceId = request.values["namespace"]
+        try:
+            left = await self._parts.work.run(partial(self._parts.carried.unfollow, namespace))
+        except OSError as error:
+            raise _unwritten(error) from error
+        if not left:
+            raise GatewayError(
+                "the node does not follow the namespace",
+                where=namespace.hex(),
+                hint="GET /admin/v1/namespaces shows what it follows",
+                code="gateway.absent",
+            )
+        return Response(status=204)
+
+
+def _followed(entry: CarriedNamespace) -> dict[str, Any]:
+    return {
+        "namespaceId": to_hex(entry.namespace_id),
+        "contentTopic": entry.content_topic,
+        "origin": entry.origin,
+        "documents": len(entry.documents),
+    }
+
+
+def _namespace(value: Any) -> NamespaceId:
+    if not isinstance(value, str):
+        raise GatewayError("expected hex digits", where="namespaceId")
+    found = hex_bytes(value, "namespaceId")
+    if len(found) != c.NAMESPACE_BYTES or not any(found):
+        raise GatewayError("expected a namespace id of 20 bytes, not all zero", where="namespaceId")
+    return NamespaceId(found)
+
+
+def _documents(value: Any) -> list[SignedPolicy]:
+    if not isinstance(value, list) or len(value) > DOCUMENTS_MAX:
+        raise GatewayError(f"expected a list of {DOCUMENTS_MAX} at most", where="documents")
+    found = []
+    for index, each in enumerate(value):
+        where = f"documents[{index}]"
+        if not isinstance(each, str):
+            raise GatewayError("expected hex digits", where=where)
+        try:
+            found.append(SignedPolicy.decode(hex_bytes(each, where)))
+        except PolicyError as error:
+            raise GatewayError(error.what, where=where, hint=error.hint) from error
+    return found
+
+
+def _unwritten(error: OSError) -> GatewayError:
+    return GatewayError(
+        f"the list of followed namespaces cannot be written: {error.strerror}",
+        where="data_dir",
+        hint="look after the node's disk; nothing has changed",
+        code="gateway.fault",
+    )
+
 
 def admin_routes(admin: Admin) -> list[Route]:
     """Return the routes of the admin listener."""
@@ -156,6 +258,7 @@ def admin_routes(admin: Admin) -> list[Route]:
         name="peer_id", place="path", kind=text_of(1, 128), sentence="The peer's id, base58."
     )
     return [
+        *_following_routes(admin),
         read("/admin/v1/tokens", admin.tokens, "Every token", "Tokens", scope=Scope.ADMIN),
         Route(
             method="POST",
@@ -206,6 +309,43 @@ def admin_routes(admin: Admin) -> list[Route]:
             params=(peer_id,),
             answers={204: HttpAnswer("It is disconnected.")} | problem_answers(404),
             handler=admin.disconnect,
+        ),
+    ]
+
+
+def _following_routes(admin: Admin) -> list[Route]:
+    return [
+        read(
+            "/admin/v1/namespaces",
+            admin.namespaces,
+            "Every namespace that the node follows",
+            "FollowedNamespaces",
+            scope=Scope.ADMIN,
+        ),
+        Route(
+            method="POST",
+            path="/admin/v1/namespaces",
+            scope=Scope.ADMIN,
+            summary="Follow a namespace",
+            sentence="With its signed policies, or by its default policy without; restarts "
+            "included. One that is followed already gets the policies that are given.",
+            bodies={JSON_TYPE: ref("NewFollowed")},
+            answers={
+                200: HttpAnswer("It is followed already.", {JSON_TYPE: ref("FollowedNamespace")}),
+                201: HttpAnswer("It is followed.", {JSON_TYPE: ref("FollowedNamespace")}),
+            }
+            | problem_answers(409, 415),
+            handler=admin.follow,
+        ),
+        Route(
+            method="DELETE",
+            path="/admin/v1/namespaces/{namespace}",
+            scope=Scope.ADMIN,
+            summary="Follow a namespace no longer",
+            sentence="What is stored of it stays until its time is over.",
+            params=(NAMESPACE,),
+            answers={204: HttpAnswer("It is not followed.")} | problem_answers(404, 409),
+            handler=admin.unfollow,
         ),
     ]
 

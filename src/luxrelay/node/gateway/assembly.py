@@ -16,13 +16,14 @@ from luxrelay.gossip import PeerId
 from luxrelay.net import GossipDriver, RelayHost
 from luxrelay.net.addresses import peer_id_from_text, peer_text
 from luxrelay.node.archive_fallback import OlderMessages
+from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.certificates import client_tls_of
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.dashboard.live import Dashboard
 from luxrelay.node.dashboard.state import DashboardSources
 from luxrelay.node.gateway.admin import PeerControl
 from luxrelay.node.gateway.bounds import Work
-from luxrelay.node.gateway.http import CarriedNamespace, GatewayParts
+from luxrelay.node.gateway.http import GatewayParts
 from luxrelay.node.gateway.http_auth import Rates
 from luxrelay.node.gateway.service import GatewayService
 from luxrelay.node.gateway.subscription import InOrder
@@ -43,6 +44,7 @@ class NodeParts:
 
     config: NodeConfig
     store: RelayStore
+    carried: CarriedNamespaces
     doors: Doors
     driver: GossipDriver
     host: RelayHost
@@ -81,14 +83,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         net=node.driver.stats,
         explain=explain,
         status=node.status,
-        namespaces=tuple(
-            CarriedNamespace(
-                namespace_id=entry.namespace_id,
-                content_topic=entry.content_topic,
-                policy_hash=entry.policy_hash,
-            )
-            for entry in config.namespaces
-        ),
+        carried=node.carried,
         registry=node.registry,
         work=Work(config.gateway.work_max, config.gateway.work_waiting_max, node.meter),
         rates=Rates(config.gateway, node.meter),
@@ -113,7 +108,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         explain=explain,
         status=node.status,
         healthy=node.healthy,
-        namespaces=parts.namespaces,
+        namespaces=node.carried.entries,
         clock_ms=node.clock_ms,
         info=parts.info,
     )

@@ -26,6 +26,7 @@ from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
 from luxrelay.node.archive_fallback import OlderMessages
+from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 from luxrelay.node.gateway.bounds import Work
 from luxrelay.node.gateway.calls import (
     BYTES_TYPE,
@@ -73,16 +74,6 @@ _REFUSED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedNamespace:
-    """A namespace of the node's configuration."""
-
-    namespace_id: NamespaceId
-    content_topic: str
-    policy_hash: bytes
-    """Empty when the registry knows the policies."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayParts:
     """What the calls stand on."""
 
@@ -99,7 +90,7 @@ class GatewayParts:
     """A peer's score, term by term; None when there is none. Called on the loop."""
     status: Callable[[], dict[str, Any]]
     """The state at a glance; called in a worker thread."""
-    namespaces: tuple[CarriedNamespace, ...]
+    carried: CarriedNamespaces
     registry: PolicySource
     work: Work
     rates: Rates
@@ -316,14 +307,14 @@ class Gateway:
         """Return the policies of the namespaces that the node carries."""
         del request
         await trio.lowlevel.checkpoint()
-        shown = [self._policy(each) for each in self._parts.namespaces]
+        shown = [self._policy(each) for each in self._parts.carried.entries()]
         return as_json({"policies": shown})
 
     async def policy(self, request: Request) -> Response:
         """Return the policies of one namespace."""
         wanted = request.values["namespace"]
         await trio.lowlevel.checkpoint()
-        for each in self._parts.namespaces:
+        for each in self._parts.carried.entries():
             if each.namespace_id == wanted:
                 return as_json(self._policy(each))
         raise GatewayError(

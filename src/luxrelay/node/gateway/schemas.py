@@ -218,6 +218,31 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "reason": {"type": "string", "minLength": 1, "maxLength": 200},
         }
     ),
+    "FollowedNamespaces": _object(
+        {
+            "carry": {"enum": ["listed", "open"]},
+            "followedMax": _U64,
+            "namespaces": list_of(ref("FollowedNamespace")),
+        }
+    ),
+    "FollowedNamespace": _object(
+        {
+            "namespaceId": bytes_in_hex(20),
+            "contentTopic": _TEXT,
+            "origin": {"enum": ["file", "call", "demand"]},
+            "documents": _U64,
+        }
+    ),
+    "NewFollowed": _object(
+        {
+            "namespaceId": bytes_in_hex(20),
+            "contentTopic": {"type": "string", "minLength": 1, "maxLength": 256},
+            "documents": {**list_of({"type": "string"}), "maxItems": 64},
+        },
+        "namespaceId",
+        "contentTopic",
+        "documents",
+    ),
     "Tokens": _object({"tokens": list_of(ref("Token"))}),
     "NewToken": _object(
         {

@@ -194,6 +194,7 @@ class GatewayService:
                 config=config,
                 clock_ms=parts.clock_ms,
                 in_order=parts.in_order,
+                carries=parts.carried.asked,
             )
         )
         gateway = Gateway(parts, holdings)
@@ -202,7 +203,13 @@ class GatewayService:
         public = [*public_routes(gateway, self._streams), *dashboard.routes()]
         public.append(_document_route(public, "LuxRelay gateway", version))
         admin = Admin(
-            AdminParts(tokens=tokens, work=parts.work, peers=peers, clock_ms=parts.clock_ms)
+            AdminParts(
+                tokens=tokens,
+                work=parts.work,
+                peers=peers,
+                carried=parts.carried,
+                clock_ms=parts.clock_ms,
+            )
         )
         private = admin_routes(admin)
         private.append(_document_route(private, "LuxRelay admin calls", version))

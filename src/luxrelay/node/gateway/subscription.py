@@ -136,6 +136,8 @@ class TellLive:
     """Everything that was stored before is told."""
 
     positions: Mapping[NamespaceId, int]
+    not_carried: frozenset[NamespaceId] = frozenset()
+    """Of what is followed, the namespaces that the node takes nothing of, as far as it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,8 @@ class Subscription:
 
         With ``in_order`` it is an ordered view.
         """
+        self.not_carried: frozenset[NamespaceId] = frozenset()
+        """Set by the driver before the first page."""
         self._wish = wish
         self._tokens = float(wish.max_rate)
         self._filled_at = float("-inf")
@@ -538,7 +542,7 @@ class Subscription:
         """Return what is to be told, in order."""
         if not self._live and not self._dirty:
             self._live = True
-            self._out.append(TellLive(self.positions))
+            self._out.append(TellLive(self.positions, self.not_carried))
         if len(self._refused) > self._told_refused or self._lost_late or self._lost_blobs:
             self._told_refused = len(self._refused)
             self._out.append(TellDropped(len(self._refused), self._lost_late, self._lost_blobs))

@@ -98,6 +98,8 @@ class StreamParts:
     clock_ms: Callable[[], int]
     in_order: InOrder | None = None
     """Judges for ordered views; None gives none."""
+    carries: Callable[[NamespaceId], bool] = lambda _: True
+    """Whether the node takes what comes of a namespace; may wait for the disk."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -382,16 +384,7 @@ class _Session:
         self._binary = wanted.binary
         self._subscription = subscription
         self._parts.feed.follow(self._followed, self)
-        heads = await self._parts.work.run(
-            partial(
-                beginnings,
-                self._parts.store,
-                wanted.namespaces,
-                wanted.positions,
-                lanes=wanted.lanes,
-                lanes_max=self._parts.config.subscription_lanes_max,
-            )
-        )
+        subscription.not_carried, heads = await self._parts.work.run(partial(self._begin, wanted))
         for namespace_id, parent, after in heads:
             subscription.follow(namespace_id, parent, after)
         self._counters.subscriptions += 1
@@ -406,6 +399,19 @@ class _Session:
         self._early.clear()
         self._ready = True
         self._wake.set()
+
+    def _begin(
+        self, wanted: _Wanted
+    ) -> tuple[frozenset[NamespaceId], list[tuple[NamespaceId, NamespaceId, int]]]:
+        """Return which namespaces are not carried, and what there is to follow; a worker."""
+        lacking = frozenset(each for each in wanted.namespaces if not self._parts.carries(each))
+        return lacking, beginnings(
+            self._parts.store,
+            wanted.namespaces,
+            wanted.positions,
+            lanes=wanted.lanes,
+            lanes_max=self._parts.config.subscription_lanes_max,
+        )
 
     def _require(self, scope: Scope) -> None:
         if scope not in self._request.caller.scopes:
@@ -532,7 +538,10 @@ class _Session:
             )
         if isinstance(tell, TellLive):
             positions = {hex_text(each): seq for each, seq in tell.positions.items()}
-            return _text({"type": "live", "positions": positions})
+            live: dict[str, Any] = {"type": "live", "positions": positions}
+            if tell.not_carried:
+                live["notCarried"] = sorted(map(hex_text, tell.not_carried))
+            return _text(live)
         if isinstance(tell, TellBeyond):
             return _text(
                 {

@@ -19,7 +19,6 @@ from luxrelay.errors import TopicError
 from luxrelay.gossip import (
     BlobAvailabilityHint,
     BlockAnnouncement,
-    HeaderAnnouncement,
     MessageType,
     PeerId,
     RelayMessage,
@@ -31,11 +30,11 @@ from luxrelay.gossip import (
     parse_topic,
     peer_id_of,
 )
-from luxrelay.gossip.announcements import PROVIDERS_MAX
+from luxrelay.gossip.announcements import PROVIDERS_MAX, for_headers_global
 from luxrelay.gossip.envelope import CARRIED
 from luxrelay.node.block_board import BlockBoard
+from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.hint_book import HintBook
-from luxrelay.node.parent_lookup import Carried
 from luxrelay.node.stages.verify import Candidate
 
 CLAIMS: Final = frozenset({MessageType.BLOB_HINT, MessageType.BLOCK})
@@ -65,7 +64,7 @@ class GlobalTopics:
         *,
         network: str,
         identity: SigningKey,
-        carried: Carried,
+        carried: CarriedNamespaces,
         announced: Container[str] = frozenset(),
         proposers: frozenset[bytes] = frozenset(),
         operators: Sequence[PeerId] = (),
@@ -134,23 +133,21 @@ class GlobalTopics:
         return verdict
 
     def announcements(
-        self, candidate: Candidate, announcement: HeaderAnnouncement, *, inline: bool, now_ms: int
+        self, candidate: Candidate, message: RelayMessage, *, now_ms: int
     ) -> list[tuple[str, bytes]]:
         """Return what goes to the global topics when a message is published here.
 
         Args:
             candidate: The message, stored.
-            announcement: Its announcement.
-            inline: Whether its blob travels inside the announcement on the namespace's topic.
+            message: Its announcement on the namespace's topic, maybe with its blob.
             now_ms: Unix milliseconds.
 
         """
         found = []
         if self._announces_headers:
-            message = RelayMessage(
-                type=MessageType.HEADER, topic=self._headers_topic, payload=announcement.encode()
-            )
-            found.append((self._headers_topic, message.encode()))
+            copy = for_headers_global(message, parse_topic(message.topic))
+            found.append((self._headers_topic, copy.encode()))
+        inline = message.type is MessageType.HEADER_WITH_BLOB
         header = candidate.header
         if candidate.blob and not inline:
             found += self.own_hint(header.blob_commitment, header.blob_len, now_ms)

@@ -242,6 +242,45 @@ class AdminServicer(_Desk, RelayAdminServicer):
         """Drop a peer's connection."""
         return self._done("Disconnect", context, "disconnect", {"peer_id": request.peer_id}, {})
 
+    def ListFollowed(  # noqa: N802 - the name in relay_gateway.proto
+        self, request: pb.ListFollowedRequest, context: grpc.ServicerContext
+    ) -> pb.ListFollowedResponse:
+        """Return what the node follows."""
+        del request
+
+        def work() -> pb.ListFollowedResponse:
+            shown = self._ask("namespaces")
+            return pb.ListFollowedResponse(
+                carry=shown["carry"],
+                followed_max=shown["followedMax"],
+                namespaces=map(_followed, shown["namespaces"]),
+            )
+
+        return self._answer("ListFollowed", context, work)
+
+    def Follow(  # noqa: N802 - the name in relay_gateway.proto
+        self, request: pb.FollowRequest, context: grpc.ServicerContext
+    ) -> pb.FollowedNamespace:
+        """Follow a namespace from now on."""
+        body: dict[str, object] = {"documents": [each.hex() for each in request.documents]}
+        if request.content_topic:
+            body["contentTopic"] = request.content_topic
+        if request.namespace_id:
+            body["namespaceId"] = request.namespace_id.hex()
+        return self._answer("Follow", context, lambda: _followed(self._ask("follow", {}, body)))
+
+    def Unfollow(  # noqa: N802 - the name in relay_gateway.proto
+        self, request: pb.UnfollowRequest, context: grpc.ServicerContext
+    ) -> pb.AdminDone:
+        """Follow a namespace no longer."""
+
+        def work() -> pb.AdminDone:
+            check_length("UnfollowRequest.namespace_id", request.namespace_id)
+            self._ask("unfollow", {"namespace": NamespaceId(request.namespace_id)})
+            return pb.AdminDone()
+
+        return self._answer("Unfollow", context, work)
+
     def ListTokens(  # noqa: N802 - the name in relay_gateway.proto
         self, request: pb.ListTokensRequest, context: grpc.ServicerContext
     ) -> pb.ListTokensResponse:
@@ -292,6 +331,15 @@ class AdminServicer(_Desk, RelayAdminServicer):
     ) -> pb.AdminDone:
         self._answer(method, context, lambda: self._ask(call, values, body))
         return pb.AdminDone()
+
+
+def _followed(shown: Mapping[str, Any]) -> pb.FollowedNamespace:
+    return pb.FollowedNamespace(
+        namespace_id=from_hex(shown["namespaceId"]),
+        content_topic=shown["contentTopic"],
+        origin=shown["origin"],
+        documents=shown["documents"],
+    )
 
 
 def _policies(shown: Mapping[str, Any]) -> pb.CarriedPolicies:

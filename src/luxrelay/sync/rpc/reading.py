@@ -5,7 +5,7 @@ Source: LP-6421 §2.2; decisions P18, P22, P23, P35, J6; 21-18 to 21-24, 21-53, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import Final
 
@@ -43,7 +43,7 @@ class SyncServicer(RelaySyncServicer):
         calls: CallBook,
         clock_ms: Callable[[], int],
         *,
-        subscribed: frozenset[NamespaceId] = frozenset(),
+        subscribed: Container[NamespaceId] = frozenset(),
         beyond: ArchiveFallback | None = None,
     ) -> None:
         self._store = store

@@ -684,6 +684,130 @@ class AdminDone(_message.Message):
 Global___AdminDone: _TypeAlias = AdminDone  # noqa: Y015
 
 @_typing.final
+class ListFollowedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFollowedRequest: _TypeAlias = ListFollowedRequest  # noqa: Y015
+
+@_typing.final
+class ListFollowedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CARRY_FIELD_NUMBER: _builtins.int
+    FOLLOWED_MAX_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    carry: _builtins.str
+    """listed or open"""
+    followed_max: _builtins.int
+    """namespaces that may be followed at run time"""
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedNamespace]: ...
+    def __init__(
+        self,
+        *,
+        carry: _builtins.str = ...,
+        followed_max: _builtins.int = ...,
+        namespaces: _abc.Iterable[Global___FollowedNamespace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carry", b"carry", "followed_max", b"followed_max", "namespaces", b"namespaces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFollowedResponse: _TypeAlias = ListFollowedResponse  # noqa: Y015
+
+@_typing.final
+class FollowedNamespace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    CONTENT_TOPIC_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    content_topic: _builtins.str
+    """what the id is derived from; empty when only the id is known"""
+    origin: _builtins.str
+    """file, call or demand"""
+    documents: _builtins.int
+    """signed policies that came with it"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        content_topic: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        documents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_topic", b"content_topic", "documents", b"documents", "namespace_id", b"namespace_id", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedNamespace: _TypeAlias = FollowedNamespace  # noqa: Y015
+
+@_typing.final
+class FollowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    CONTENT_TOPIC_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes; this or content_topic"""
+    content_topic: _builtins.str
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """its signed policies, the first version first; none = default"""
+
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        content_topic: _builtins.str = ...,
+        documents: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_topic", b"content_topic", "documents", b"documents", "namespace_id", b"namespace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowRequest: _TypeAlias = FollowRequest  # noqa: Y015
+
+@_typing.final
+class UnfollowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    """20 bytes"""
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace_id", b"namespace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfollowRequest: _TypeAlias = UnfollowRequest  # noqa: Y015
+
+@_typing.final
 class ListTokensRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -347,6 +347,21 @@ class RelayAdminStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.PeerRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.FromString,
                 _registered_method=True)
+        self.ListFollowed = channel.unary_unary(
+                '/lux.relay.v1.RelayAdmin/ListFollowed',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedResponse.FromString,
+                _registered_method=True)
+        self.Follow = channel.unary_unary(
+                '/lux.relay.v1.RelayAdmin/Follow',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowedNamespace.FromString,
+                _registered_method=True)
+        self.Unfollow = channel.unary_unary(
+                '/lux.relay.v1.RelayAdmin/Unfollow',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.UnfollowRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.FromString,
+                _registered_method=True)
         self.ListTokens = channel.unary_unary(
                 '/lux.relay.v1.RelayAdmin/ListTokens',
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListTokensRequest.SerializeToString,
@@ -393,6 +408,25 @@ class RelayAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFollowed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Follow(self, request, context):
+        """from now on, restarts included
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unfollow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTokens(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -433,6 +467,21 @@ def add_RelayAdminServicer_to_server(servicer, server):
             'Disconnect': grpc.unary_unary_rpc_method_handler(
                     servicer.Disconnect,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.PeerRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.SerializeToString,
+            ),
+            'ListFollowed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFollowed,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedResponse.SerializeToString,
+            ),
+            'Follow': grpc.unary_unary_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowedNamespace.SerializeToString,
+            ),
+            'Unfollow': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unfollow,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.UnfollowRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.SerializeToString,
             ),
             'ListTokens': grpc.unary_unary_rpc_method_handler(
@@ -558,6 +607,87 @@ class RelayAdmin:
             target,
             '/lux.relay.v1.RelayAdmin/Disconnect',
             luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.PeerRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFollowed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayAdmin/ListFollowed',
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.ListFollowedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayAdmin/Follow',
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.FollowedNamespace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unfollow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayAdmin/Unfollow',
+            luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.UnfollowRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__gateway__pb2.AdminDone.FromString,
             options,
             channel_credentials,

@@ -127,6 +127,10 @@ class RelayAdminStub:
     LiftBan: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.PeerRequest, _relay_gateway_pb2.AdminDone]
     Disconnect: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.PeerRequest, _relay_gateway_pb2.AdminDone]
     """the peer may connect again"""
+    ListFollowed: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.ListFollowedRequest, _relay_gateway_pb2.ListFollowedResponse]
+    Follow: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.FollowRequest, _relay_gateway_pb2.FollowedNamespace]
+    """from now on, restarts included"""
+    Unfollow: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.UnfollowRequest, _relay_gateway_pb2.AdminDone]
     ListTokens: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.ListTokensRequest, _relay_gateway_pb2.ListTokensResponse]
     NewToken: _grpc.UnaryUnaryMultiCallable[_relay_gateway_pb2.NewTokenRequest, _relay_gateway_pb2.Token]
     """its text is in this answer only"""
@@ -141,6 +145,10 @@ class RelayAdminAsyncStub(RelayAdminStub):
     LiftBan: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.PeerRequest, _relay_gateway_pb2.AdminDone]  # type: ignore[assignment]
     Disconnect: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.PeerRequest, _relay_gateway_pb2.AdminDone]  # type: ignore[assignment]
     """the peer may connect again"""
+    ListFollowed: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.ListFollowedRequest, _relay_gateway_pb2.ListFollowedResponse]  # type: ignore[assignment]
+    Follow: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.FollowRequest, _relay_gateway_pb2.FollowedNamespace]  # type: ignore[assignment]
+    """from now on, restarts included"""
+    Unfollow: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.UnfollowRequest, _relay_gateway_pb2.AdminDone]  # type: ignore[assignment]
     ListTokens: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.ListTokensRequest, _relay_gateway_pb2.ListTokensResponse]  # type: ignore[assignment]
     NewToken: _aio.UnaryUnaryMultiCallable[_relay_gateway_pb2.NewTokenRequest, _relay_gateway_pb2.Token]  # type: ignore[assignment]
     """its text is in this answer only"""
@@ -176,6 +184,28 @@ class RelayAdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_relay_gateway_pb2.AdminDone, _abc.Awaitable[_relay_gateway_pb2.AdminDone]]:
         """the peer may connect again"""
+
+    @_abc_1.abstractmethod
+    def ListFollowed(
+        self,
+        request: _relay_gateway_pb2.ListFollowedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_gateway_pb2.ListFollowedResponse, _abc.Awaitable[_relay_gateway_pb2.ListFollowedResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Follow(
+        self,
+        request: _relay_gateway_pb2.FollowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_gateway_pb2.FollowedNamespace, _abc.Awaitable[_relay_gateway_pb2.FollowedNamespace]]:
+        """from now on, restarts included"""
+
+    @_abc_1.abstractmethod
+    def Unfollow(
+        self,
+        request: _relay_gateway_pb2.UnfollowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_gateway_pb2.AdminDone, _abc.Awaitable[_relay_gateway_pb2.AdminDone]]: ...
 
     @_abc_1.abstractmethod
     def ListTokens(

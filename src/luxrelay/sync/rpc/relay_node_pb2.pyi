@@ -497,16 +497,22 @@ class FollowedPositions(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POSITIONS_FIELD_NUMBER: _builtins.int
+    NOT_CARRIED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanePosition]: ...
+    @_builtins.property
+    def not_carried(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """namespaces that the node takes nothing of, as far as it knows"""
+
     def __init__(
         self,
         *,
         positions: _abc.Iterable[Global___LanePosition] | None = ...,
+        not_carried: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_carried", b"not_carried", "positions", b"positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

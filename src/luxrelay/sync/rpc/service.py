@@ -15,7 +15,7 @@ Source: LP-6421 §2.2, §8; 21-18 to 21-24, 21-56, 21-57; the gRPC server reflec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -129,7 +129,7 @@ class RelaySyncServer:
         clock_ms: Callable[[], int],
         publisher: Publisher | None = None,
         handoff: Handoff | None = None,
-        subscribed: frozenset[NamespaceId] = frozenset(),
+        subscribed: Container[NamespaceId] = frozenset(),
         tls: ServerTls | None = None,
         followed: FollowedNode | None = None,
         counters: SyncCounters | None = None,

@@ -131,8 +131,11 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
         case FollowedGap(namespace_id, first, last, expired):
             gap = pb.FollowedGap(namespace_id=namespace_id, first=first, last=last, expired=expired)
             return pb.SubscribeEvent(gap=gap)
-        case FollowedLive(positions):
-            return pb.SubscribeEvent(live=pb.FollowedPositions(positions=_positions(positions)))
+        case FollowedLive(positions, not_carried):
+            live = pb.FollowedPositions(
+                positions=_positions(positions), not_carried=sorted(not_carried)
+            )
+            return pb.SubscribeEvent(live=live)
         case FollowedDropped(lanes, late, blobs):
             dropped = pb.FollowedDropped(lanes=lanes, late=late, blobs=blobs)
             return pb.SubscribeEvent(dropped=dropped)
@@ -160,7 +163,9 @@ def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
             gap = frame.gap
             return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired)
         case "live":
-            return FollowedLive({_id(p.namespace_id): p.seq for p in frame.live.positions})
+            live = frame.live
+            positions = {_id(p.namespace_id): p.seq for p in live.positions}
+            return FollowedLive(positions, frozenset(map(_id, live.not_carried)))
         case "dropped":
             return FollowedDropped(frame.dropped.lanes, frame.dropped.late, frame.dropped.blobs)
         case "beyond":

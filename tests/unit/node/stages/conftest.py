@@ -24,9 +24,9 @@ from luxrelay.gossip import (
     global_topic,
     topic_for_namespace,
 )
+from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 from luxrelay.node.ingress import Doors
 from luxrelay.node.missing_blobs import WantedBlobs
-from luxrelay.node.parent_lookup import Carried
 from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.store import RelayStore, RelayStoreConfig
@@ -35,6 +35,9 @@ HEADERS = global_topic("test", TopicKind.HEADERS_GLOBAL)
 HINTS = global_topic("test", TopicKind.BLOBS_AVAILABLE)
 NOW = 1_704_067_200_000
 PARENT = topic_namespace("/chat/1/room")
+
+
+CARRIED = CarriedNamespace(namespace_id=PARENT, content_topic="/chat/1/room", policy_hash=b"")
 
 
 class Bench:
@@ -49,7 +52,7 @@ class Bench:
         self.globals = GlobalTopics(
             network="test",
             identity=self.identity,
-            carried=Carried([PARENT]),
+            carried=CarriedNamespaces([CARRIED]),
             announced={HEADERS, HINTS},
             proposers=frozenset(),
             operators=(),
