@@ -26,6 +26,7 @@ from luxrelay.bus import MsgHeader, NamespaceId, SignatureScheme, SigningKey, sh
 from luxrelay.bus.finality import FinalityRow, FinalityState, FinalityStatement
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.node.folder import read_runtime
+from luxrelay.node.keyfile import read_shared_key
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import RelaySyncServer, SyncServerConfig
 from luxrelay.sync.rpc.client import RelaySyncClient
@@ -272,6 +273,13 @@ def test_how_to_secure(terminal: Terminal, eventually: Callable[..., Any]) -> No
         cwd=terminal.folder, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
+
+
+def test_how_to_use_a_channel(terminal: Terminal) -> None:
+    """The key that the page makes is one that `read_shared_key` reads."""
+    (keys,) = typed("docs/how-to/use-a-channel.md")
+    terminal.type(keys)
+    assert len(read_shared_key(terminal.folder / "room.key")) == 32
 
 
 def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> None:

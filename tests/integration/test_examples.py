@@ -16,6 +16,7 @@ def run(name: str, *arguments: str) -> str:
     """Run an example and return what it printed."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
@@ -71,3 +72,14 @@ def test_simulate() -> None:
     assert [line.split(":")[0] for line in lines] == ["d_lo = 2", "d_lo = 4", "d_lo = 6"]
     duplicates = [float(line.split(", ")[1].split()[0]) for line in lines]
     assert duplicates == sorted(set(duplicates))
+
+
+def test_node_with_channel(new_node: Callable[[str], Any]) -> None:
+    """A relay with a channel in it begins and ends; test_node_channel.py has it talk."""
+    node = new_node("relay-1")
+    node.write_config()
+    (topic,) = node.topics
+
+    said = run("node_with_channel.py", str(node.config), "room", topic, "alice")
+
+    assert said == "in room, open requests: 0\n"

@@ -33,7 +33,8 @@ ELSEWHERE = {
 """Commands that want Spark, peers, a recording or another program, and where they run."""
 HERE = {
     "node run", "node check", "node init", "node token new", "node token list",
-    "node token revoke", "keys new", "keys show", "keys export-public", "header encode",
+    "node token revoke", "keys new", "keys new-shared", "keys show", "keys export-public",
+    "header encode",
     "header decode", "header verify", "policy encode", "policy decode", "policy sign", "publish",
     "subscribe", "query", "head", "sync", "channel chat", "store stats", "store verify",
     "store gc", "store export", "store repair", "store import", "sim run", "sim list",
@@ -81,6 +82,7 @@ def test_those_that_need_no_node(terminal: Terminal) -> None:
     terminal.type(EXAMPLES["keys new"].removesuffix(" --passphrase"))
     terminal.type("luxrelay keys new owner.pem")
     assert terminal.type(EXAMPLES["keys show"])
+    assert "fingerprint" in terminal.type(EXAMPLES["keys new-shared"])
     terminal.type(EXAMPLES["keys export-public"])
     assert "0x01" in (folder / "alice.pub").read_text()
 

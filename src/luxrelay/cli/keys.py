@@ -1,4 +1,4 @@
-"""keys new, keys show, keys export-public: message keys in key files."""
+"""keys new, keys show and others: message keys in key files; and keys that channels share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from luxrelay.bus import SignatureScheme, SigningKey, sender_address
+from luxrelay.bus import SignatureScheme, SigningKey, sender_address, sha3_commitment
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import (
@@ -17,7 +17,7 @@ from luxrelay.cli.passphrase import (
 )
 from luxrelay.errors import UsageError
 from luxrelay.gossip import validator_proof
-from luxrelay.node.keyfile import create_key_file
+from luxrelay.node.keyfile import create_key_file, create_shared_key
 
 SCHEMES: Final = {
     "ed25519": SignatureScheme.ED25519,
@@ -78,7 +78,15 @@ def register(commands: SubParsers) -> None:
     vouch.add_argument(
         "--peer", required=True, metavar="ID", help="the relay's peer id, as its /status shows"
     )
-    for parser in (new, show, export, vouch):
+    shared = add_command(
+        actions,
+        "new-shared",
+        "write a new key for the participants of channels to FILE, who all need a copy of it",
+        "luxrelay keys new-shared room.key",
+        _new_shared,
+    )
+    shared.add_argument("--json", action="store_true", help="print JSON")
+    for parser in (new, show, export, vouch, shared):
         parser.add_argument("file", type=Path, metavar="FILE", help="the key file")
     for parser in (new, show):
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -93,6 +101,17 @@ def _new(arguments: argparse.Namespace) -> int:
     key = SigningKey.generate(SCHEMES[arguments.scheme])
     create_key_file(arguments.file, key, passphrase)
     return _print(key, arguments)
+
+
+def _new_shared(arguments: argparse.Namespace) -> int:
+    key = create_shared_key(arguments.file)
+    # Participants can compare it without showing the key.
+    shown = {"file": str(arguments.file), "fingerprint": sha3_commitment(key).hex()[:16]}
+    if arguments.json:
+        print_json(shown)
+    else:
+        print("\n".join(f"{name:<13} {value}" for name, value in shown.items()))
+    return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -41,7 +41,8 @@ class LaneSigner:
 
         """
         self._key = key
-        self._policy_hash = policy_hash or default_policy(parent).policy_hash
+        self.policy_hash = policy_hash or default_policy(parent).policy_hash
+        """Of the policy in force, in every header."""
         self._bound_network = bound_network
         self.parent = parent
         """The namespace."""
@@ -71,7 +72,7 @@ class LaneSigner:
             timestamp=self._clock.for_message(now_ms),
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
-            policy_hash=self._policy_hash,
+            policy_hash=self.policy_hash,
         )
         self.next_seq += 1
         if self._bound_network:

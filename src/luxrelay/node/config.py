@@ -22,9 +22,11 @@ from luxrelay.errors import (
     AddressError,
     ConfigError,
     GossipArgumentError,
+    KeyFileError,
     KeyFormatError,
 )
 from luxrelay.files import read_bounded
+from luxrelay.node.channel_keys import ChannelSection, channel_section_of
 from luxrelay.node.document import Document
 from luxrelay.node.gateway.config import GatewayConfig
 from luxrelay.node.listeners import sharing_a_port
@@ -44,8 +46,11 @@ NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
 SECTIONS: Final = (
     "node", "gossip", "store", "sync", "http", "limits", "fees", "finality", "gateway",
+    "channel",
 )  # fmt: skip
 """The sections that stand once."""
+_PLAIN: Final = ("connections_max", "inline_blob_max", "inbox_max", "heartbeat_ms")
+"""Keys of ``[gossip]`` that are fields as they are."""
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest configuration file that is read."""
 
@@ -149,6 +154,7 @@ class NodeConfig:
     finality_file: Path | None
     finality_signers: tuple[bytes, ...]
     gateway: GatewayConfig
+    channel: ChannelSection
     namespaces: tuple[NamespaceEntry, ...]
 
 
@@ -174,7 +180,11 @@ def problems_of(path: Path, environ: Mapping[str, str] | None = None) -> list[Co
         _tuned(config, document)
     except ConfigError as error:
         return [error]
-    return document.problems or [*_of_addresses(config, str(path)), *_of_certificates(config)]
+    return document.problems or [
+        *_of_addresses(config, str(path)),
+        *_of_certificates(config),
+        *_of_channels(config, document),
+    ]
 
 
 def _of_addresses(config: NodeConfig, where: str) -> list[ConfigError]:
@@ -201,6 +211,20 @@ def _of_certificates(config: NodeConfig) -> list[ConfigError]:
     from luxrelay.node.certificates import certificate_problems  # noqa: PLC0415 - loads gRPC
 
     return certificate_problems(config)
+
+
+def _of_channels(config: NodeConfig, lines: Document) -> list[ConfigError]:
+    """Return what is wrong with the shared key of channels."""
+    from luxrelay.node.keyfile import read_shared_key  # noqa: PLC0415 - only where there is one
+
+    path = config.channel.encryption_key_file
+    try:
+        if path is not None:
+            read_shared_key(path)
+    except KeyFileError as error:
+        where = lines.where("channel", "encryption_key_file")
+        return [ConfigError(str(error), where=where, hint=error.hint)]
+    return []
 
 
 def parse_config(
@@ -290,10 +314,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         traces=node["traces"],
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),
-        connections_max=gossip["connections_max"],
-        inline_blob_max=gossip["inline_blob_max"],
-        inbox_max=gossip["inbox_max"],
-        heartbeat_ms=gossip["heartbeat_ms"],
+        **{name: gossip[name] for name in _PLAIN},
         peering=peering_of(gossip, base),
         following=following_of(gossip),
         ttl_ms=store["ttl_ms"],
@@ -316,6 +337,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         finality_file=base / finality["file"] if finality["file"] else None,
         finality_signers=_key_fields(finality["signers"], lines, "finality"),
         gateway=_gateway(values["gateway"], lines, base),
+        channel=channel_section_of(values["channel"], base),
         namespaces=_namespaces(lines, base),
     )
 

@@ -11,6 +11,7 @@ Source: docs/reference/keys.md; LP-6411 §2.7; RFC 8410, RFC 5958, RFC 9881.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from luxrelay.bus import SignatureScheme, SigningKey
 from luxrelay.errors import BusArgumentError, KeyFileError
 from luxrelay.files import write_whole
 from luxrelay.node.keystore import COST_DEFAULT, is_keystore, open_keystore, seal_key
+from luxrelay.wire import from_hex
 
 _BEGIN: Final = b"-----BEGIN PRIVATE KEY-----"
 _END: Final = b"-----END PRIVATE KEY-----"
@@ -135,9 +137,13 @@ def create_key_file(
             is out of bounds.
 
     """
+    text = encode_pem(key) if passphrase is None else seal_key(key, passphrase, cost=cost)
+    _write_fresh(path, text)
+
+
+def _write_fresh(path: Path, text: bytes) -> None:
     if not path.name:
         raise KeyFileError("not the name of a file", where=str(path))
-    text = encode_pem(key) if passphrase is None else seal_key(key, passphrase, cost=cost)
     try:
         write_whole(path, text, fresh=True)
     except FileExistsError as error:
@@ -195,6 +201,43 @@ def read_or_create(path: Path) -> SigningKey:
     key = SigningKey.generate()
     create_key_file(path, key)
     return key
+
+
+SHARED_KEY_BYTES: Final = 32
+"""Bytes of a key that the participants of channels share."""
+_SHARED: Final = b"luxrelay-shared-key "
+
+
+def create_shared_key(path: Path) -> bytes:
+    """Write a new shared key to a new file that only its owner can read, and return the key.
+
+    Raises:
+        KeyFileError: the file exists or the folder cannot be written.
+
+    """
+    key = secrets.token_bytes(SHARED_KEY_BYTES)
+    _write_fresh(path, _SHARED + key.hex().encode() + b"\n")
+    return key
+
+
+def read_shared_key(path: Path) -> bytes:
+    """Return the shared key of a file.
+
+    Raises:
+        KeyFileError: the file is missing, no regular file, readable by others, or no shared key.
+
+    """
+    text = _read(path).strip()
+    try:
+        if text.startswith(_SHARED):
+            return from_hex(text.removeprefix(_SHARED).decode(), SHARED_KEY_BYTES)
+    except (UnicodeDecodeError, ValueError):
+        pass
+    raise KeyFileError(
+        "no shared key",
+        where=str(path),
+        hint="`luxrelay keys new-shared` makes one; a message key, which signs, is another",
+    )
 
 
 def _read(path: Path) -> bytes:

@@ -1,19 +1,20 @@
 """`NodeMessaging`: the layer below channels that live in the node's own process.
 
 As `luxrelay.channel.runtime.remote` through a gateway, each payload is a message in the node's own
-lane of the topic's namespace; what arrives is told by the node's feed and read from its store. The
-objects live on the node's trio loop; the store and the doors are called in worker threads.
+lane of the topic's namespace; what arrives is told by the node's feed and read from its store, a
+payload that is fetched later when it has come. The objects live on the node's trio loop; the store
+and the doors are called in worker threads.
 
-Source: docs/explanation/channel.md; J6, J7.
+Source: docs/explanation/channel.md; J6, J7, C10.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -25,12 +26,18 @@ from luxrelay.bus import (
     sha3_commitment,
     topic_namespace,
 )
-from luxrelay.channel import ChannelReceipt, Envelope, Subscription
+from luxrelay.channel import ChannelDefaults, ChannelReceipt, Envelope, Subscription
+from luxrelay.channel.runtime.messaging import PAYLOAD_BYTES_MAX
 from luxrelay.client import LaneSigner
 from luxrelay.errors import LuxRelayError, MessagingError
+from luxrelay.node.ingress import wall_ms
 from luxrelay.node.stages.deliver import Feed, Note
 from luxrelay.store import NamespaceQuery, RelayStore, StoredMessage
 from luxrelay.sync import PublishItem, PublishReceipt
+
+if TYPE_CHECKING:
+    from luxrelay.node.assembly import Parts
+    from luxrelay.node.config import NodeConfig
 
 WAITING_MAX: Final = 4096
 """Notes of stored messages that wait for a subscriber; more are dropped and counted."""
@@ -52,11 +59,17 @@ class MessagingParts:
     """May block; called in a worker thread."""
     key: SigningKey
     """Whose lanes it writes."""
-    policy_hash: Callable[[NamespaceId], bytes]
-    """The policy in force in a namespace; empty for its open one."""
-    payload_bytes_max: int
-    """The node's ``inline_blob_max``."""
+    policy_hash: Callable[[NamespaceId], bytes | None]
+    """The policy in force in a namespace; None when the node does not carry it."""
+    blob: Callable[[bytes], bytes | None]
+    """A blob by its commitment, ours or a peer's; may block, called in a worker thread."""
     clock_ms: Callable[[], int]
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    """Longest payload that is taken: as long as the longest blob the node keeps, or less."""
+    bound_network: str = ""
+    """Name of a network with bound signatures; empty for literal ones (H3)."""
+    defaults: ChannelDefaults = field(default_factory=ChannelDefaults)
+    """What channels over it have when their openers say nothing else."""
 
 
 class NodeMessaging:
@@ -67,6 +80,9 @@ class NodeMessaging:
         self._parts = parts
         self._signers: dict[NamespaceId, LaneSigner] = {}
         self._turn = trio.Lock()
+        self._subscribers: dict[_Notes, None] = {}
+        self.closed = False
+        """The node has stopped."""
         self.dropped = 0
         """Notes that a subscriber had no room for."""
 
@@ -78,13 +94,31 @@ class NodeMessaging:
         """The longest payload that `send` takes, bytes."""
         return self._parts.payload_bytes_max
 
+    async def channel_defaults(self) -> ChannelDefaults:
+        """Return what the node's configuration says of channels."""
+        await trio.lowlevel.checkpoint()
+        return self._parts.defaults
+
+    def close(self) -> None:
+        """End every subscription: the node stops, and its channels with it."""
+        self.closed = True
+        for notes in self._subscribers:
+            notes.wake()
+
     @asynccontextmanager
     async def subscribe(
         self, content_topic: str, *, since_ms: int | None = None
     ) -> AsyncIterator[Subscription]:
-        """Receive what is stored of a topic while the context is open."""
+        """Receive what is stored of a topic while the context is open.
+
+        Raises:
+            MessagingError: ``channel.refused``: the node does not carry its namespace.
+
+        """
         parent = topic_namespace(content_topic)
+        self._policy_of(content_topic)
         notes = _Notes(self)
+        self._subscribers[notes] = None
         self._parts.feed.follow([parent], notes)
         try:
             await trio.lowlevel.checkpoint()
@@ -93,6 +127,18 @@ class NodeMessaging:
                 yield payloads
         finally:
             self._parts.feed.leave([parent], notes)
+            del self._subscribers[notes]
+
+    def _policy_of(self, content_topic: str) -> bytes:
+        policy_hash = self._parts.policy_hash(topic_namespace(content_topic))
+        if policy_hash is None:
+            raise MessagingError(
+                "this node does not carry the topic",
+                where=content_topic[:80],
+                hint="give it a [[namespace]] with this content_topic",
+                code="channel.refused",
+            )
+        return policy_hash
 
     async def _payloads(
         self, parent: NamespaceId, since_ms: int | None, notes: _Notes
@@ -102,8 +148,7 @@ class NodeMessaging:
             for message in held:
                 if message.blob:
                     yield _envelope(message)
-        while True:
-            wanted = await notes.next()
+        while wanted := await notes.next():
             read = partial(self._parts.store.get_contents, wanted, self._parts.clock_ms())
             try:
                 found, _ = await trio.to_thread.run_sync(read)
@@ -153,15 +198,28 @@ class NodeMessaging:
                 where=f"1 to {self.payload_bytes_max} bytes",
                 code="channel.refused",
             )
-        parent = topic_namespace(content_topic)
+        policy_hash = self._policy_of(content_topic)
         async with self._turn:
-            return await trio.to_thread.run_sync(partial(self._send, parent, payload))
+            signer = self._signer(topic_namespace(content_topic), policy_hash)
+            try:
+                return await trio.to_thread.run_sync(partial(self._send, signer, payload))
+            except LuxRelayError as error:
+                if isinstance(error, MessagingError):
+                    raise
+                raise MessagingError(error.what, where=error.where) from error
 
-    def _send(self, parent: NamespaceId, payload: bytes) -> ChannelReceipt:
+    def _signer(self, parent: NamespaceId, policy_hash: bytes) -> LaneSigner:
+        signer = self._signers.get(parent)
+        if signer is None or signer.policy_hash != policy_hash:
+            parts = self._parts
+            signer = self._signers[parent] = LaneSigner(
+                parts.key, parent, policy_hash=policy_hash, bound_network=parts.bound_network
+            )
+        return signer
+
+    def _send(self, signer: LaneSigner, payload: bytes) -> ChannelReceipt:
         """Publish; a worker thread, one at a time."""
-        parts = self._parts
-        policy = parts.policy_hash(parent)
-        signer = self._signers.setdefault(parent, LaneSigner(parts.key, parent, policy_hash=policy))
+        parts, parent = self._parts, signer.parent
         head = parts.store.head(signer.namespace_id)
         signer.follow(head.latest_seq, head.latest_timestamp)
         for _ in range(ATTEMPTS_MAX):
@@ -188,11 +246,66 @@ class NodeMessaging:
 
         """
         del content_topic
-        read = partial(self._parts.store.get_blob, hint, self._parts.clock_ms())
         try:
-            return await trio.to_thread.run_sync(read)
+            return await trio.to_thread.run_sync(self._parts.blob, hint)
         except LuxRelayError as error:
             raise MessagingError(error.what, where=error.where) from error
+
+
+class LentMessaging:
+    """The layers that a running node lends to channels in its process: one for each key.
+
+    Args:
+        config: The node's.
+        parts: Its parts.
+        identity: Its own key, for who gives none.
+        encryption_key: That of ``channel.encryption_key_file``; None without one.
+
+    """
+
+    def __init__(
+        self, config: NodeConfig, parts: Parts, identity: SigningKey, encryption_key: bytes | None
+    ) -> None:
+        self._config = config
+        self._parts = parts
+        self._identity = identity
+        self._defaults = config.channel.defaults(config.data_dir, encryption_key)
+        self._layers: dict[bytes, NodeMessaging] = {}
+
+    def of(self, key: SigningKey | None) -> NodeMessaging:
+        """Return the layer that writes the lanes of a key: two would sign one sequence twice."""
+        key = key or self._identity
+        found = self._layers.get(key.public_field)
+        if found is None:
+            found = self._layers[key.public_field] = NodeMessaging(self._made(key))
+        return found
+
+    def _made(self, key: SigningKey) -> MessagingParts:
+        config, parts = self._config, self._parts
+        return MessagingParts(
+            store=parts.store,
+            feed=parts.feed,
+            publish=parts.doors.publish,
+            key=key,
+            policy_hash=self._policy_of,
+            blob=parts.catch_up.blob,
+            clock_ms=wall_ms,
+            payload_bytes_max=min(PAYLOAD_BYTES_MAX, config.store_limits.largest_blob),
+            bound_network=config.network if config.signing == "bound" else "",
+            defaults=self._defaults,
+        )
+
+    def _policy_of(self, parent: NamespaceId) -> bytes | None:
+        policies = self._parts.policies
+        records = policies.in_force(parent, None, wall_ms())
+        if records:
+            return records[0].policy_hash
+        return min(policies.get(parent, frozenset()), default=None)
+
+    def close(self) -> None:
+        """End what was lent: the node stops."""
+        for layer in self._layers.values():
+            layer.close()
 
 
 class _Notes:
@@ -215,9 +328,13 @@ class _Notes:
         """Learn that notes were dropped."""
         self._messaging.dropped += 1
 
+    def wake(self) -> None:
+        """Have whoever waits look again."""
+        self._changed.set()
+
     async def next(self) -> list[ContentId]:
-        """Return the oldest notes, once there are any."""
-        while not self._waiting:
+        """Return the oldest notes, once there are any; none when the node has stopped."""
+        while not self._waiting and not self._messaging.closed:
             self._changed = trio.Event()
             await self._changed.wait()
         found, self._waiting = self._waiting[:READ_MAX], self._waiting[READ_MAX:]

@@ -39,12 +39,13 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from luxrelay import __version__
-from luxrelay.errors import ConfigError, LuxRelayError
+from luxrelay.bus import SigningKey
+from luxrelay.errors import ConfigError, LuxRelayError, MessagingError
 from luxrelay.files import PRIVATE_UMASK
 from luxrelay.net.guarded import Faults
 from luxrelay.net.scopes import ReadyReport
@@ -61,6 +62,7 @@ from luxrelay.node.gateway.assembly import NodeParts, gateway_of
 from luxrelay.node.gateway.service import GatewayService, GatewayStats
 from luxrelay.node.gateway.tokens import RELOAD_S, TokenFile
 from luxrelay.node.ingress import wall_ms
+from luxrelay.node.keyfile import read_shared_key
 from luxrelay.node.listeners import named
 from luxrelay.node.logs import log, set_levels, start_logging
 from luxrelay.node.modules import Module, Modules, ModulesConfig
@@ -75,6 +77,9 @@ from luxrelay.signals import HEARD, EarlySignals
 from luxrelay.store import CycleStats, RelayStore, RelayStoreConfig
 from luxrelay.store.stats import capacity_warnings
 from luxrelay.sync import RelaySyncClient
+
+if TYPE_CHECKING:
+    from luxrelay.node.messaging import LentMessaging, NodeMessaging
 
 RELOADABLE: Final = frozenset({"log_level", "log_levels", "limits"})
 """Fields of a configuration that a running node takes over, besides the policies of namespaces."""
@@ -320,6 +325,26 @@ class Node:
         )
         self._tokens = TokenFile(config.data_dir, config.gateway.tokens_max)
         """Of the gateway, checked at the start."""
+        self._lend: Callable[[], LentMessaging] | None = None
+        self._lent: LentMessaging | None = None
+
+    def messaging(self, key: SigningKey | None = None) -> NodeMessaging:
+        """Return the layer below channels in this process; `create_reliable_channel` asks for it.
+
+        What is sent travels in the lanes of a key, the node's own unless another is given. The
+        layer ends with the node. To be called on the node's loop.
+
+        Raises:
+            MessagingError: the node does not run.
+
+        """
+        if self._lend is None:
+            raise MessagingError(
+                "the node does not run", where=self._config.name, hint="start it, wait for ready"
+            )
+        if self._lent is None:
+            self._lent = self._lend()
+        return self._lent.of(key)
 
     async def run(self, *, task_status: ReadyReport[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until a signal or cancellation; ``task_status`` gets where the node listens."""
@@ -338,6 +363,8 @@ class Node:
             words = "others could open the data folder; its modes were mended"
             log(logging.WARNING, words, files=len(folder.mended), first=folder.mended[:10])
         identity = folder.identity()
+        key_file = self._config.channel.encryption_key_file
+        channel_key = None if key_file is None else read_shared_key(key_file)
         if self._config.gateway.listen:
             self._tokens.check()
         with ExitStack() as stack:
@@ -364,7 +391,22 @@ class Node:
             )
             stack.callback(parts.judge.close)
             stack.callback(folder.withdraw)
+
+            def lend() -> LentMessaging:
+                from luxrelay.node.messaging import (  # noqa: PLC0415  few nodes have channels
+                    LentMessaging,
+                )
+
+                return LentMessaging(self._config, parts, identity, channel_key)
+
+            self._lend = lend
+            stack.callback(self._lend_no_more)
             await self._serve(outer, folder, parts, task_status)
+
+    def _lend_no_more(self) -> None:
+        self._lend = None
+        if self._lent is not None:
+            self._lent.close()
 
     async def _serve(
         self,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from luxrelay.node.channel_keys import CHANNEL_KEYS
 from luxrelay.node.checks import (
     Check,
     Key,
@@ -808,6 +809,7 @@ KEYS: Final = (
     ),
     *GUARD_KEYS,
     *GATEWAY_KEYS,
+    *CHANNEL_KEYS,
     Key(
         "namespace",
         "content_topic",

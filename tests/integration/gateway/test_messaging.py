@@ -11,16 +11,22 @@ import pytest
 import trio
 
 from luxrelay.bus import SigningKey, lane, sha3_commitment
+from luxrelay.bus.policy import default_policy
 from luxrelay.channel import (
+    ChannelEvent,
+    Counting,
+    MessageDispatched,
     MessageReceived,
+    MessageSent,
     Messaging,
+    RateLimitConfig,
     SegmentationConfig,
     create_reliable_channel,
 )
 from luxrelay.channel.runtime.lanes import BATCH_BYTES_MAX, BATCH_MAX
 from luxrelay.channel.runtime.remote import RemoteMessaging
 from luxrelay.client import NO_RETRY, AsyncRelayClient
-from luxrelay.errors import MessagingError
+from luxrelay.errors import ChannelArgumentError, MessagingError
 from luxrelay.node.messaging import WAITING_MAX, MessagingParts, NodeMessaging, _Notes
 from luxrelay.node.stages.deliver import Note
 from luxrelay.store import NamespaceQuery
@@ -38,8 +44,8 @@ def local(stand: Stand) -> NodeMessaging:
             feed=stand.feed,
             publish=stand.doors.publish,
             key=SigningKey.generate(),
-            policy_hash=lambda parent: b"",  # noqa: ARG005  the open one
-            payload_bytes_max=48 * 1024,
+            policy_hash={PARENT: default_policy(PARENT).policy_hash}.get,
+            blob=lambda commitment: stand.store.get_blob(commitment, now_ms()),
             clock_ms=now_ms,
         )
     )
@@ -268,3 +274,91 @@ def test_a_slot_that_was_taken_meanwhile_is_signed_again(stand: Stand) -> None:
     held = [payload for _, payload in lane_payloads(stand, key)]
     assert held[:2] == [b"one", b"two"]
     assert sorted(held[2:]) == [b"four", b"three"]
+
+
+class _Prover:
+    """Stands for a rate limit proof."""
+
+    def prove(self, payload: bytes, epoch: int, nonce: int) -> bytes:
+        """Return a proof."""
+        return b"%d %d %d" % (len(payload), epoch, nonce)
+
+    def verify(self, payload: bytes, proof: bytes, now_ms: int) -> bool:
+        """Return whether it is one."""
+        return bool(payload and proof and now_ms)
+
+
+@pytest.mark.trial
+def test_proofs_over_a_node_are_refused_when_the_channel_is_opened(stand: Stand) -> None:
+    """Over a gateway and in the node's process alike, and why is said (trial t2)."""
+    token = stand.token("read", "publish")
+    pace = RateLimitConfig(enabled=True, counting=Counting.EVERY_SEGMENT, proof_provider=_Prover())
+
+    async def refused(layer: Messaging) -> None:
+        with pytest.raises(ChannelArgumentError, match="carries no rate limit proofs"):
+            await create_reliable_channel(layer, "room", TOPIC, "alice", rate_limit_config=pace)
+
+    async def remote() -> None:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            await refused(RemoteMessaging(client, SigningKey.generate()))
+
+    anyio.run(remote)
+    trio.from_thread.run(refused, local(stand), trio_token=stand._token)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("segment_bytes", [16 * 1024, 102_400])
+def test_a_channel_over_one_gateway_tells_its_sender(stand: Stand, segment_bytes: int) -> None:
+    """With small segments and with the default ones a line and its `sent` arrive (trial t2)."""
+    token = stand.token("read", "publish")
+    segments = SegmentationConfig(segment_size_bytes=segment_bytes)
+
+    async def talk() -> list[ChannelEvent]:
+        async with AsyncRelayClient(stand.address, token=token) as client:
+            layers = [RemoteMessaging(client, SigningKey.generate()) for _ in range(2)]
+            alice, bob = [
+                await create_reliable_channel(
+                    layer, "room", TOPIC, name, segmentation_config=segments
+                )
+                for layer, name in zip(layers, ("alice", "bob"), strict=True)
+            ]
+            await alice.send(b"hello")
+            told: list[ChannelEvent] = [await anext(aiter(bob.events()))]
+            async for event in alice.events():
+                told.append(event)
+                if isinstance(event, MessageSent):
+                    break
+            await alice.close()
+            await bob.close()
+            return told
+
+    told = anyio.run(talk)
+    assert isinstance(told[0], MessageReceived)
+    assert (told[0].message, told[0].sender_id) == (b"hello", "alice")
+    assert [type(event) for event in told[1:]] == [MessageDispatched, MessageSent]
+
+
+def test_a_topic_that_the_node_does_not_carry_is_refused(stand: Stand) -> None:
+    """In the node's process the channel does not open, and what to do is said."""
+
+    async def refused() -> None:
+        with pytest.raises(MessagingError, match="does not carry the topic") as caught:
+            await create_reliable_channel(local(stand), "room", "/nowhere", "alice")
+        assert caught.value.code == "channel.refused"
+
+    trio.from_thread.run(refused, trio_token=stand._token)
+
+
+def test_a_node_that_stops_ends_what_it_lent(stand: Stand) -> None:
+    """A channel in its process breaks, and says that the layer below has closed."""
+
+    async def ends() -> None:
+        layer = local(stand)
+        channel = await create_reliable_channel(layer, "room", TOPIC, "alice")
+        layer.close()
+        with pytest.raises(MessagingError, match="has closed"):
+            await anext(aiter(channel.events()))
+        with pytest.raises(MessagingError, match="has closed"):
+            await channel.send(b"x")
+
+    trio.from_thread.run(ends, trio_token=stand._token)

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from luxrelay.bus import SigningKey, VerifyKey, sender_address
+from luxrelay.bus import SigningKey, VerifyKey, sender_address, sha3_commitment
 from luxrelay.cli.keys import SCHEMES
 from luxrelay.cli.main import main
-from luxrelay.node.keyfile import create_key_file, needs_passphrase, read_key_file
+from luxrelay.errors import KeyFileError
+from luxrelay.node.keyfile import (
+    create_key_file,
+    needs_passphrase,
+    read_key_file,
+    read_shared_key,
+)
 from luxrelay.node.keystore import COST_MIN
 
 Capture = pytest.CaptureFixture[str]
@@ -99,3 +105,28 @@ def test_new_with_prompt_needs_a_terminal(capsys: Capture, tmp_path: Path) -> No
     assert main(["keys", "new", str(path), "--passphrase"]) in {1, 2}
     assert "no terminal" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_shared_key_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its file is its owner's alone, is never replaced, and holds what is read again."""
+    path = tmp_path / "room.key"
+
+    assert main(["keys", "new-shared", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    key = read_shared_key(path)
+    assert len(key) == 32
+    assert shown["fingerprint"] == sha3_commitment(key).hex()[:16]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert main(["keys", "new-shared", str(path)]) == 1
+    assert "a file is there already" in capsys.readouterr().err
+    assert read_shared_key(path) == key
+
+
+@pytest.mark.parametrize("text", [b"", b"luxrelay-shared-key 00", b"\xff" * 32, b"00" * 32])
+def test_what_is_no_shared_key_is_refused(tmp_path: Path, text: bytes) -> None:
+    """Nothing is guessed from bytes of another form."""
+    path = tmp_path / "room.key"
+    path.write_bytes(text)
+    path.chmod(0o600)
+    with pytest.raises(KeyFileError, match="no shared key"):
+        read_shared_key(path)

@@ -21,7 +21,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+PAYLOAD_BYTES_MAX: Final = 256 * 1024
+"""Payload that the layers over a node take: a segment of the default size with all that goes around
+it. What is above 48 KiB travels as a blob, which the next relay fetches (J7)."""
 
 
 @dataclass(frozen=True, slots=True)

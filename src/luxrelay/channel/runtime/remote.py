@@ -20,7 +20,12 @@ import anyio
 
 from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
 from luxrelay.channel.runtime.lanes import SendingLane, failed
-from luxrelay.channel.runtime.messaging import ChannelReceipt, Envelope, Subscription
+from luxrelay.channel.runtime.messaging import (
+    PAYLOAD_BYTES_MAX,
+    ChannelReceipt,
+    Envelope,
+    Subscription,
+)
 from luxrelay.client import (
     LATEST,
     AsyncRelayClient,
@@ -40,9 +45,6 @@ from luxrelay.errors import (
     MessagingError,
 )
 
-PAYLOAD_BYTES_MAX: Final = 256 * 1024
-"""Payload that is taken by default: a segment of the default size with all that goes around it.
-What is above 48 KiB travels as a blob, which the next relay fetches (J7)."""
 LANES_MAX: Final = 1000
 """Lanes whose history is read."""
 FETCHES_MAX: Final = 32
