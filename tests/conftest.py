@@ -50,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands under test keep the state of channels in a folder of the test run."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data-home"))
+
+
 @pytest.fixture
 def wycheproof() -> Callable[[str], list[dict[str, Any]]]:
     """A reader of Wycheproof suites by file name, where they lie beside the checkout."""

@@ -275,11 +275,24 @@ def test_how_to_secure(terminal: Terminal, eventually: Callable[..., Any]) -> No
     assert done.returncode == 1
 
 
-def test_how_to_use_a_channel(terminal: Terminal) -> None:
-    """The key that the page makes is one that `read_shared_key` reads."""
-    (keys,) = typed("docs/how-to/use-a-channel.md")
-    terminal.type(keys)
+def test_how_to_use_a_channel(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The keys that the page makes open the chat that it opens."""
+    shared, keys, chat = typed("docs/how-to/use-a-channel.md")
+    for line in (shared, keys, "luxrelay node init --profile messenger --topic /chat/1/room"):
+        terminal.type(line)
     assert len(read_shared_key(terminal.folder / "room.key")) == 32
+    terminal.move_listeners()
+    run = "luxrelay node run --config relay.toml"
+    gateway = {"LUXRELAY_GATEWAY_LISTEN": "127.0.0.1:0"}
+    runtime = terminal.run_node(run, terminal.folder, eventually, gateway)
+    scopes = "--scope read --scope publish"
+    terminal.type(f"luxrelay node token new --config relay.toml {scopes} --out alice.token alice")
+    rest = f"--gateway {runtime.gateway} --token-file alice.token --max-retransmissions 1"
+
+    said = terminal.type(f"echo hello | {chat} {rest} --acknowledgement-timeout-ms 100")
+
+    events = [json.loads(line) for line in said.splitlines()]
+    assert [each["event"] for each in events][::2] == ["sending", "reliable:message:send-error"]
 
 
 def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> None:

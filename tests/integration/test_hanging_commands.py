@@ -90,9 +90,12 @@ def command(path: tuple[str, ...], address: str, folder: Path) -> list[str]:
         ("sync",): [*relay, "--config", str(config)],
         ("subscribe",): [*gateway, *of_topic, *once],
         ("peers",): gateway,
-        ("channel", "chat"): ["room", *gateway, *of_topic, "--key", str(key), *once],
+        ("channel", "chat"): [
+            "room", *gateway, *of_topic, "--key", str(key), *once, "--no-state"
+        ],
         ("channel", "send"): [
-            str(file), *gateway, *of_topic, "--key", str(key), "--channel", "room", *once
+            str(file), *gateway, *of_topic, "--key", str(key), "--channel", "room", *once,
+            "--no-state",
         ],
         ("archive", "ingest"): spark,
         ("archive", "audit"): spark,

@@ -2,13 +2,18 @@
 
 A file travels in parts, each one message of the channel, so that a part is acknowledged or sent
 again by itself. A part begins with ``_FILE_MARK`` and a line of JSON that says which it is.
+
+State is kept for the user unless it is not wanted: what was not acknowledged when a command ended,
+however it ended, is sent again by the next one. `channel send` has a sender id and state of its
+own, so that it runs beside a chat with the same key and takes none of its lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import secrets
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -23,10 +28,12 @@ from luxrelay.channel import (
     MessageReceived,
     MessageSendError,
     MessageSent,
-    Persistence,
+    RateLimitConfig,
     ReliableChannel,
+    ReliableSendId,
     SdsConfig,
     SegmentationConfig,
+    SharedKeyEncryption,
     SqlitePersistence,
     create_reliable_channel,
 )
@@ -35,11 +42,12 @@ from luxrelay.cli.arguments import SubParsers, add_command, whole_number
 from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
 from luxrelay.cli.output import Progress, printable
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
-from luxrelay.client import AsyncRelayClient, Retry
+from luxrelay.client import AsyncRelayClient, Checks, Retry
 from luxrelay.client.transport import in_background
-from luxrelay.errors import InputError, LuxRelayError, MessagingError
+from luxrelay.errors import ChannelError, InputError, LuxRelayError, MessagingError
 from luxrelay.files import move_whole
-from luxrelay.text import parse_json
+from luxrelay.node.keyfile import read_shared_key
+from luxrelay.text import json_text, parse_json
 
 PART_BYTES: Final = 256 * 1024
 """Bytes of a file in one message of the channel."""
@@ -55,6 +63,8 @@ PART_RETRANSMISSIONS: Final = 12
 """How often that is done before the file is given up."""
 LINGER_S: Final = 15.0
 """Seconds that a chat whose input is over waits for acknowledgements."""
+_DAY_MS: Final = 24 * 3_600_000
+_READ_BYTES: Final = 1024 * 1024
 _FILE_MARK: Final = b"\x00file\x00"
 _LINE_BYTES_MAX: Final = 64 * 1024
 
@@ -97,34 +107,190 @@ def register(commands: SubParsers) -> None:
         command.add_argument("--topic", required=True, metavar="TEXT", help="its content topic")
         command.add_argument("--key", type=Path, required=True, help="key file of the sender")
         add_passphrase_file(command)
+        _add_configuration(command)
+
+
+def _add_configuration(command: argparse.ArgumentParser) -> None:
+    """Add the channel's own numbers, its key, the place of its state, and --json."""
+    command.add_argument(
+        "--encryption-key",
+        type=Path,
+        metavar="FILE",
+        help="shared key of the participants, from `luxrelay keys new-shared`; without it "
+        "everybody on the way can read",
+    )
+    places = command.add_mutually_exclusive_group()
+    places.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="where the channel's state is kept over restarts (default: "
+        "$XDG_DATA_HOME/luxrelay/channels, for each topic apart)",
+    )
+    places.add_argument(
+        "--no-state", action="store_true", help="keep no state: a restart begins anew"
+    )
+    for name, least, most, words in (
+        (
+            "acknowledgement-timeout-ms",
+            1,
+            _DAY_MS,
+            "time until a segment is sent again",
+        ),
+        ("max-retransmissions", 0, 10_000, "how often that is done before it counts as failed"),
+        ("causal-history-size", 1, 64, "newest messages of the log that each message names"),
+        ("epoch-size-ms", 1, 366 * _DAY_MS, "length of an epoch of the rate limit; turns it on"),
+        ("messages-per-epoch", 1, 2**31, "messages that leave in an epoch; turns the limit on"),
+    ):
         command.add_argument(
-            "--state", type=Path, metavar="DIR", help="keep the channel's state over restarts"
+            f"--{name}", type=whole_number(least, most), default=None, metavar="N", help=words
         )
+    command.add_argument(
+        "--segment-size-bytes",
+        type=whole_number(192, 204_800),
+        default=SEGMENT_BYTES,
+        metavar="N",
+        help="longest segment; what is above 48 KiB with its fields is fetched by each relay "
+        "(default %(default)s)",
+    )
+    command.add_argument(
+        "--bound",
+        metavar="NETWORK",
+        default="",
+        help='sign as a network with signing = "bound" does, by name',
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def _sds_config(arguments: argparse.Namespace, base: SdsConfig) -> SdsConfig:
+    names = ("acknowledgement_timeout_ms", "max_retransmissions", "causal_history_size")
+    given = {name: getattr(arguments, name) for name in names}
+    state = None if arguments.state is None else SqlitePersistence(arguments.state)
+    told = {name: value for name, value in given.items() if value is not None}
+    return replace(base, persistence=state, **told)
+
+
+def _rate_limit_config(arguments: argparse.Namespace) -> RateLimitConfig:
+    names = ("epoch_size_ms", "messages_per_epoch")
+    given = {name: getattr(arguments, name) for name in names}
+    told = {name: value for name, value in given.items() if value is not None}
+    return RateLimitConfig(enabled=bool(told), **told)
+
+
+def _state_folder(arguments: argparse.Namespace) -> Path | None:
+    """Return the user's folder of states; None where another place is said, or none."""
+    if arguments.no_state or arguments.state is not None:
+        return None
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(home).expanduser() / "luxrelay" / "channels"
+
+
+def _note(text: str) -> None:
+    """Say something beside the results."""
+    print(f"luxrelay: {text}", file=sys.stderr, flush=True)
 
 
 @asynccontextmanager
 async def _open(
-    arguments: argparse.Namespace, sds_config: SdsConfig | None = None
+    arguments: argparse.Namespace, sds_config: SdsConfig, sender: str = ""
 ) -> AsyncIterator[ReliableChannel]:
     key = open_key(arguments.key, arguments.passphrase_file)
-    state: Persistence | None = SqlitePersistence(arguments.state) if arguments.state else None
+    hook = None
+    if arguments.encryption_key is not None:
+        context = arguments.name.encode()
+        hook = SharedKeyEncryption(read_shared_key(arguments.encryption_key), context)
+    folder = _state_folder(arguments)
     async with (
         AsyncRelayClient(
             arguments.gateway,
             token=chosen_token(arguments),
+            checks=Checks(bound_network=arguments.bound),
             timeout_s=arguments.timeout_s,
             token_in_clear=arguments.token_in_clear,
         ) as client,
+        _state_told(arguments),
         create_reliable_channel(
-            RemoteMessaging(client, key, retry=Retry(first_contact_s=arguments.connect_s)),
+            RemoteMessaging(
+                client,
+                key,
+                retry=Retry(first_contact_s=arguments.connect_s),
+            ),
             arguments.name,
             arguments.topic,
-            key.public_field.hex()[:16],
-            sds_config=replace(sds_config or SdsConfig(), persistence=state),
-            segmentation_config=SegmentationConfig(segment_size_bytes=SEGMENT_BYTES),
+            key.public_field.hex()[:16] + sender,
+            hook,
+            sds_config=_sds_config(arguments, sds_config),
+            segmentation_config=SegmentationConfig(segment_size_bytes=arguments.segment_size_bytes),
+            rate_limit_config=_rate_limit_config(arguments),
+            folder=folder,
         ) as channel,
     ):
+        if hook is None:
+            _note("not encrypted: whoever reads the topic reads this; --encryption-key FILE")
+        place = arguments.state or folder
+        _note("state is not kept" if place is None else f"state is kept in {place}")
+        if channel.open_requests:
+            count = len(channel.open_requests)
+            _note(f"{count} unacknowledged messages of before are sent again")
         yield channel
+
+
+@asynccontextmanager
+async def _state_told(arguments: argparse.Namespace) -> AsyncIterator[None]:
+    """Say, of a state that cannot be had, which options choose another one."""
+    try:
+        yield
+    except ChannelError as error:
+        if error.code not in {"channel.locked", "channel.state"}:
+            raise
+        hint = "--state DIR for another place, --no-state to keep none"
+        if error.code == "channel.locked":
+            hint = f"a command with this key has {printable(arguments.name)} open; {hint}"
+        raise ChannelError(error.what, where=error.where, hint=hint, code=error.code) from error
+
+
+class _Outcomes:
+    """How the requests of this run end; those of an earlier run end beside them."""
+
+    def __init__(self) -> None:
+        self._open: set[ReliableSendId] = set()
+        self._early: dict[ReliableSendId, str] = {}
+        self._changed = anyio.Event()
+        self.begun = 0
+        self.error = ""
+        """What the first one that failed said."""
+
+    @property
+    def done(self) -> int:
+        """How many have ended."""
+        return self.begun - len(self._open)
+
+    def begin(self, request_id: ReliableSendId) -> None:
+        """Note one of ours; its end may have come before."""
+        self.begun += 1
+        self._open.add(request_id)
+        if request_id in self._early:
+            self._end(request_id, self._early.pop(request_id))
+
+    def hear(self, event: ChannelEvent) -> None:
+        """Note an event, if it ends a request."""
+        if isinstance(event, MessageSent | MessageSendError):
+            error = event.error if isinstance(event, MessageSendError) else ""
+            self._end(event.request_id, error)
+
+    def _end(self, request_id: ReliableSendId, error: str) -> None:
+        if request_id not in self._open:
+            self._early[request_id] = error
+            return
+        self._open.discard(request_id)
+        self.error = self.error or error
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def below(self, count: int, *, or_failed: bool = False) -> None:
+        """Wait until fewer than so many are open; or until one has failed, if that is enough."""
+        while len(self._open) >= count and not (or_failed and self.error):
+            await self._changed.wait()
 
 
 def _run(call: Callable[..., Awaitable[None]], *values: Any) -> None:
@@ -145,53 +311,104 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 async def _converse(arguments: argparse.Namespace) -> None:
     files = _Files(arguments.save)
-    async with _open(arguments) as channel, anyio.create_task_group() as tasks:
-        print(f"luxrelay: in {printable(arguments.name)}; Ctrl-D ends", file=sys.stderr, flush=True)
-        sent = ended = 0
-        changed = anyio.Event()
+    outcomes = _Outcomes()
+    async with _open(arguments, SdsConfig()) as channel, anyio.create_task_group() as tasks:
+        _note(f"in {printable(arguments.name)}; Ctrl-D ends")
+
+        for request_id in channel.open_requests:
+            outcomes.begin(request_id)
 
         async def listen() -> None:
-            nonlocal ended, changed
             received = 0
             async for event in channel.events():
-                received += _hear(event, files)
-                if isinstance(event, MessageSent | MessageSendError):
-                    ended += 1
-                    changed.set()
-                    changed = anyio.Event()
+                received += _hear(event, files, channel if arguments.json else None)
+                outcomes.hear(event)
+                # The last one too: what is kept must not be told again by the next command.
+                channel.message_events.take(event)
                 if arguments.count and received == arguments.count:
                     tasks.cancel_scope.cancel()
 
         tasks.start_soon(listen)
-        while True:
-            line = await in_background(sys.stdin.buffer.readline, _LINE_BYTES_MAX)
-            if not line:
-                break
-            if text := line.strip():
-                await channel.send(text)
-                sent += 1
+        await _send_lines(channel, outcomes, as_json=arguments.json)
         if arguments.count:
             return  # the input is over, others may still speak
         with anyio.move_on_after(LINGER_S):
-            while ended < sent:
-                await changed.wait()
+            await outcomes.below(1)
+        if left := len(channel.open_requests):
+            words = "lost" if arguments.no_state else "sent again when the channel is opened next"
+            _note(f"{left} messages are not acknowledged; they are {words}")
         tasks.cancel_scope.cancel()
 
 
-def _hear(event: ChannelEvent, files: _Files) -> int:
-    """Show an event; return how many whole messages or files it completes."""
-    if isinstance(event, MessageSendError):
-        print(f"luxrelay: not acknowledged: {printable(event.error)}", file=sys.stderr, flush=True)
+async def _send_lines(channel: ReliableChannel, outcomes: _Outcomes, *, as_json: bool) -> None:
+    """Send what is typed, until the input ends."""
+    while line := await in_background(sys.stdin.buffer.readline, _LINE_BYTES_MAX):
+        if not (text := line.strip()):
+            continue
+        request_id = await channel.send(text)
+        outcomes.begin(request_id)
+        if as_json:
+            _print(_sending(channel, request_id) | _content(text))
+
+
+def _print(value: dict[str, Any]) -> None:
+    print(json_text(value), flush=True)
+
+
+def _content(message: bytes) -> dict[str, str]:
+    """Return a payload as JSON has it: text where it is UTF-8, else hex."""
+    try:
+        return {"message": message.decode()}
+    except UnicodeDecodeError:
+        return {"messageHex": "0x" + message.hex()}
+
+
+def _sending(channel: ReliableChannel, request_id: ReliableSendId) -> dict[str, Any]:
+    """Return a request with its segments, each by its own request id."""
+    segments = [
+        {
+            "requestId": each.request_id,
+            "dispatched": each.dispatched,
+            "acknowledged": each.acknowledged,
+        }
+        for each in channel.requests_of(request_id)
+    ]
+    return {"event": "sending", "requestId": request_id, "segments": segments}
+
+
+def _hear(event: ChannelEvent, files: _Files, channel: ReliableChannel | None) -> int:
+    """Show an event, as JSON with a channel; return how many messages or files it completes."""
     if not isinstance(event, MessageReceived):
+        if channel is not None:
+            _print(_as_json(event, channel))
+        elif isinstance(event, MessageSendError):
+            _note(f"not acknowledged: {printable(event.error)}")
         return 0
+    head = {"event": event.name, "position": event.position, "senderId": event.sender_id}
     if event.message.startswith(_FILE_MARK):
         done = files.take(event.sender_id, event.message)
-        if done:
+        if done and channel is not None:
+            _print(head | {"file": done})
+        elif done:
             print(f"{printable(event.sender_id)}: {done}", flush=True)
         return bool(done)
-    text = printable(event.message.decode(errors="replace"))
-    print(f"{printable(event.sender_id)}: {text}", flush=True)
+    if channel is not None:
+        _print(head | _content(event.message))
+    else:
+        text = printable(event.message.decode(errors="replace"))
+        print(f"{printable(event.sender_id)}: {text}", flush=True)
     return 1
+
+
+def _as_json(event: ChannelEvent, channel: ReliableChannel) -> dict[str, Any]:
+    """Return what became of a message, with its segments where it was ours."""
+    shown: dict[str, Any] = {"event": event.name, "position": event.position}
+    if request_id := getattr(event, "request_id", None):
+        shown = _sending(channel, request_id) | shown
+    for name, camel in (("error", "error"), ("sender_id", "senderId"), ("reason", "reason")):
+        if hasattr(event, name):
+            shown[camel] = getattr(event, name)
+    return shown
 
 
 @dataclass(slots=True)
@@ -239,15 +456,15 @@ class _Files:
             del self._open[next(iter(self._open))]
         seen = self._open.setdefault(key, set())
         if self._folder is not None:
-            self._write(part)
+            self._write(sender, part)
         seen.add(part.part)
         if len(seen) < part.parts:
             return ""
         del self._open[key]
-        return f"sent the file {printable(part.name[:100])}" + self._finish(part)
+        return f"sent the file {printable(part.name[:100])}" + self._finish(sender, part)
 
-    def _write(self, part: _Part) -> None:
-        path = self._scratch(part)
+    def _write(self, sender: str, part: _Part) -> None:
+        path = self._scratch(sender, part)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "w+b") as file:
@@ -256,12 +473,12 @@ class _Files:
         except OSError as error:
             raise _unwritten(error, path) from error
 
-    def _scratch(self, part: _Part) -> Path:
+    def _scratch(self, sender: str, part: _Part) -> Path:
         assert self._folder is not None
-        safe = "".join(c for c in part.id if c.isalnum())[:32]
-        return self._folder / f".{safe or 'file'}.part"
+        whose = hashlib.sha256(f"{len(sender)}:{sender}:{part.id}".encode()).hexdigest()[:32]
+        return self._folder / f".{whose}.part"
 
-    def _finish(self, part: _Part) -> str:
+    def _finish(self, sender: str, part: _Part) -> str:
         if self._folder is None:
             return "; --save DIR keeps files"
         plain = Path(part.name).name.lstrip(".") or "file"
@@ -271,7 +488,7 @@ class _Files:
             target = self._folder / f"{number}-{plain[:200]}"
             number += 1
         try:
-            move_whole(self._scratch(part), target)
+            move_whole(self._scratch(sender, part), target)
         except OSError as error:
             raise _unwritten(error, target) from error
         return f" -> {target}"
@@ -287,54 +504,70 @@ def _send(arguments: argparse.Namespace) -> int:
     if size > FILE_BYTES_MAX:
         raise InputError(f"larger than {FILE_BYTES_MAX:,} bytes", where=str(arguments.file))
     progress = Progress()
+    parts: list[dict[str, Any]] = []
     try:
-        _run(_deliver, arguments, size, progress)
+        _run(_deliver, arguments, size, progress, parts)
     except TimeoutError as error:
+        paced = arguments.epoch_size_ms is not None or arguments.messages_per_epoch is not None
+        hint = "is somebody else in the channel? what they have is not lost; send it again"
+        if paced:
+            hint = f"each {PART_BYTES:,} bytes are a message of an epoch; {hint}"
         raise MessagingError(
             f"not everything was acknowledged within {arguments.wait_s} s",
             where=str(arguments.file),
-            hint="is somebody else in the channel? what they have is not lost; send it again",
+            hint=hint,
         ) from error
     finally:
         progress.close()
-    print(f"{arguments.file.name}: {size:,} bytes delivered")
+    if arguments.json:
+        _print({"file": arguments.file.name, "bytes": size, "parts": parts})
+    else:
+        print(f"{arguments.file.name}: {size:,} bytes delivered")
     return 0
 
 
-async def _deliver(arguments: argparse.Namespace, size: int, progress: Progress) -> None:
+async def _deliver(
+    arguments: argparse.Namespace, size: int, progress: Progress, told: list[dict[str, Any]]
+) -> None:
     parts = max(1, -(-size // PART_BYTES))
-    done = 0
-    room = anyio.Semaphore(PARTS_IN_FLIGHT)
+    outcomes = _Outcomes()
     patient = SdsConfig(
         acknowledgement_timeout_ms=PART_TIMEOUT_MS, max_retransmissions=PART_RETRANSMISSIONS
     )
-    async with _open(arguments, patient) as channel:
+    async with _open(arguments, patient, "/file") as channel:
         with anyio.fail_after(arguments.wait_s):
             async with anyio.create_task_group() as tasks:
 
                 async def listen() -> None:
-                    nonlocal done
                     async for event in channel.events():
-                        if isinstance(event, MessageSendError):
-                            raise MessagingError(event.error, where=f"part of {arguments.file}")
-                        if isinstance(event, MessageSent):
-                            done += 1
-                            room.release()
-                            progress.update(bar(done, parts, size))
-                            if done == parts:
-                                return
+                        outcomes.hear(event)
+                        progress.update(bar(outcomes.done, parts, size))
 
                 tasks.start_soon(listen)
                 for part in _parts_of(arguments.file, parts):
-                    await room.acquire()
-                    await channel.send(part.encode())
+                    await outcomes.below(PARTS_IN_FLIGHT, or_failed=True)
+                    if outcomes.error:
+                        break
+                    request_id = await channel.send(part.encode())
+                    segments = [each.request_id for each in channel.requests_of(request_id)]
+                    told.append({"requestId": request_id, "segments": segments})
+                    outcomes.begin(request_id)
+                await outcomes.below(1, or_failed=True)
+                tasks.cancel_scope.cancel()
+        if outcomes.error:
+            raise MessagingError(outcomes.error, where=f"part of {arguments.file}")
         progress.step(bar(parts, parts, size))
 
 
 def _parts_of(path: Path, parts: int) -> Iterator[_Part]:
-    identity = secrets.token_hex(8)
+    """Yield the parts of a file, under one id each time that it is sent with the same content."""
     try:
         with path.open("rb") as file:
+            name = hashlib.sha256(path.name.encode(errors="surrogateescape") + b"\0")
+            while data := file.read(_READ_BYTES):
+                name.update(data)
+            identity = name.hexdigest()[:32]
+            file.seek(0)
             for number in range(parts):
                 yield _Part(path.name, identity, number, parts, file.read(PART_BYTES))
     except OSError as error:

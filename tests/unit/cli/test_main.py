@@ -13,8 +13,6 @@ from luxrelay.cli.completion import SHELLS
 from luxrelay.cli.main import build_parser, main
 
 TEXT_ONLY = {
-    "channel chat": "lines of people",
-    "channel send": "a progress bar",
     "archive report": "writes a page",
     "archive serve": "answers HTTP",
     "completion": "a script",

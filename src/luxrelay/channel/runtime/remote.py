@@ -64,7 +64,8 @@ class RemoteMessaging:
     """Speaks through one node; fits `luxrelay.channel.Messaging`.
 
     Args:
-        client: The node; its token needs the scopes read and publish.
+        client: The node; its token needs the scopes read and publish. What it checks says as well
+            how to sign: bound to a network, or not (H3).
         key: The sender's key. One object a key: two would sign the same sequence.
         payload_bytes_max: Longest payload; what the nodes inline travels fastest.
         policy_hash: Of the policy of every topic; the open one when empty.
@@ -220,7 +221,12 @@ class RemoteMessaging:
                     code="channel.refused",
                 )
             parent = topic_namespace(content_topic)
-            signer = LaneSigner(self._key, parent, policy_hash=self._policy_hash)
+            signer = LaneSigner(
+                self._key,
+                parent,
+                policy_hash=self._policy_hash,
+                bound_network=self._client.checks.bound_network,
+            )
             lane = self._lanes.setdefault(
                 content_topic, SendingLane(self._client, signer, self._clock_ms)
             )
