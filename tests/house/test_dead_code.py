@@ -36,8 +36,6 @@ REASONS = {
     "bus/structure.py:validate_structure": "public: a header as its sender checks it",
     "bus/structure_batch.py:decode_buffer": "headers of one buffer, measured by bench/bus.py",
     "channel/encryption.py:SealedBoxEncryption": "public: an application hands it to a channel",
-    "channel/runtime/channel.py:ReliableChannel.open_requests": "public: for applications",
-    "channel/runtime/channel.py:ReliableChannel.requests_of": "public: for applications",
     "channel/sds.py:Sds.unacknowledged": "lets a test see when everything is acknowledged",
     "client/stream.py:NO_RETRY": "public: a publish that gives up at once",
     "client/stream.py:PublishStream": "public: publishing without an answer a message",
