@@ -238,3 +238,39 @@ def test_an_old_node_is_not_believed_to_give_what_it_does_not_know(
             events = subscribe(reader, Subscribe(namespaces=[PARENT], **wish), retry=NO_RETRY)  # type: ignore[arg-type]
             with pytest.raises(ClientRefusedError, match="unknown member"):
                 next(events)
+
+
+def test_headers_pass_through_an_old_relay(
+    old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """It is sent both copies, and hands on what names a lane's parent without looking (G34)."""
+    alone = {"exchange": False, "outbound_target": 0}
+    entry = configured(new_node, "entry", None)
+    entry.sections["gossip"] |= alone
+    first = entry.start()
+    between = configured(new_node, "between", old_source)
+    between.sections["gossip"] |= {**alone, "peers": [first.gossip[0]]}
+    middle = between.start()
+    far = configured(new_node, "far", None)
+    far.sections["gossip"] |= {
+        **alone, "peers": [middle.gossip[0]], "carry": "open", "role": "validator",
+    }  # fmt: skip
+    far.topics = []
+    last = far.start()
+    for runtime, peers in ((first, 1), (middle, 2), (last, 1)):
+        eventually(lambda runtime=runtime, peers=peers: followers(runtime) == peers)
+
+    publish(first)
+    eventually(lambda: messages(last) == COUNT)
+    with RelaySyncClient(last.sync) as client:
+        (head,) = client.list_heads(PARENT)
+    assert head.parent_id == PARENT
+    for node in (far, between, entry):
+        assert node.stop() == 0
+
+
+def followers(runtime: Runtime) -> int:
+    """Return how many peers are in the node's mesh of all headers."""
+    with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=30) as answer:
+        mesh = json.load(answer)["mesh"]
+    return int(mesh.get("/lux/test/relay/headers/global", 0))

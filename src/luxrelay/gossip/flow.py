@@ -223,7 +223,7 @@ class Flow:
         for peer, state in self._mesh.publish_peers(topic, now).items():
             if (
                 peer not in spared
-                and cached.beside not in state.topics
+                and not state.has_beside(cached.beside)
                 and state.score >= threshold
                 and state.outbox.message(cached.wire(state.spell(topic)))
             ):
@@ -362,7 +362,7 @@ class Flow:
         for peer, state in mesh.items():
             if peer in pending.senders or peer in pending.holders:
                 continue
-            if cached.beside in state.topics:
+            if state.has_beside(cached.beside):
                 continue
             if state.declined and first and message_id in state.declined:
                 self._stats.idontwant_heeded += 1
@@ -395,8 +395,7 @@ class Flow:
         if not name or self._memory.has((name, message_id)):
             return
         mesh = self._mesh.topics[name]
-        both = self._peers.subscribers(topic)
-        if self._peers.subscribers(name).keys() <= both.keys():
+        if all(state.has_beside(topic) for state in self._peers.subscribers(name).values()):
             return
         data = for_headers_global(RelayMessage.decode(pending.data), parse_topic(topic)).encode()
         digest = EnvelopeDigest(hashlib.sha256(data).digest())
@@ -405,7 +404,7 @@ class Flow:
         cached = self._keep((name, message_id), data, topic)
         for peer, state in mesh.items():
             # Who published into the namespace without following it has the header already.
-            if peer in both or peer in pending.senders:
+            if state.has_beside(topic) or peer in pending.senders:
                 continue
             if state.outbox.message(cached.wire(state.spell(name))):
                 self._stats.passed_on += 1

@@ -174,7 +174,7 @@ class Lazy:
             self.flooded(state)
         for raw in heard:
             for message in self._memory.cache.get(MessageId(raw)):
-                if message.topic not in state.topics or message.beside in state.topics:
+                if message.topic not in state.topics or state.has_beside(message.beside):
                     continue
                 if message.sent_to(state.peer) >= self._params.iwant_retransmit_max:
                     self._stats.iwant_refused += 1
@@ -296,7 +296,7 @@ class Lazy:
             others = [
                 state
                 for peer, state in self._peers.subscribers(topic).items()
-                if peer not in near and beside not in state.topics and state.score >= threshold
+                if peer not in near and not state.has_beside(beside) and state.score >= threshold
             ]
             # By spelling: most peers are told the same.
             whole: dict[str, list[bytes]] = {}

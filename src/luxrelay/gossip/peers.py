@@ -225,6 +225,7 @@ class PeerState:
         "light",
         "outbound",
         "outbox",
+        "passes_on",
         "peer",
         "protected",
         "protocol",
@@ -259,6 +260,8 @@ class PeerState:
         """Chosen by the operator: not subject to rotation and diversity."""
         self.light = False
         """A light node, which is in no mesh (G26)."""
+        self.passes_on = False
+        """It said that it makes the announcement on ``headers/global`` from a namespace's (G34)."""
         self.record = b""
         """Its signed peer record; empty when it gave none."""
         self.flooded = False
@@ -281,6 +284,10 @@ class PeerState:
     def spell(self, topic: str) -> str:
         """Return the peer's own spelling of a canonical topic (G5)."""
         return self.topics.get(topic, topic)
+
+    def has_beside(self, topic: str) -> bool:
+        """Return True when it needs no second copy of a header that it gets on a topic (G34)."""
+        return self.passes_on and topic in self.topics
 
     def new_heartbeat(self) -> None:
         """Renew the allowances."""

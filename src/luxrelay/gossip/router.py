@@ -321,6 +321,12 @@ class GossipRouter:
             self._doorkeeper.hear_proof(state, proof, now)
         return state.ledger.validator
 
+    def peer_passes_on(self, peer: PeerId) -> None:
+        """Note that a connected peer makes headers on ``headers/global`` from namespaces' (G34)."""
+        state = self._peers.get(peer)
+        if state is not None:
+            state.passes_on = True
+
     def app_score(self, peer: PeerId, score: float, now: float) -> None:
         """Set what the application thinks of a connected peer (P5); 0 until it says so."""
         state = self._peers.get(peer)

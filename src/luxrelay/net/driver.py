@@ -621,6 +621,8 @@ class GossipDriver:
         self._greet(peer, protocol)
         if link.hello is None:
             return
+        if link.hello.passes_on:
+            self._router.peer_passes_on(peer)
         if link.hello.role is not None:
             self._router.peer_role(peer, link.hello.role, now, proof=link.hello.proof)
         share = self._config.exchange or self._config.dht

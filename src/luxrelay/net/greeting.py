@@ -72,6 +72,7 @@ class Greeter:
         return Hello(
             network=config.network,
             roles=config.roles,
+            passes_on=True,
             proof=config.validator_proof,
             agent=config.agent,
             frame_max=config.frame_max,

@@ -47,6 +47,9 @@ class Hello:
     """Longest frame it takes, bytes."""
     inline_blob_max: int = 0
     """Longest blob it takes inside an announcement, bytes."""
+    passes_on: bool = False
+    """Whether it makes the announcement on ``headers/global`` from a namespace's, so that it needs
+    no second copy of a header (G34); an earlier version says nothing of it."""
     proof: bytes = b""
     """What proves that a validator vouches for it (G24)."""
     record: bytes = b""
@@ -61,6 +64,7 @@ class Hello:
                 "roles": list(self.roles),
                 "agent": self.agent,
                 "limits": {"frame_max": self.frame_max, "inline_blob_max": self.inline_blob_max},
+                "passes_on": self.passes_on,
                 "proof": base64.b64encode(self.proof).decode(),
                 "record": base64.b64encode(self.record).decode(),
             }
@@ -93,6 +97,7 @@ class Hello:
             agent=_text(document, "agent", 0),
             frame_max=_number(limits, "frame_max"),
             inline_blob_max=_number(limits, "inline_blob_max"),
+            passes_on=document.get("passes_on") is True,
             proof=_bytes(document, "proof", PROOF_MAX),
             record=_bytes(document, "record", RECORD_MAX),
         )

@@ -259,8 +259,17 @@ class Desk:
 class World:
     """Routers that carry each other's frames in virtual time; nothing is lost, nothing waits."""
 
-    def __init__(self, count: int, params: GossipParams | None = None, seed: int = 1) -> None:
+    def __init__(
+        self,
+        count: int,
+        params: GossipParams | None = None,
+        seed: int = 1,
+        *,
+        plain: Container[int] = (),
+    ) -> None:
         self.params = params or GossipParams.small()
+        self.plain = plain
+        """Routers of which the others do not know that they pass headers on."""
         self.now = 0.0
         self.judge: Callable[[int, bytes], VerdictKind] = lambda _node, _data: VerdictKind.ACCEPT
         self.routers = [
@@ -280,6 +289,9 @@ class World:
         """Let ``a`` dial ``b``."""
         self.routers[a].peer_connected(peer_id(b), PROTOCOL, True, self.now)
         self.routers[b].peer_connected(peer_id(a), PROTOCOL, False, self.now)
+        for one, other in ((a, b), (b, a)):
+            if other not in self.plain:
+                self.routers[one].peer_passes_on(peer_id(other))
 
     def connect_all(self) -> None:
         """Connect every pair; the lower number dials."""

@@ -97,6 +97,21 @@ def test_who_follows_one_topic_alone_joins_two_parts_of_a_namespace() -> None:
     assert crossings(world) == {(0, 1): 1, (1, 2): 1}
 
 
+def test_who_does_not_pass_headers_on_is_sent_both() -> None:
+    """A relay of an earlier version feeds its followers of ``headers/global`` itself (G34)."""
+    world = World(4, plain=[1])
+    for node in range(3):
+        world.connect(node, node + 1)
+    islands(world, [0, 1, 2], [3])
+    world.routers[1]._flow._pass_on = lambda *_: None  # type: ignore[method-assign]
+
+    publish(world, 0, envelope(ROOM, 1))
+    world.run(4)
+
+    assert crossings(world)[0, 1] == 2
+    assert len(world.delivered[3]) == 1
+
+
 def test_who_comes_late_is_told_of_what_was_passed_on() -> None:
     """A follower outside the mesh asks for it by its announcement (LP-6420 §4.2; G34)."""
     desk = Desk()
@@ -106,6 +121,7 @@ def test_who_comes_late_is_told_of_what_was_passed_on() -> None:
     for peer, topics in ((one, [ROOM, GLOBAL]), (two, [GLOBAL])):
         desk.router.peer_connected(peer, "/meshsub/1.1.0", False, desk.now)
         desk.router.received(peer, frame(subscribe=topics, prune=[(GLOBAL, 60)]), desk.now)
+        desk.router.peer_passes_on(peer)
     desk.drain()
     data = envelope(ROOM, 1, blob=b"x")
 
