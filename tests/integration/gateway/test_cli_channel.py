@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,10 @@ def test_numbers_of_a_channel_are_options(people: People, eventually: Callable[.
     alice = people.chat("alice", *options)
     eventually(lambda: alice.told("in room"))
 
+    epoch = time.time_ns() // 3_000_000_000
     alice.say("x" * 1_000, "second", "third")
     eventually(lambda: len(alice.events("reliable:message:sent")) == 3)
+    assert time.time_ns() // 3_000_000_000 >= epoch + 2
     first, second, third = alice.events("reliable:message:sent")
     began, *_ = alice.events("sending")
 
