@@ -69,7 +69,7 @@ def test_a_clock_that_stepped_back_does_not_take_a_lane_with_it(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """`luxrelay publish` twice, twenty seconds back between them: both stored, in order (trial t5)."""
+    """`luxrelay publish` twice, 20 s back between them: both stored, in order (trial t5)."""
     runtime = new_node("relay").start()
     key = tmp_path / "key.pem"
     assert main(["keys", "new", str(key)]) == 0
