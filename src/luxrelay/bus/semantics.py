@@ -220,7 +220,7 @@ _KZG: Final = ContextRule(
     Code.UNSUPPORTED_COMMITMENT,
     _IGNORE,
     "LP-6411 §2.4, H2",
-    "KZG commitments need luxrelay[kzg]",
+    "a node takes no KZG commitments, with or without the extra",
     lambda header, context: header.flags & c.FLAG_KZG_COMMITMENT != 0 and not context.kzg,
 )
 _SCHEME: Final = ContextRule(
