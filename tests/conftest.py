@@ -90,6 +90,8 @@ class NodeProcess:
             "limits": dict(UNLIMITED),
         }
         self.topics = ["/chat/1/room"]
+        self.policy = ""
+        """What `policy sign` printed; the topics have it when it is not empty."""
         self.source: Path | None = None
         """Folder of another package to run than the installed one, such as an older commit's."""
         self.process: subprocess.Popen[bytes] | None = None
@@ -113,6 +115,9 @@ class NodeProcess:
             lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]
         for topic in self.topics:
             lines += ["[[namespace]]", f"content_topic = {json.dumps(topic)}"]
+            if self.policy:
+                (self.folder / "signed.policy").write_text(self.policy + "\n")
+                lines.append('policy_file = "signed.policy"')
         self.config.write_text("\n".join(lines) + "\n")
 
     def start(self) -> Runtime:

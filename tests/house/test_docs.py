@@ -55,6 +55,7 @@ TYPED = {
     "docs/how-to/write-a-client.md": "gateway/test_http_examples.py",
     "docs/how-to/write-a-policy.md": "test_docs_commands.py",
     "docs/reference/command.md": "test_reference_commands.py",
+    "docs/reference/fees-and-policies.md": "test_sidecars.py",
     "docs/reference/http.md": "test_reference_commands.py",  # the examples of node token
     "docs/tutorial/chat.md": "test_docs_commands.py",
     "docs/tutorial/three-relays.md": "test_docs_commands.py",

@@ -21,11 +21,23 @@ from typing import Any
 
 import pytest
 
-from luxrelay.bus import SigningKey, topic_namespace
+from luxrelay.bus import (
+    CiphertextType,
+    Identity,
+    IdentityType,
+    MsgHeader,
+    NamespacePolicy,
+    SignedPolicy,
+    SigningKey,
+    TFHECiphertext,
+    topic_namespace,
+)
+from luxrelay.bus.policy import EncryptionMode
 from luxrelay.client import (
     NO_RETRY,
     LaneSigner,
     Message,
+    Outgoing,
     Query,
     RelayClient,
     Subscribe,
@@ -274,3 +286,65 @@ def followers(runtime: Runtime) -> int:
     with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=30) as answer:
         mesh = json.load(answer)["mesh"]
     return int(mesh.get("/lux/test/relay/headers/global", 0))
+
+
+def test_a_message_with_a_sidecar_passes_an_old_node_that_keeps_none(
+    old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """It gets the message, is not blamed for what it does not have, and the client is told."""
+    owner = SigningKey.generate()
+    policy = NamespacePolicy(
+        owner=Identity(IdentityType.RAW_KEY, owner.public_field),
+        encryption_mode=EncryptionMode.TFHE,
+        tfhe_orch=True,
+    )
+    signed = SignedPolicy(network="test", namespace_id=PARENT, policy=policy).signed_by(owner)
+    nodes = {}
+    for name, source in (("old", old_source), ("new", None), ("last", None)):
+        nodes[name] = configured(new_node, name, source)
+        nodes[name].policy = signed.encode().hex()
+        nodes[name].sections["node"]["signing"] = "bound"
+    there = nodes["old"].start()
+    nodes["new"].sections["gossip"] |= {"peers": [there.gossip[0]]}
+    here = nodes["new"].start()
+    eventually(lambda: meshed(there) and meshed(here))
+    signer = LaneSigner(
+        SigningKey.generate(), PARENT, policy_hash=policy.policy_hash, bound_network="test"
+    )
+    secret = TFHECiphertext(type=CiphertextType.U8, data=b"opaque")
+    one, two = (
+        signer.sign(text, time.time_ns() // 1_000_000, ciphertext=secret) for text in (b"1", b"2")
+    )
+
+    def item(message: Outgoing) -> PublishItem:
+        return PublishItem(
+            header=message.header, blob=message.blob, parent_id=PARENT, sidecar=message.sidecar
+        )
+
+    with RelaySyncClient(here.sync) as client:
+        (receipt,) = client.publish([item(one)])
+    assert receipt.stored, receipt.reason
+    eventually(lambda: messages(there) == 1)
+
+    with RelaySyncClient(there.sync) as client, pytest.raises(SyncRemoteError, match="sidecars"):
+        client.publish([item(two)])
+    eventually(lambda: messages(here) == 2)
+    nodes["last"].sections["sync"] |= {"peers": [there.sync, here.sync]}
+    last = nodes["last"].start()
+    eventually(lambda: messages(last) == 2)
+    reference = MsgHeader.decode(one.header).tfhe_sidecar
+    assert reference is not None
+    with RelaySyncClient(last.sync) as client:
+        eventually(lambda: client.get_blob(reference.commitment) == one.sidecar)
+    assert meshed(there)
+    assert meshed(here)
+    for runtime in (here, last):  # nobody has the other one; it is told, and nobody is blamed
+        eventually(lambda runtime=runtime: status(runtime)["wanted"]["sidecars"] == 1)
+        assert status(runtime)["catch_up"]["penalties"] == {}
+
+
+def status(runtime: Runtime) -> dict[str, Any]:
+    """Return a node's status page."""
+    with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=30) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found

@@ -47,6 +47,7 @@ class Row:
     expires_at: int
     namespace_id: NamespaceId
     finality: int = 0
+    sidecar_len: int = 0
 
     @property
     def position(self) -> bytes:

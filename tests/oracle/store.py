@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from luxrelay.bus import (
+    CiphertextType,
     ContentId,
     MessageId,
     MsgHeader,
     NamespaceId,
     SignatureScheme,
     SigningKey,
+    TFHECiphertext,
+    attach_sidecar,
     lane,
     sha3_commitment,
     topic_namespace,
@@ -55,6 +58,8 @@ class Forge:
         parent: NamespaceId | None = None,
         source: bytes = b"",
         nonce: int = 0,
+        ciphertext: bytes = b"",
+        with_sidecar: bool = True,
     ) -> IncomingMessage:
         """Return a message; ``nonce`` makes another content of the same slot and sender."""
         unsigned = MsgHeader(
@@ -65,6 +70,10 @@ class Forge:
             blob_len=len(blob),
             policy_hash=nonce.to_bytes(32, "big"),
         )
+        sidecar = None
+        if ciphertext:
+            encrypted = TFHECiphertext(type=CiphertextType.BYTES, data=ciphertext)
+            unsigned, sidecar = attach_sidecar(unsigned, encrypted)
         header = MsgHeader.decode(self.key(sender).sign_header(unsigned).encode())
         return IncomingMessage(
             header=header,
@@ -72,6 +81,7 @@ class Forge:
             parent=namespace if parent is None else parent,
             received_at=at if received_at is None else received_at,
             source=source,
+            sidecar=sidecar if with_sidecar else None,
         )
 
     def in_lane(self, seq: int, sender: int, **fields: object) -> IncomingMessage:

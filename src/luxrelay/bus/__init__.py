@@ -37,7 +37,13 @@ from luxrelay.bus.quota import QuotaLedger
 from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
 from luxrelay.bus.schemes import SignatureScheme
 from luxrelay.bus.semantics import ValidationContext, validate
-from luxrelay.bus.sidecar import TFHESidecar, check_sidecar
+from luxrelay.bus.sidecar import (
+    CiphertextType,
+    TFHECiphertext,
+    TFHESidecar,
+    attach_sidecar,
+    check_sidecar,
+)
 from luxrelay.bus.signed_policy import SignedPolicy
 from luxrelay.bus.structure import validate_structure
 from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
@@ -45,6 +51,7 @@ from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
 __all__ = [
     "ACCEPTED",
     "Access",
+    "CiphertextType",
     "Code",
     "ContentId",
     "Digest",
@@ -70,6 +77,7 @@ __all__ = [
     "SignatureScheme",
     "SignedPolicy",
     "SigningKey",
+    "TFHECiphertext",
     "TFHESidecar",
     "TFHESidecarRef",
     "TokenGate",
@@ -78,6 +86,7 @@ __all__ = [
     "VerdictKind",
     "VerifyKey",
     "WritersMode",
+    "attach_sidecar",
     "authorize_write",
     "check_blob",
     "check_sidecar",

@@ -13,12 +13,12 @@ Source: LP-6411 §2.10, LP-6470, LP-6471; decisions H3, H22, H23, S17.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from luxrelay.bus.constants import HASH_BYTES, MAX_BLOB_BYTES, MAX_U64
+from luxrelay.bus.constants import FLAG_TFHE_SIDECAR, HASH_BYTES, MAX_BLOB_BYTES, MAX_U64
 from luxrelay.bus.header import MsgHeader, NamespaceId, TFHESidecarRef
 from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, reject
 from luxrelay.errors import BusArgumentError, SidecarError
@@ -30,6 +30,8 @@ SIDECAR_OVERHEAD_BYTES: Final = 48
 """Container bytes beside ciphertext and proof."""
 MAX_SIDECAR_BYTES: Final = MAX_BLOB_BYTES
 """Longest container, inclusive (S17)."""
+MAX_CIPHERTEXT_BYTES: Final = MAX_SIDECAR_BYTES - SIDECAR_OVERHEAD_BYTES
+"""Longest ciphertext, without a proof."""
 MAX_PROOF_BYTES: Final = 0xFFFF
 """Longest proof: its length is a u16."""
 
@@ -130,6 +132,41 @@ class TFHESidecar:
     def reference(self) -> TFHESidecarRef:
         """Return what the header carries: the hash of the container, and the epoch."""
         return TFHESidecarRef(commitment=hashlib.sha3_256(self.encode()).digest(), epoch=self.epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TFHECiphertext:
+    """What a sender encrypts beside a message; `attach_sidecar` makes the sidecar of it."""
+
+    type: CiphertextType
+    """What is encrypted."""
+    data: bytes
+    """Opaque, 1 byte or more."""
+    epoch: int | None = None
+    """Epoch of the TFHE keys; None for the hour of the header (H24)."""
+    proof: bytes = b""
+    """Opaque; empty when there is none."""
+
+
+def attach_sidecar(header: MsgHeader, ciphertext: TFHECiphertext) -> tuple[MsgHeader, bytes]:
+    """Return an unsigned header that refers to a sidecar, and the sidecar, bound to it.
+
+    Raises:
+        BusArgumentError: the sidecar would be too long, or a value is out of range.
+
+    Source: LP-6411 §2.10, LP-6470.
+
+    """
+    epoch = header.epoch if ciphertext.epoch is None else ciphertext.epoch
+    sidecar = TFHESidecar(
+        epoch=epoch,
+        ciphertext_type=ciphertext.type,
+        ciphertext=ciphertext.data,
+        binding=header_binding(header.namespace_id, header.seq, header.blob_commitment, epoch),
+        proof=ciphertext.proof,
+    )
+    flags = header.flags | FLAG_TFHE_SIDECAR
+    return replace(header, flags=flags, tfhe_sidecar=sidecar.reference()), sidecar.encode()
 
 
 def header_binding(

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from luxrelay.bus import NamespaceId, topic_namespace
+from luxrelay.bus import CiphertextType, NamespaceId, TFHECiphertext, topic_namespace
+from luxrelay.bus.constants import MAX_U64
+from luxrelay.bus.sidecar import MAX_CIPHERTEXT_BYTES
 from luxrelay.errors import UsageError
+from luxrelay.files import read_bounded
 from luxrelay.wire import from_hex
 
 if TYPE_CHECKING:
@@ -143,3 +146,43 @@ def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def add_sidecar(parser: argparse.ArgumentParser) -> None:
+    """Add --sidecar and what says more of it."""
+    parser.add_argument(
+        "--sidecar",
+        type=Path,
+        metavar="FILE",
+        help="carry the TFHE ciphertext in FILE in a sidecar, which relays take in networks with "
+        'signing = "bound"',
+    )
+    parser.add_argument(
+        "--sidecar-type",
+        choices=[each.name.lower() for each in CiphertextType],
+        default="bytes",
+        help="what is encrypted (default %(default)s)",
+    )
+    parser.add_argument(
+        "--sidecar-epoch",
+        type=whole_number(0, MAX_U64),
+        metavar="N",
+        help="epoch of the TFHE keys (default: the hour of the message since 1970)",
+    )
+
+
+def chosen_ciphertext(arguments: argparse.Namespace) -> TFHECiphertext | None:
+    """Return what --sidecar names; None without it.
+
+    Raises:
+        OSError: the file cannot be read or is too large.
+        UsageError: it is empty.
+
+    """
+    if arguments.sidecar is None:
+        return None
+    data = read_bounded(arguments.sidecar, MAX_CIPHERTEXT_BYTES)
+    if not data:
+        raise UsageError("the ciphertext is empty", where="--sidecar")
+    kind = CiphertextType[arguments.sidecar_type.upper()]
+    return TFHECiphertext(type=kind, data=data, epoch=arguments.sidecar_epoch)

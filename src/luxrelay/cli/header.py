@@ -8,15 +8,21 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from luxrelay.bus import MsgHeader, sha3_commitment, verify_header
+from luxrelay.bus import MsgHeader, attach_sidecar, sha3_commitment, verify_header
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.schemes import SCHEMES, SIGNATURE_FLAGS
-from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes
+from luxrelay.cli.arguments import (
+    SubParsers,
+    add_command,
+    add_sidecar,
+    chosen_ciphertext,
+    hex_bytes,
+)
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
 from luxrelay.errors import HeaderError, InputError
-from luxrelay.files import read_bounded
+from luxrelay.files import read_bounded, write_whole
 from luxrelay.text import parse_json
 
 _INPUT_MAX: Final = 16 * c.MAX_HEADER_BYTES
@@ -70,6 +76,13 @@ def _add_signing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--blob", type=Path, metavar="FILE", help="commit to the bytes of FILE and their length"
     )
+    add_sidecar(parser)
+    parser.add_argument(
+        "--sidecar-out",
+        type=Path,
+        metavar="FILE",
+        help="write the sidecar to FILE, to be published beside the header",
+    )
 
 
 def _encode(arguments: argparse.Namespace) -> int:
@@ -78,6 +91,9 @@ def _encode(arguments: argparse.Namespace) -> int:
 
 
 def _sign(arguments: argparse.Namespace) -> int:
+    ciphertext = chosen_ciphertext(arguments)
+    if (ciphertext is None) != (arguments.sidecar_out is None):
+        raise InputError("--sidecar and --sidecar-out go together", where="header sign")
     key = open_key(arguments.key, arguments.passphrase_file)
     obj = {**_DEFAULTS, "timestamp": time.time_ns() // 1_000_000, **_object(arguments)}
     obj["senderPubKey"] = "0x" + key.public_field.hex()
@@ -89,6 +105,9 @@ def _sign(arguments: argparse.Namespace) -> int:
         blob = read_bounded(arguments.blob, c.MAX_BLOB_BYTES)
         obj |= {"blobCommitment": "0x" + sha3_commitment(blob).hex(), "blobLen": len(blob)}
     header = MsgHeader.from_json(obj)
+    if ciphertext is not None:
+        header, sidecar = attach_sidecar(header, ciphertext)
+        write_whole(arguments.sidecar_out, sidecar)
     if arguments.bound:
         signed = sign_header_bound(key, header, arguments.bound)
     else:

@@ -16,7 +16,9 @@ from luxrelay.bus import (
     MsgHeader,
     NamespaceId,
     SigningKey,
+    TFHECiphertext,
     VerdictKind,
+    attach_sidecar,
     lane,
     sha3_commitment,
 )
@@ -30,6 +32,8 @@ from luxrelay.cli.arguments import (
     add_command,
     add_namespace,
     add_relay,
+    add_sidecar,
+    chosen_ciphertext,
     chosen_namespace,
     hex_bytes,
     open_relay,
@@ -90,6 +94,7 @@ def register(commands: SubParsers) -> None:
         metavar="NETWORK",
         help='sign for a network with signing = "bound", by its name',
     )
+    add_sidecar(parser)
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
         "--wait-max-s",
@@ -120,7 +125,10 @@ def _run(arguments: argparse.Namespace) -> int:
         else default_policy(parent).policy_hash
     )
     key = open_key(arguments.key, arguments.passphrase_file)
-    publisher = LanePublisher(key, parent, policy, arguments.bound or "")
+    ciphertext = chosen_ciphertext(arguments)
+    if ciphertext is not None and len(arguments.text) != 1:
+        raise InputError("a sidecar goes with one message", where="--sidecar", hint="give one TEXT")
+    publisher = LanePublisher(key, parent, policy, arguments.bound or "", ciphertext)
     # The bytes of the command line as they were typed, whether they are UTF-8 or not.
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
     shown: dict[int, Sent] = {}
@@ -232,10 +240,19 @@ class LanePublisher:
     """Signs messages of one sender in its lane, in sequence."""
 
     def __init__(
-        self, key: SigningKey, parent: NamespaceId, policy_hash: bytes, bound_network: str = ""
+        self,
+        key: SigningKey,
+        parent: NamespaceId,
+        policy_hash: bytes,
+        bound_network: str = "",
+        ciphertext: TFHECiphertext | None = None,
     ) -> None:
-        """Begin at sequence 1; `follow` the relay's head to go on."""
+        """Begin at sequence 1; `follow` the relay's head to go on.
+
+        With a ciphertext each message has it in its TFHE sidecar.
+        """
         self._bound_network = bound_network
+        self._ciphertext = ciphertext
         self._key = key
         self._parent = parent
         self._policy_hash = policy_hash
@@ -263,6 +280,8 @@ class LanePublisher:
             policy_hash=self._policy_hash,
         )
         self.next_seq += not seq
+        if self._ciphertext is not None:
+            header, _ = attach_sidecar(header, self._ciphertext)
         if self._bound_network:
             return sign_header_bound(self._key, header, self._bound_network)
         return self._key.sign_header(header)
@@ -323,7 +342,12 @@ class LanePublisher:
         return header, receipt
 
     def _item(self, header: MsgHeader, blob: bytes) -> PublishItem:
-        return PublishItem(header=header.encode(), blob=blob, parent_id=self._parent)
+        sidecar = b""
+        if self._ciphertext is not None:  # the same bytes as before it was signed
+            _, sidecar = attach_sidecar(header, self._ciphertext)
+        return PublishItem(
+            header=header.encode(), blob=blob, parent_id=self._parent, sidecar=sidecar
+        )
 
 
 def _grew_old(header: MsgHeader, receipt: PublishReceipt) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from luxrelay.bus import MsgHeader
+from luxrelay.bus import MsgHeader, check_sidecar
 from luxrelay.cli.arguments import (
     SubParsers,
     add_command,
@@ -19,7 +20,7 @@ from luxrelay.cli.arguments import (
 )
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.errors import HeaderError, SyncRemoteError
-from luxrelay.sync import PeerHead, WireMessage
+from luxrelay.sync import PeerHead, RelaySyncClient, WireMessage
 
 _U64 = 2**64 - 1
 
@@ -51,6 +52,11 @@ def register(commands: SubParsers) -> None:
         metavar="N",
         help="messages of each namespace (default %(default)s)",
     )
+    query.add_argument(
+        "--sidecars",
+        action="store_true",
+        help="fetch the TFHE sidecars that the relay holds, check them, and print them in the JSON",
+    )
     query.add_argument("--json", action="store_true", help="print JSON")
 
     head = add_command(
@@ -76,6 +82,8 @@ def _query(arguments: argparse.Namespace) -> int:
             page = relay.sync_page(each, arguments.from_seq, arguments.to_seq, arguments.limit)
             more |= page.status.has_more
             shown += [(_decode(message, relay.address), message) for message in page.messages]
+        if arguments.sidecars:
+            shown = [(h, replace(m, sidecar=_sidecar(relay, h, m))) for h, m in shown]
     if arguments.json:
         print_json({"messages": [_as_json(h, m) for h, m in shown], "hasMore": more})
         return 0
@@ -131,14 +139,38 @@ def _decode(message: WireMessage, address: str) -> MsgHeader:
         ) from error
 
 
+def _sidecar(relay: RelaySyncClient, header: MsgHeader, message: WireMessage) -> bytes:
+    """Return the sidecar of a message, checked; empty when the relay has none.
+
+    Raises:
+        SyncRemoteError: it is not the one that the header refers to.
+
+    """
+    reference = header.tfhe_sidecar
+    if reference is None or not message.sidecar_len:
+        return b""
+    found = relay.get_blob(reference.commitment)
+    if found is None:
+        return b""
+    verdict = check_sidecar(header, found)
+    if not verdict.accepted:
+        raise SyncRemoteError(f"sequence {header.seq}: {verdict.reason}", where=relay.address)
+    return found
+
+
 def _as_json(header: MsgHeader, message: WireMessage) -> dict[str, Any]:
     held = bool(message.blob) or not header.blob_len
-    return {
+    shown = {
         "header": header.to_json(),
         "blob": "0x" + message.blob.hex() if held else None,
         "receivedAt": message.received_at,
         "expiresAt": message.expires_at,
     }
+    if header.tfhe_sidecar is not None:
+        shown["sidecarHeld"] = message.sidecar_len > 0
+        if message.sidecar:
+            shown["sidecar"] = "0x" + message.sidecar.hex()
+    return shown
 
 
 def _head_json(head: PeerHead) -> dict[str, Any]:

@@ -16,12 +16,22 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from luxrelay.bus import NamespaceId
+from luxrelay.bus import MsgHeader, NamespaceId
 from luxrelay.client import calls
 from luxrelay.client.calls import Call, Query
 from luxrelay.client.exchange import Endpoint, Exchanges
 from luxrelay.client.transport import AsyncLine, Line
-from luxrelay.client.values import Checks, FollowedNamespace, Head, Message, Outgoing, Page, Receipt
+from luxrelay.client.values import (
+    Checks,
+    FollowedNamespace,
+    Head,
+    Message,
+    Outgoing,
+    Page,
+    Receipt,
+    checked_sidecar,
+    sidecar_commitment,
+)
 from luxrelay.errors import ClientUnreachableError
 
 Result = TypeVar("Result")
@@ -203,6 +213,17 @@ class RelayClient:
         """Have the node follow a namespace no longer; what is stored stays for its time."""
         self.call(calls.unfollow(namespace_id))
 
+    def sidecar(self, header: MsgHeader) -> bytes:
+        """Return the TFHE sidecar that a header refers to, checked (LP-6411 §2.10).
+
+        Raises:
+            ClientArgumentError: the header refers to none.
+            ClientRefusedError: the node has not got it.
+            ClientRemoteError: the node sent another one.
+
+        """
+        return checked_sidecar(header, self.blob(sidecar_commitment(header)))
+
     def described(self, path: str) -> dict[str, Any]:
         """Return ``/v1/status``, ``/v1/limits`` or ``/v1/peers`` as the node gives it."""
         return self.call(calls.described(path))
@@ -346,6 +367,10 @@ class AsyncRelayClient:
     async def unfollow(self, namespace_id: NamespaceId) -> None:
         """Have the node follow a namespace no longer; what is stored stays for its time."""
         await self.call(calls.unfollow(namespace_id))
+
+    async def sidecar(self, header: MsgHeader) -> bytes:
+        """Return the TFHE sidecar that a header refers to; see `RelayClient.sidecar`."""
+        return checked_sidecar(header, await self.blob(sidecar_commitment(header)))
 
     async def described(self, path: str) -> dict[str, Any]:
         """Return ``/v1/status``, ``/v1/limits`` or ``/v1/peers`` as the node gives it."""

@@ -5,7 +5,15 @@ Source: J6, H17; user-07.
 
 from __future__ import annotations
 
-from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, lane, sha3_commitment
+from luxrelay.bus import (
+    MsgHeader,
+    NamespaceId,
+    SigningKey,
+    TFHECiphertext,
+    attach_sidecar,
+    lane,
+    sha3_commitment,
+)
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.hlc import HybridClock, pack_stamp
 from luxrelay.bus.policy import default_policy
@@ -57,13 +65,17 @@ class LaneSigner:
         self.next_seq = latest_seq + 1
         self._clock.follow(pack_stamp(latest_timestamp, 0))
 
-    def sign(self, blob: bytes, now_ms: int) -> Outgoing:
+    def sign(
+        self, blob: bytes, now_ms: int, *, ciphertext: TFHECiphertext | None = None
+    ) -> Outgoing:
         """Return the next message, signed.
 
         Args:
             blob: Its payload, 2 MiB at most.
             now_ms: The wall clock, Unix milliseconds. It is the message's timestamp, unless the
                 message before has a later one, which is taken then.
+            ciphertext: What goes along in a TFHE sidecar. Relays take sidecars where the signature
+                covers their reference: with ``bound_network``, as a rule (H3).
 
         """
         header = MsgHeader(
@@ -74,12 +86,16 @@ class LaneSigner:
             blob_len=len(blob),
             policy_hash=self.policy_hash,
         )
+        sidecar = b""
+        if ciphertext is not None:
+            header, sidecar = attach_sidecar(header, ciphertext)
         self.next_seq += 1
         if self._bound_network:
             signed = sign_header_bound(self._key, header, self._bound_network)
         else:
             signed = self._key.sign_header(header)
-        return Outgoing(header=signed.encode(), blob=blob, parent=self.parent)
+        encoded = signed.encode()
+        return Outgoing(header=encoded, blob=blob, parent=self.parent, sidecar=sidecar)
 
     def lost(self, receipt: Receipt) -> bool:
         """Return True when the message must be signed again because its slot was taken.

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from luxrelay.bus import ContentId, MsgHeader, NamespaceId, check_blob, verify_header
+from luxrelay.bus import (
+    ContentId,
+    MsgHeader,
+    NamespaceId,
+    check_blob,
+    check_sidecar,
+    verify_header,
+)
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.errors import ClientArgumentError, ClientRemoteError, HeaderError
@@ -24,6 +31,8 @@ _HELD: Final = 1
 _LATE: Final = 2
 _REGRESSED: Final = 4
 _COMPLETES: Final = 8
+_SIDECAR_HELD: Final = 16
+_WITH_SIDECAR: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +45,15 @@ class Outgoing:
     """What the header commits to."""
     parent: bytes = b""
     """Namespace that the header's is a lane of, 20 bytes; empty when it is none (J6)."""
+    sidecar: bytes = b""
+    """The TFHE sidecar that the header refers to; empty when it refers to none."""
 
     def __post_init__(self) -> None:
         """Refuse what no node can take."""
         for name, value, most in (
             ("header", self.header, c.MAX_HEADER_BYTES),
             ("blob", self.blob, c.MAX_BLOB_BYTES),
+            ("sidecar", self.sidecar, c.MAX_BLOB_BYTES),
         ):
             if len(value) > most:
                 raise ClientArgumentError(
@@ -54,8 +66,10 @@ class Outgoing:
     def encode(self) -> bytes:
         """Return the message as a publish body holds it."""
         parent = self.parent or bytes(c.NAMESPACE_BYTES)
-        head = _ITEM.pack(parent, len(self.header), len(self.blob))
-        return head + self.header + self.blob
+        follows = _WITH_SIDECAR if self.sidecar else 0
+        head = _ITEM.pack(parent, len(self.header), len(self.blob) | follows)
+        tail = len(self.sidecar).to_bytes(4, "big") + self.sidecar if follows else b""
+        return head + self.header + self.blob + tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +137,8 @@ class Message:
     told (LP-6411 §2.3, H13)."""
     completes: bool = False
     """It was told before without its blob, which has come (`Subscribe.blobs`)."""
+    sidecar_held: bool = False
+    """The node has its TFHE sidecar; ``blob`` of the sidecar's commitment returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +322,31 @@ class Checks:
             )
 
 
+def sidecar_commitment(header: MsgHeader) -> bytes:
+    """Return what a node gives the sidecar of a header by.
+
+    Raises:
+        ClientArgumentError: the header refers to none.
+
+    """
+    if header.tfhe_sidecar is None:
+        raise ClientArgumentError("the header refers to no sidecar", where="sidecar")
+    return header.tfhe_sidecar.commitment
+
+
+def checked_sidecar(header: MsgHeader, data: bytes) -> bytes:
+    """Return a sidecar that a node sent.
+
+    Raises:
+        ClientRemoteError: it is not the one that the header refers to.
+
+    """
+    verdict = check_sidecar(header, data)
+    if not verdict.accepted:
+        raise ClientRemoteError(verdict.reason, where=f"sequence {header.seq}")
+    return data
+
+
 def decode_records(data: bytes, checks: Checks) -> Iterator[Message]:
     """Yield the messages of an answer in bytes.
 
@@ -338,4 +379,5 @@ def decode_records(data: bytes, checks: Checks) -> Iterator[Message]:
             late=bool(flags & _LATE),
             regressed=bool(flags & _REGRESSED),
             completes=bool(flags & _COMPLETES),
+            sidecar_held=bool(flags & _SIDECAR_HELD),
         )

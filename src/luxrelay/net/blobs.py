@@ -54,6 +54,8 @@ class CommitmentKind(IntEnum):
     """Its SHA3-256."""
     KZG = 1
     """The hash of its polynomials' commitments (H2)."""
+    SIDECAR = 2
+    """The SHA3-256 of a TFHE sidecar, of which no header says the length (LP-6411 §2.10)."""
 
 
 class BlobStatus(IntEnum):
@@ -78,9 +80,15 @@ class BlobRequest:
     commitment: bytes
     """32 bytes."""
     length: int
-    """Bytes that the blob has, 1 to 2 MiB."""
+    """Bytes that the blob has, 1 to 2 MiB; the most that a sidecar may have."""
     kind: CommitmentKind = CommitmentKind.SHA3
     """What the commitment is."""
+
+    def fits(self, blob: bytes) -> bool:
+        """Return True when an answer may have the length of ``blob``."""
+        if self.kind is CommitmentKind.SIDECAR:
+            return 0 < len(blob) <= self.length
+        return len(blob) == self.length
 
     def encode(self) -> bytes:
         """The frame's payload."""
@@ -275,11 +283,12 @@ class BlobExchange:
         except trio.BrokenResourceError:
             return BlobStatus.FAILED, b""
         except FrameError:
-            connected = self._host.is_connected(peer)
-            return (BlobStatus.BROKEN if connected else BlobStatus.FAILED), b""
+            # A node of an earlier version ends the stream when it is asked for a sidecar.
+            honest = request.kind is CommitmentKind.SIDECAR or not self._host.is_connected(peer)
+            return (BlobStatus.FAILED if honest else BlobStatus.BROKEN), b""
         finally:
             await stream.reset()
-        return _answer_of(answer, request.length)
+        return _answer_of(answer, request)
 
     # Serving.
 
@@ -305,7 +314,11 @@ class BlobExchange:
             )
         except LuxRelayError:  # our disk, not the peer's fault; others may hold it
             blob = None
-        if blob is None or len(blob) != request.length:
+        if blob is not None and request.fits(blob):
+            self._limits.give_back_peer(stream.peer, request.length - len(blob))
+        else:
+            blob = None
+        if blob is None:
             counters.unknown += 1
             self._limits.give_back_peer(stream.peer, request.length)
             await self._send(stream, bytes([BlobStatus.MISSING]))
@@ -345,9 +358,9 @@ class BlobExchange:
                 del serving[peer]
 
 
-def _answer_of(answer: bytes, length: int) -> tuple[BlobStatus, bytes]:
+def _answer_of(answer: bytes, request: BlobRequest) -> tuple[BlobStatus, bytes]:
     status, blob = answer[0], answer[1:]
-    if status == BlobStatus.FOUND and len(blob) == length:
+    if status == BlobStatus.FOUND and request.fits(blob):
         return BlobStatus.FOUND, blob
     if status in {BlobStatus.MISSING, BlobStatus.BUSY} and not blob:
         return BlobStatus(status), b""

@@ -348,6 +348,7 @@ def judge_of(
         JudgeConfig(
             ttl_ms=config.ttl_ms,
             bound_network=config.network if config.signing == "bound" else "",
+            unsigned_sidecars=config.unsigned_sidecars,
         ),
         wall_ms,
         registry=policies,

@@ -102,10 +102,11 @@ class BlobPeers:
         """
         wanted = self._wanted.find(ask.commitment)
         kzg = wanted is not None and wanted.header.flags & c.FLAG_KZG_COMMITMENT
+        kind = CommitmentKind.KZG if kzg else CommitmentKind.SHA3
         request = BlobRequest(
             commitment=ask.commitment,
             length=ask.length,
-            kind=CommitmentKind.KZG if kzg else CommitmentKind.SHA3,
+            kind=kind if ask.exact else CommitmentKind.SIDECAR,
         )
         peer = peer_id_from_text(ask.peer.removeprefix(PREFIX))
         status, blob = self._on_loop(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from luxrelay.bus import NamespaceId, Verdict, check_blob, kzg_available
+from luxrelay.bus import Code, NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
 from luxrelay.node.missing_blobs import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.node.stages.deliver import LatencyHistogram
@@ -153,24 +153,24 @@ class MissingBlobs:
         self._fetcher.close()
 
     def _fetch(self, wanted: WantedBlob) -> bytes | None:
-        if wanted.header.flags & c.FLAG_KZG_COMMITMENT and not kzg_available():
+        kzg = wanted.header.flags & c.FLAG_KZG_COMMITMENT and not wanted.sidecar
+        if kzg and not kzg_available():
             return None  # we could not tell whether it is the right one
         began = time.monotonic()
-        blob = self._fetcher.get(wanted.commitment, wanted.header.blob_len)
+        length = self._wanted.largest if wanted.sidecar else wanted.header.blob_len
+        blob = self._fetcher.get(wanted.commitment, length, exact=not wanted.sidecar)
         if blob is not None and self._latency is not None:
             self._latency.observe(round(1000 * (time.monotonic() - began)))
         return blob
 
     def _keep(self, found: Sequence[tuple[WantedBlob, bytes]]) -> None:
         for parent in dict.fromkeys(wanted.parent for wanted, _ in found):
-            self._take(
-                parent,
-                [
-                    WireMessage(header=wanted.header.encode(), blob=blob)
-                    for wanted, blob in found
-                    if wanted.parent == parent
-                ],
-            )
+            some = [each for each in found if each[0].parent == parent]
+            verdicts = self._take(parent, [_message(*each) for each in some])
+            for (wanted, _), verdict in zip(some, verdicts, strict=True):
+                if wanted.sidecar and verdict.code is Code.SIDECAR_INVALID:
+                    # The bytes are what the header names, and no sidecar of it: there is no other.
+                    self._wanted.arrived(wanted.commitment, sidecar=True)
         for wanted, blob in found:
             self._kept(wanted.commitment, len(blob))
         came = sum([self._settled(wanted) for wanted, _ in found])
@@ -179,9 +179,10 @@ class MissingBlobs:
 
     def _settled(self, wanted: WantedBlob) -> bool:
         """Whether the blob is stored; then it is wanted no longer."""
-        if not self._store.has_blob(wanted.commitment, self._clock_ms()):
+        held = self._store.has_sidecar if wanted.sidecar else self._store.has_blob
+        if not held(wanted.commitment, self._clock_ms()):
             return False
-        self._wanted.arrived(wanted.commitment)
+        self._wanted.arrived(wanted.commitment, sidecar=wanted.sidecar)
         return True
 
     def _held(self, commitment: bytes) -> bytes | None:
@@ -189,6 +190,14 @@ class MissingBlobs:
 
     def _matches(self, commitment: bytes, blob: bytes) -> bool:
         wanted = self._wanted.find(commitment)
-        if wanted is None:
+        if wanted is None or wanted.sidecar:
+            # Who answers with what the commitment says is not to blame for what a sender refers to.
             return sha3_matches(commitment, blob)
         return check_blob(wanted.header, blob).accepted
+
+
+def _message(wanted: WantedBlob, found: bytes) -> WireMessage:
+    header = wanted.header.encode()
+    if wanted.sidecar:
+        return WireMessage(header=header, blob=b"", sidecar=found)
+    return WireMessage(header=header, blob=found)

@@ -25,7 +25,7 @@ from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.peer_reputation import PeerStanding
 from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.totals import BLOBS
-from luxrelay.store import NamespaceHead, RelayStore, TimeQuery
+from luxrelay.store import NamespaceHead, RelayStore, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame
 from luxrelay.sync.report import (
@@ -302,9 +302,9 @@ class CatchUpLoop:
                 TimeQuery(from_time=max(0, now_ms - self._plan.ttl_ms), cursor=cursor), now_ms
             )
             for message in page.messages:
-                if message.header.blob_len and message.blob is None:
+                for sidecar in _lacks(message):
                     parent = self._store.head(message.namespace_id).parent
-                    self._wanted.add(message.header, parent)
+                    self._wanted.add(message.header, parent, sidecar=sidecar)
             looked += len(page.messages)
             more, cursor = page.has_more, page.next_cursor
 
@@ -480,3 +480,12 @@ def _outcome(verdict: Verdict) -> Outcome:
         return Outcome.REJECTED
     # A time that does not fit is nobody's fault (verdict table): our clock may be the slow one.
     return Outcome.DUPLICATE if verdict.code in _ALREADY_HERE else Outcome.UNKEPT
+
+
+def _lacks(message: StoredMessage) -> Iterator[bool]:
+    """Yield False when a stored message lacks its blob, True when it lacks its sidecar."""
+    header = message.header
+    if header.blob_len and message.blob is None:
+        yield False
+    if header.tfhe_sidecar is not None and not message.sidecar_len:
+        yield True

@@ -114,6 +114,7 @@ class NodeConfig:
     profile: str
     network: str
     signing: str
+    unsigned_sidecars: bool
     data_dir: Path
     log_level: str
     log_levels: Mapping[str, str]
@@ -280,6 +281,10 @@ def _text_of(path: Path) -> str:
         raise ConfigError("the file is not UTF-8", where=str(path)) from error
 
 
+_NODE_AS_IT_IS: Final = ("signing", "unsigned_sidecars", "restart_modules", "stop_grace_ms")
+"""Keys of ``[node]`` that stand in a `NodeConfig` as in the file."""
+
+
 def _config_of(lines: Document, base: Path) -> NodeConfig:
     """Return the configuration; what does not fit is among the document's problems."""
     values = {section: lines.section(section) for section in SECTIONS}
@@ -306,11 +311,10 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         name=node["name"],
         profile=node["profile"],
         network=node["network"],
-        signing=node["signing"],
         data_dir=base / node["data_dir"],
         log_level=node["log_level"],
         log_levels=dict(entry.split("=") for entry in node["log_levels"]),
-        **{name: node[name] for name in ("restart_modules", "stop_grace_ms")},
+        **{name: node[name] for name in _NODE_AS_IT_IS},
         traces=node["traces"],
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),

@@ -198,6 +198,7 @@ def write(
             parent=candidates[i].parent,
             received_at=now_ms,
             source=candidates[i].source,
+            sidecar=candidates[i].sidecar,
         )
         for i in accepted
     ]
@@ -349,6 +350,12 @@ class NodeStore(Protocol):
     def has_blob(self, commitment: bytes, now_ms: int) -> bool:
         """Return True when the blob of a commitment is stored."""
 
+    def has_sidecar(self, commitment: bytes, now_ms: int) -> bool:
+        """Return True when the sidecar of a commitment is stored."""
+
+    def encoded_header(self, content_id: ContentId) -> bytes | None:
+        """Return the header that is stored with a content, or None."""
+
     def head(self, namespace_id: NamespaceId) -> NamespaceHead:
         """Return a namespace's head."""
 
@@ -445,7 +452,7 @@ class Doors:
 
         Source: user-05, user-07.
         """
-        found = [_published(item) for item in items]
+        found = [self._published(item) for item in items]
         candidates = [entry for entry in found if isinstance(entry, Candidate)]
         judged = iter(self._pass("publish", candidates, LIVE_RULES))
         verdicts = [entry if isinstance(entry, Verdict) else next(judged) for entry in found]
@@ -561,6 +568,8 @@ class Doors:
         completed = []
         for candidate, before, after in zip(candidates, judged, written, strict=True):
             header = candidate.header
+            if before.accepted and header.tfhe_sidecar is not None:
+                self._note_sidecar(candidate, header.tfhe_sidecar.commitment, after)
             if not before.accepted or not header.blob_len:
                 continue
             if candidate.blob is None:
@@ -578,12 +587,30 @@ class Doors:
         if completed:
             self._tell_completed(completed)
 
-    def _completed(self, commitment: bytes) -> bool:
-        """Whether a blob that was lacking is stored now: there may have been no room for it."""
+    def _note_sidecar(self, candidate: Candidate, commitment: bytes, after: Verdict) -> None:
+        """Ask for the sidecar that a stored header lacks, and no more for the one that came."""
+        if candidate.sidecar is None:
+            if after.accepted:
+                self._wanted.add(
+                    candidate.header,
+                    candidate.parent,
+                    _holders(candidate),
+                    source=candidate.source,
+                    sidecar=True,
+                )
+        elif commitment in self._wanted.named and (
+            after.accepted
+            or (after.code is Code.DUPLICATE and self._completed(commitment, sidecar=True))
+        ):
+            self._wanted.arrived(commitment, sidecar=True)
+
+    def _completed(self, commitment: bytes, *, sidecar: bool = False) -> bool:
+        """Whether what was lacking is stored now: there may have been no room for it."""
         if self._wanted.find(commitment) is None:
             return False
+        held = self._store.has_sidecar if sidecar else self._store.has_blob
         try:
-            return self._store.has_blob(commitment, self._clock_ms())
+            return held(commitment, self._clock_ms())
         except StoreError:
             return False  # it is looked for again when it is asked for
 
@@ -649,13 +676,35 @@ class Doors:
             stored=verdict.accepted
             or verdict.code is Code.DUPLICATE
             # Publishing again after a long time meets another rule first, and is still safe.
-            or self._store.has(header.content_id),
+            or self._holds(header),
             peers_sent=peers_sent,
             message_id=message_id(header.namespace_id, header.seq),
             expected_seq=expected,
             digest=header.digest,
             retry_after_ms=verdict.retry_after_ms,
         )
+
+    def _published(self, item: PublishItem) -> Candidate | Verdict:
+        """Return the candidate of an item; a sidecar comes with it, or is here already."""
+        candidate = _published(item)
+        if isinstance(candidate, Verdict):
+            return candidate
+        reference = candidate.header.tfhe_sidecar
+        if item.sidecar:
+            return replace(candidate, sidecar=item.sidecar)
+        if reference is None or self._store.has_sidecar(reference.commitment, self._clock_ms()):
+            return candidate
+        return reject(
+            Code.SIDECAR_INVALID,
+            "the header refers to a TFHE sidecar that did not come with it: publish both together "
+            "(LP-6411 §2.10)",
+        )
+
+    def _holds(self, header: MsgHeader) -> bool:
+        """Whether the message is stored; one with a sidecar, with this sidecar (H3)."""
+        if header.tfhe_sidecar is None:
+            return self._store.has(header.content_id)
+        return self._store.encoded_header(header.content_id) == header.encode()
 
 
 def _holders(candidate: Candidate) -> tuple[bytes, ...]:
@@ -680,7 +729,7 @@ def _served(message: WireMessage, parent: NamespaceId) -> Candidate | Verdict:
         return header
     # A relay may hold a header without its blob; an empty answer then says nothing about it.
     blob = None if not message.blob and header.blob_len else message.blob
-    return Candidate(header=header, blob=blob, parent=parent)
+    return Candidate(header=header, blob=blob, parent=parent, sidecar=message.sidecar or None)
 
 
 def _decode(data: bytes) -> MsgHeader | Verdict:

@@ -1,4 +1,4 @@
-"""Headers without their blob: time of the next question, and providers.
+"""Headers without their blob or sidecar: time of the next question, and providers.
 
 A large blob is announced by its header alone (J7), and a peer may strip a small one. Each is asked
 for at once, then after pauses that double, so that a blob which is on its way comes soon and one
@@ -6,9 +6,10 @@ that nobody has costs little. The list is in memory only: after a restart the ho
 known from the store, missing blobs are not.
 
 Whoever stores a blob says so (`arrived`), and what has expired goes when its turn comes, so nothing
-ever walks the list to look into the store. A header without a blob costs its sender a signature and
-a new key nothing, so each sender has a share, and where the list is full the peer that brought most
-of what is on it pays: of what that peer brought the sender with the most loses one, and of that
+ever walks the list to look into the store. A TFHE sidecar is a second blob of its header, under its
+own commitment, and counts as one. A header without a blob costs its sender a signature and a new
+key nothing, so each sender has a share, and where the list is full the peer that brought most of
+what is on it pays: of what that peer brought the sender with the most loses one, and of that
 sender's the one asked for most often in vain goes, then the oldest.
 
 Source: LP-6421 §2.2; decisions J7, P28.
@@ -46,7 +47,7 @@ class WantedBlob:
     header: MsgHeader
     """The header."""
     commitment: bytes
-    """What the header commits to."""
+    """What is asked for: the header's commitment to its blob, or to its sidecar."""
     parent: NamespaceId
     """The namespace that brought the header."""
     until_ms: int
@@ -61,6 +62,12 @@ class WantedBlob:
     """How often it was asked for since something new was heard of it."""
     on_request: bool = field(default=False, compare=False)
     """Asked for only when a reader asks for it."""
+    sidecar: bool = False
+    """Whether it is the TFHE sidecar, of which the header says no length (LP-6411 §2.10)."""
+
+
+Lack = tuple[ContentId, bool]
+"""What is lacking: of which message, and whether it is the sidecar."""
 
 
 class WantedBlobs:
@@ -93,18 +100,31 @@ class WantedBlobs:
         self._news = news
         self._unasked = unasked
         self._lock = threading.Lock()
-        self._wanted: dict[ContentId, WantedBlob] = {}
-        self.named: dict[bytes, dict[ContentId, None]] = {}
+        self._wanted: dict[Lack, WantedBlob] = {}
+        self.named: dict[bytes, dict[Lack, None]] = {}
         """What is wanted, by the commitment of its blob; others only look whether one is there."""
         self._shares = _Shares(sender_max)
         self._sources = _Shares(wanted_max)
         self._brought: dict[bytes, _Shares] = {}
         self.forgotten = 0
         """Blobs that are no longer asked for because the list, or a sender's share, was full."""
+        self.sidecars = 0
+        """How many of those that are wanted are sidecars."""
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest blob that is asked for; a sidecar has no more either."""
+        return self._largest
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._wanted)
+
+    def view(self) -> dict[str, int]:
+        """Return how many blobs and sidecars are wanted."""
+        with self._lock:
+            sidecars = self.sidecars
+            return {"blobs": len(self._wanted) - sidecars, "sidecars": sidecars}
 
     def add(
         self,
@@ -113,6 +133,7 @@ class WantedBlobs:
         holders: Iterable[bytes] = (),
         *,
         source: bytes = b"",
+        sidecar: bool = False,
     ) -> None:
         """Ask for the blob of a stored header from now on, if it would be kept.
 
@@ -121,30 +142,36 @@ class WantedBlobs:
             parent: The namespace that brought it.
             holders: Peer ids that may have it, whoever says so.
             source: The connected peer that brought it; empty for a relay of the configuration.
+            sidecar: Ask for its TFHE sidecar instead.
 
         """
-        if header.blob_len > self._largest:
+        reference = header.tfhe_sidecar if sidecar else None
+        commitment = header.blob_commitment if reference is None else reference.commitment
+        if self._largest < (1 if sidecar else header.blob_len):
             return
         on_request = not self._unasked(parent)
         with self._lock:
             said = tuple(holders)
-            known = self._wanted.get(header.content_id)
+            lack = header.content_id, sidecar
+            known = self._wanted.get(lack)
             if known is None:
                 self._make_room(header.sender_pub_key, source)
-                self._charge(header.sender_pub_key, source, header.content_id)
+                self._charge(header.sender_pub_key, source, lack)
+                self.sidecars += sidecar
             else:
                 said, source = (*said, *known.holders), known.source
-            self._wanted[header.content_id] = WantedBlob(
+            self._wanted[lack] = WantedBlob(
                 message_id=header.message_id,
                 header=header,
-                commitment=header.blob_commitment,
+                commitment=commitment,
                 parent=parent,
                 until_ms=header.timestamp + self._ttl_ms,
                 holders=tuple(dict.fromkeys(said))[:HOLDERS_MAX],
                 source=source,
                 on_request=on_request,
+                sidecar=sidecar,
             )
-            self.named.setdefault(header.blob_commitment, {})[header.content_id] = None
+            self.named.setdefault(commitment, {})[lack] = None
         if not on_request:
             self._news()
 
@@ -181,8 +208,8 @@ class WantedBlobs:
         What has expired is dropped on the way.
         """
         with self._lock:
-            due: list[ContentId] = []
-            late: list[ContentId] = []
+            due: list[Lack] = []
+            late: list[Lack] = []
             for content, each in self._wanted.items():
                 if len(due) >= limit:
                     break
@@ -194,13 +221,14 @@ class WantedBlobs:
                 self._drop(content)
             return [self._put_off(content, now_ms) for content in due]
 
-    def arrived(self, commitment: bytes) -> None:
-        """Ask no more for a blob that is stored now."""
+    def arrived(self, commitment: bytes, *, sidecar: bool = False) -> None:
+        """Ask no more for a blob, or a sidecar, that is stored now."""
         with self._lock:
-            for content in tuple(self.named.get(commitment, ())):
-                self._drop(content)
+            for lack in tuple(self.named.get(commitment, ())):
+                if lack[1] == sidecar:
+                    self._drop(lack)
 
-    def _put_off(self, content: ContentId, now_ms: int) -> WantedBlob:
+    def _put_off(self, content: Lack, now_ms: int) -> WantedBlob:
         wanted = self._wanted.pop(content)
         pause_ms = int(doubled(PAUSE_MIN_MS, wanted.asked + 1, PAUSE_MAX_MS))
         put_off = replace(wanted, ask_at_ms=now_ms + pause_ms, asked=wanted.asked + 1)
@@ -209,7 +237,7 @@ class WantedBlobs:
 
     def _make_room(self, sender: bytes, source: bytes) -> None:
         """Forget one where the list or the sender's share is full."""
-        entries: Iterable[ContentId] = ()
+        entries: Iterable[Lack] = ()
         if self._shares.full(sender):
             entries = self._shares.of(sender)
         elif len(self._wanted) >= self._max:
@@ -221,13 +249,14 @@ class WantedBlobs:
             self._drop(vain)
             self.forgotten += 1
 
-    def _charge(self, sender: bytes, source: bytes, content: ContentId) -> None:
+    def _charge(self, sender: bytes, source: bytes, content: Lack) -> None:
         self._shares.add(sender, content)
         self._sources.add(source, content)
         self._brought.setdefault(source, _Shares(self._max)).add(sender, content)
 
-    def _drop(self, content: ContentId) -> None:
+    def _drop(self, content: Lack) -> None:
         wanted = self._wanted.pop(content)
+        self.sidecars -= wanted.sidecar
         sender, source = wanted.header.sender_pub_key, wanted.source
         self._shares.remove(sender, content)
         self._sources.remove(source, content)
@@ -259,11 +288,11 @@ class _Shares:
 
     def __init__(self, sender_max: int) -> None:
         self._max = sender_max
-        self._entries: dict[bytes, dict[ContentId, None]] = {}
+        self._entries: dict[bytes, dict[Lack, None]] = {}
         self._ranks: list[dict[bytes, None]] = [{}]
         """Senders by their number of entries; the last one is not empty, except rank 0."""
 
-    def of(self, sender: bytes) -> Iterable[ContentId]:
+    def of(self, sender: bytes) -> Iterable[Lack]:
         """Return a sender's entries, the oldest first."""
         return self._entries.get(sender, ())
 
@@ -276,13 +305,13 @@ class _Shares:
         first = self._ranks[-1]
         return sender if sender in first else next(iter(first))
 
-    def add(self, sender: bytes, content: ContentId) -> None:
+    def add(self, sender: bytes, content: Lack) -> None:
         """Note a new entry."""
         entries = self._entries.setdefault(sender, {})
         entries[content] = None
         self._move(sender, len(entries) - 1, len(entries))
 
-    def remove(self, sender: bytes, content: ContentId) -> None:
+    def remove(self, sender: bytes, content: Lack) -> None:
         """Note that an entry is gone."""
         entries = self._entries[sender]
         del entries[content]

@@ -315,6 +315,15 @@ KEYS: Final = (
     ),
     Key(
         "node",
+        "unsigned_sidecars",
+        False,
+        "",
+        boolean,
+        'Take messages with a TFHE sidecar also with signing = "literal", where no signature '
+        "covers the reference to the sidecar and any relay can swap it (H3).",
+    ),
+    Key(
+        "node",
         "data_dir",
         None,
         "path",

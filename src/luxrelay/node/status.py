@@ -89,7 +89,7 @@ def views_of(
             topics=TopicSources(
                 blocks=parts.blobs.topics.blocks.totals,
                 hints=lambda: parts.blobs.topics.hints.taken,
-                wanted=lambda: len(parts.blobs.wanted),
+                wanted=parts.blobs.wanted.view,
                 blob_bytes=lambda: parts.store.stats().blob_bytes,
                 carried=parts.carried.numbers,
                 fetch_latency=parts.catch_up.blob_latency.snapshot,
@@ -109,6 +109,7 @@ def views_of(
             "catch_up": parts.catch_up.view(),
             "rounds": rounds.view(),
             "blocks": parts.blobs.topics.blocks.view(),
+            "wanted": parts.blobs.wanted.view(),
             **_net_view(read_net(), parts.doors.refused),
         }
 

@@ -320,6 +320,7 @@ def _event(tell: Tell) -> FollowEvent:
                 message.received_at,
                 message.expires_at,
                 message.finality,
+                message.sidecar_len,
             )
             return Followed(wire, parent, late, message.regressed, completes)
         case TellGap(namespace_id, first, last, reason):

@@ -5,7 +5,7 @@ Source: LP-6420 §9; G10, G12, P28.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -46,7 +46,7 @@ class TopicSources:
     """Totals of a `BlockBoard`."""
     hints: Callable[[], int] = int
     """Blob hints taken."""
-    wanted: Callable[[], int] = int
+    wanted: Callable[[], Mapping[str, int]] = lambda: {"blobs": 0, "sidecars": 0}
     """Headers stored without their blob, which is asked for."""
     blobs: BlobCounters | None = None
     """Of the blob stream; None when it is off."""
@@ -80,8 +80,14 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "luxrelay_blob_hints", "Blob hints taken (LP-6420 §3.2).", value=sources.hints()
     )
+    wanted = sources.wanted()
     yield GaugeMetricFamily(
-        "luxrelay_blobs_wanted", "Stored headers that lack their blob.", value=sources.wanted()
+        "luxrelay_blobs_wanted", "Stored headers that lack their blob.", value=wanted["blobs"]
+    )
+    yield GaugeMetricFamily(
+        "luxrelay_sidecars_wanted",
+        "Stored headers that lack their TFHE sidecar (LP-6411 §2.10).",
+        value=wanted["sidecars"],
     )
     yield GaugeMetricFamily(
         "luxda_blobs_stored_bytes", "Bytes of blobs stored (LP-6491).", value=sources.blob_bytes()

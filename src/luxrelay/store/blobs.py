@@ -65,29 +65,55 @@ def _is_bare(where: Slice, row: MessageRow) -> bool:
 
 
 def read_blob(slices: Slices, commitment: bytes, now_ms: int) -> bytes | None:
-    """Return the blob committed to, None without a message that holds it at ``now_ms``.
+    """Return the blob or sidecar committed to, None without a message that holds it at ``now_ms``.
 
-    Source: LP-6421 §5.2; P14.
+    Source: LP-6421 §5.2, LP-6411 §2.10; P14.
     """
-    for row in _referring(slices, commitment, now_ms):
+    for key, row, sidecar in _referring(slices, commitment, now_ms):
         try:
-            return blob_of(slices, row)
+            found = _sidecar_of(slices, key, row) if sidecar else blob_of(slices, row)
         except KeyError:
             continue
+        if found is not None:
+            return found
     return None
+
+
+def _sidecar_of(slices: Slices, key: bytes, row: MessageRow) -> bytes | None:
+    where = slices.at(row.expires_at)
+    sidecar = None if where is None else where.get(layout.SIDECARS, key)
+    if sidecar is not None and len(sidecar) != row.sidecar_len:
+        raise StoreError(
+            "a sidecar has another length than its message says",
+            where=key.hex(),
+            code="store.corrupt",
+        )
+    return sidecar
 
 
 def holds_blob(slices: Slices, commitment: bytes, now_ms: int) -> bool:
     """Return True when a message holds the blob at ``now_ms``, by its row alone."""
-    return any(row.place is not BlobPlace.ABSENT for row in _referring(slices, commitment, now_ms))
+    return any(
+        not sidecar and row.place is not BlobPlace.ABSENT
+        for _, row, sidecar in _referring(slices, commitment, now_ms)
+    )
 
 
-def _referring(slices: Slices, commitment: bytes, now_ms: int) -> Iterator[MessageRow]:
-    for key in slices.keys(layout.REFERENCES, commitment, layout.after(commitment)):
-        value = slices.get(layout.HEADERS, key[len(commitment) :])
-        row = None if value is None else layout.decode_row(value)
-        if row is not None and row.expires_at > now_ms:
-            yield row
+def holds_sidecar(slices: Slices, commitment: bytes, now_ms: int) -> bool:
+    """Return True when a message holds the sidecar at ``now_ms``; equal bytes of a blob do not."""
+    return any(sidecar for _, _, sidecar in _referring(slices, commitment, now_ms))
+
+
+def _referring(
+    slices: Slices, commitment: bytes, now_ms: int
+) -> Iterator[tuple[bytes, MessageRow, bool]]:
+    """Yield the messages that refer to a commitment: key, row, whether as to their sidecar."""
+    for key, value in slices.scan(layout.REFERENCES, commitment, layout.after(commitment)):
+        message, sidecar = key[len(commitment) :], value == layout.SIDECAR_REFERENCE
+        stored = slices.get(layout.HEADERS, message)
+        row = None if stored is None else layout.decode_row(stored)
+        if row is not None and row.expires_at > now_ms and (row.sidecar_len or not sidecar):
+            yield message, row, sidecar
 
 
 class References:

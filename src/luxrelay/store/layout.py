@@ -15,8 +15,10 @@ t     times         timestamp (8) ‖ message key         expires_at (8)
 c     contents      content id (32)                     namespace ‖ sequence ‖ timestamp (8)
                                                         ‖ expires_at (8)
 m     slots         message id (32)                     namespace ‖ sequence
-r     references    blob commitment (32) ‖ message key  where the blob is: `BlobPlace`
+r     references    blob commitment (32) ‖ message key  where the blob is: `BlobPlace`; 3 under a
+                                                        sidecar's commitment
 b     blobs         blob commitment (32)                the blob, when not in the header row
+p     sidecars      message key                         the TFHE sidecar (LP-6411 §2.10)
 a     held          message key                         empty; expired, and the archive has not read
                                                         it (J8)
 x     thinned       namespace ‖ sequence                headerHash (32) of a message that went early
@@ -43,7 +45,8 @@ default               ``layout``                             version, u32
 digest: two contents of one slot that share 8 bytes cost 2^32 hashes, and one would overwrite the
 other. The ``contents`` value has the times, so that a bucket of the Merkle tree is filtered by
 cut-off without a second lookup. A blob's reference count is its number of reference rows, so no row
-is read to be changed; a large blob that messages of two slices share is in both. There is no expiry
+is read to be changed; a large blob that messages of two slices share is in both. A sidecar is bound
+to one header and shared by none, so it has its message's key. There is no expiry
 index: the slices are one, and within a slice the ``times`` rows say when a message goes. A sender
 has one row a namespace and slice, not one a message: whoever asks for a sender then reads those
 namespaces.
@@ -83,11 +86,12 @@ CONTENTS: Final = b"c"
 SLOTS: Final = b"m"
 REFERENCES: Final = b"r"
 BLOBS: Final = b"b"
+SIDECARS: Final = b"p"
 HELD: Final = b"a"
 SENDERS: Final = b"s"
 THINNED: Final = b"x"
 SHARES: Final = b"n"
-KINDS: Final = (HEADERS, TIMES, CONTENTS, SLOTS, REFERENCES, BLOBS, HELD, SENDERS, SHARES)
+KINDS: Final = (HEADERS, TIMES, CONTENTS, SLOTS, REFERENCES, BLOBS, SIDECARS, HELD, SENDERS, SHARES)
 """Kinds of rows that stand for messages which are here."""
 
 VERSION_KEY: Final = b"layout"
@@ -124,6 +128,10 @@ class BlobPlace(IntEnum):
 _INLINE: Final = int(BlobPlace.INLINE)
 _PLACES: Final = tuple(BlobPlace)
 _REFERENCE_VALUES: Final = {place: bytes([place]) for place in BlobPlace}
+SIDECAR_REFERENCE: Final = b"\x03"
+"""Value of a ``references`` row that stands under a sidecar's commitment."""
+_HAS_SIDECAR: Final = 0x10
+"""Added to the place of a message whose sidecar is here; its length, u32, then ends the row."""
 
 
 class MessageRow(NamedTuple):
@@ -138,6 +146,13 @@ class MessageRow(NamedTuple):
     source: bytes
     header: bytes
     inline_blob: bytes
+    sidecar_len: int = 0
+    """Length of the stored TFHE sidecar; 0 when it is absent."""
+
+    @property
+    def attached_bytes(self) -> int:
+        """Bytes of blob and sidecar."""
+        return self.blob_len + self.sidecar_len
 
     @property
     def timestamp(self) -> int:
@@ -155,7 +170,7 @@ class MessageRow(NamedTuple):
         return commitment_of(self.header)
 
 
-RowParts = tuple[int, int, int, BlobPlace, int, bytes, bytes, bytes]
+RowParts = tuple[int, int, int, BlobPlace, int, bytes, bytes, bytes, int]
 """The fields of a `MessageRow`, in its order."""
 
 IndexRow = tuple[bytes, bytes, bytes]
@@ -233,18 +248,24 @@ def blob_len_of(header: bytes) -> int:
     return value
 
 
+def sidecar_commitment_of(header: bytes) -> bytes:
+    """Return the sidecar's commitment of encoded header bytes that have the flag."""
+    return header[-c.SIDECAR_BYTES :][: c.HASH_BYTES]
+
+
 def encode_row(row: MessageRow) -> bytes:
     """Return the value of a ``headers`` row."""
     fixed = _ROW.pack(
         row.received_at,
         row.expires_at,
         row.finality,
-        row.place,
+        row.place | (_HAS_SIDECAR if row.sidecar_len else 0),
         row.blob_len,
         len(row.source),
         len(row.header),
     )
-    return b"".join((fixed, row.source, row.header, row.inline_blob))
+    tail = _U32.pack(row.sidecar_len) if row.sidecar_len else b""
+    return b"".join((fixed, row.source, row.header, row.inline_blob, tail))
 
 
 pack_head: Final = _ROW.pack
@@ -263,8 +284,9 @@ def finality_of(value: bytes) -> int:
 
 
 def blob_bytes_of(value: bytes) -> int:
-    """Return the length of the blob stored with an encoded ``headers`` row."""
-    return int.from_bytes(value[18:22], "big")
+    """Return the bytes of blob and sidecar stored with an encoded ``headers`` row."""
+    sidecar = value[-_U32.size :] if value[17] & _HAS_SIDECAR else b""
+    return int.from_bytes(value[18:22], "big") + int.from_bytes(sidecar, "big")
 
 
 def decode_row(value: bytes) -> MessageRow:
@@ -291,18 +313,23 @@ def row_parts(value: bytes) -> RowParts:
         source_end = _ROW_BYTES + source_len
         header_end = source_end + header_len
         source = value[_ROW_BYTES:source_end] if source_len else b""
-        header, blob = value[source_end:header_end], value[header_end:]
+        header, blob, sidecar_len = value[source_end:header_end], value[header_end:], 0
+        if place & _HAS_SIDECAR:
+            place ^= _HAS_SIDECAR
+            blob, (sidecar_len,) = blob[: -_U32.size], _U32.unpack(blob[-_U32.size :])
+            if not 0 < sidecar_len <= c.MAX_BLOB_BYTES:
+                raise _corrupt("a headers row", value)
         where = _PLACES[place]
     except (struct_error, IndexError) as error:
         raise _corrupt("a headers row", value) from error
     expected = blob_len if place == _INLINE else 0
     if len(blob) != expected or header_len < c.MIN_HEADER_BYTES:
         raise _corrupt("a headers row", value)
-    return received, expires, finality, where, blob_len, source, header, blob
+    return received, expires, finality, where, blob_len, source, header, blob, sidecar_len
 
 
 def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
-    """Return every row that stands for the message ``key`` alone, save its header row and blob.
+    """Return every row that stands for the message ``key`` alone, save header row, blob, sidecar.
 
     Writing, deleting and the orphan scan all use this one list (P9). The slot's row and the
     sender's are shared with others.
@@ -316,6 +343,8 @@ def index_rows(key: bytes, row: MessageRow) -> list[IndexRow]:
     ]
     if row.place:
         rows.append((REFERENCES, commitment_of(header) + key, _REFERENCE_VALUES[row.place]))
+    if row.sidecar_len:
+        rows.append((REFERENCES, sidecar_commitment_of(header) + key, SIDECAR_REFERENCE))
     return rows
 
 
@@ -342,6 +371,8 @@ _INDEX_BYTES: Final = (
     + 4
 )
 _REFERENCE_BYTES: Final = 1 + c.HASH_BYTES + MESSAGE_KEY_BYTES + 1
+_SIDECAR_COST: Final = _REFERENCE_BYTES + 1 + MESSAGE_KEY_BYTES + _U32.size
+"""What a message with a sidecar costs beyond the sidecar's bytes and all else."""
 INDEX_COSTS: Final = (_INDEX_BYTES, _INDEX_BYTES + _REFERENCE_BYTES)
 """What a message without and one with a blob cost beyond header, source and blob."""
 INDEX_BYTES: Final = _INDEX_BYTES + _REFERENCE_BYTES
@@ -354,7 +385,8 @@ def charge_bytes(row: MessageRow) -> int:
     A shared blob counts for each message that refers to it, so that the sum does not depend on
     the order of arrival and can be taken from the ``headers`` rows alone.
     """
-    return charge_of(len(row.header), len(row.source), row.place, row.blob_len)
+    charge = charge_of(len(row.header), len(row.source), row.place, row.blob_len)
+    return charge + _SIDECAR_COST + row.sidecar_len if row.sidecar_len else charge
 
 
 def charge_of(header_len: int, source_len: int, place: int, blob_len: int) -> int:

@@ -70,6 +70,8 @@ class IncomingMessage:
     """Arrival, Unix milliseconds."""
     source: bytes = b""
     """Peer it came from; kept here, not sent on (P35)."""
+    sidecar: bytes | None = None
+    """The TFHE sidecar that the header refers to; None without one or when it has not arrived."""
 
     def __post_init__(self) -> None:
         """Refuse what could not be stored as it is."""
@@ -80,6 +82,13 @@ class IncomingMessage:
             raise StoreArgumentError(
                 f"blob has {len(self.blob)} bytes, its header says {self.header.blob_len}",
                 where="IncomingMessage.blob",
+            )
+        if self.sidecar is not None and (
+            self.header.tfhe_sidecar is None or not 0 < len(self.sidecar) <= c.MAX_BLOB_BYTES
+        ):
+            raise StoreArgumentError(
+                f"a sidecar has 1 to {c.MAX_BLOB_BYTES} bytes, and its header refers to it",
+                where="IncomingMessage.sidecar",
             )
         if len(self.parent) != c.NAMESPACE_BYTES:
             raise StoreArgumentError("a parent has 20 bytes", where="IncomingMessage.parent")
@@ -112,6 +121,8 @@ class StoredMessage:
     regressed: bool = field(default=False, compare=False)
     """Its timestamp is before that of the message before it; as `RelayStore.mark_regressed` has
     found, for who reads it (LP-6411 §2.3, H13)."""
+    sidecar_len: int = field(default=0, compare=False)
+    """Bytes of its TFHE sidecar here, which `RelayStore.get_blob` returns; 0 without one."""
 
     _header: MsgHeader | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -41,7 +41,7 @@ from luxrelay.bus import NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityRow
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store import blobs, layout
+from luxrelay.store import layout
 from luxrelay.store.config import Durability, RelayStoreConfig
 from luxrelay.store.durability import marks
 from luxrelay.store.durability import marks as trees
@@ -58,6 +58,7 @@ from luxrelay.store.reading.store_reading import StoreReading
 from luxrelay.store.retention import Collector, CycleStats
 from luxrelay.store.rocks import Database
 from luxrelay.store.stats import StoreStats
+from luxrelay.store.writing.batch import new_row
 from luxrelay.store.writing.writer import Writer
 
 KEY_BYTES_MAX: Final = 128
@@ -389,11 +390,9 @@ class RelayStore(StoreReading):
 
     def why_full(self, message: IncomingMessage) -> str:
         """Return what a message that is FULL finds no room in, with numbers (P1, P2)."""
-        header = message.header
-        blob = message.blob or b""
-        place = blobs.place_of(blob, self.config.inline_blob_bytes_max)
-        size_bytes = layout.charge_of(len(header.encode()), len(message.source), place, len(blob))
-        return self._ledger.why_full(header.namespace_id, message.parent, size_bytes)
+        row = new_row(message, 0, self.config.inline_blob_bytes_max)
+        size_bytes = layout.charge_bytes(row)
+        return self._ledger.why_full(message.header.namespace_id, message.parent, size_bytes)
 
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> PutReceipt:
         """Every message is decided and written; the receipt says when it is durable.

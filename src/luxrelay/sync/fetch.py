@@ -97,6 +97,8 @@ class AskBlob:
     """Which one."""
     length: int
     """Bytes it must have."""
+    exact: bool = True
+    """Whether it must have all of them; else it may have fewer, as a sidecar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class _Blob:
     length: int
     peers: list[str]
     """Still to be asked, the next one last."""
+    exact: bool
     requests: set[int] = field(default_factory=set)
     hedge_at: float = 0.0
 
@@ -181,7 +184,15 @@ class BlobFetch:
 
     # Inputs
 
-    def want(self, commitment: bytes, length: int, peers: Sequence[str], now: float) -> WantedRange:
+    def want(
+        self,
+        commitment: bytes,
+        length: int,
+        peers: Sequence[str],
+        now: float,
+        *,
+        exact: bool = True,
+    ) -> WantedRange:
         """Begin to fetch a blob.
 
         Args:
@@ -189,6 +200,7 @@ class BlobFetch:
             length: Bytes it must have, as its header says; 1 to 2 MiB.
             peers: Whom to ask, best first; each once.
             now: Monotonic seconds.
+            exact: Whether it must have that length; else it has no more.
 
         """
         if len(commitment) != c.HASH_BYTES or not 0 < length <= c.MAX_BLOB_BYTES:
@@ -203,7 +215,7 @@ class BlobFetch:
         if not asked or len(self._blobs) >= self._config.wanted_max:
             return WantedRange.REFUSED
         self._absent.pop(commitment, None)
-        self._blobs[commitment] = _Blob(length, asked[::-1], hedge_at=now)
+        self._blobs[commitment] = _Blob(length, asked[::-1], exact, hedge_at=now)
         self._ask(now)
         return WantedRange.ASKED
 
@@ -215,7 +227,7 @@ class BlobFetch:
         wanted = self._blobs[done.commitment]
         wanted.requests.discard(request)
         why = ""
-        if len(blob) != wanted.length:
+        if len(blob) != wanted.length and (wanted.exact or not 0 < len(blob) < wanted.length):
             why = f"{len(blob)} bytes instead of {wanted.length}"
         elif not self._matches(done.commitment, blob):
             why = "other bytes than the commitment says"
@@ -296,6 +308,7 @@ class BlobFetch:
                         peer=request.peer,
                         commitment=commitment,
                         length=blob.length,
+                        exact=blob.exact,
                     )
                 )
                 self._next += 1

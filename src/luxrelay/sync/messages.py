@@ -44,6 +44,10 @@ class WireMessage:
     """When the relay forgets it, Unix milliseconds."""
     finality: int = 0
     """Finality state the relay knows; 0 is pending."""
+    sidecar_len: int = 0
+    """Bytes of its TFHE sidecar that the relay has; 0 when it has none."""
+    sidecar: bytes = b""
+    """The TFHE sidecar when it was fetched; relays give it by its commitment, as a blob."""
 
     @property
     def namespace_id(self) -> NamespaceId:
@@ -128,6 +132,8 @@ class PublishItem:
     """Payload the header commits to."""
     parent_id: bytes = b""
     """Parent namespace of a lane, 20 bytes; empty when the header's namespace is no lane (J6)."""
+    sidecar: bytes = b""
+    """The TFHE sidecar that the header refers to; empty when it refers to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

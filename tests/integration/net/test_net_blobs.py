@@ -11,7 +11,14 @@ import trio
 
 from luxrelay.bus.constants import MAX_BLOB_BYTES
 from luxrelay.errors import StoreError
-from luxrelay.net.blobs import BLOBS, BlobConfig, BlobExchange, BlobRequest, BlobStatus
+from luxrelay.net.blobs import (
+    BLOBS,
+    BlobConfig,
+    BlobExchange,
+    BlobRequest,
+    BlobStatus,
+    CommitmentKind,
+)
 from luxrelay.net.host import RelayHost
 from luxrelay.net.streams import RelayStream, encode_frame, read_frame
 
@@ -251,4 +258,47 @@ async def test_questions_to_others_are_bounded(world: Any) -> None:
 
         assert results == [BlobStatus.FAILED] * 3
         assert (ours.counters.asked, ours.counters.failed) == (1, 3)
+        nursery.cancel_scope.cancel()
+
+
+def sidecar_request(sidecar: bytes, length: int) -> BlobRequest:
+    """A question for a sidecar of at most so many bytes."""
+    commitment = hashlib.sha3_256(sidecar).digest()
+    return BlobRequest(commitment=commitment, length=length, kind=CommitmentKind.SIDECAR)
+
+
+async def test_a_sidecar_is_asked_for_by_the_most_it_may_have(world: Any) -> None:
+    """A shorter one is sent, a longer one is not, and only what was sent counts (11-35, G11)."""
+    rate = BlobConfig(peer_bytes_per_s=MAX_BLOB_BYTES / 3, burst_s=3.0, peer_requests_per_s=100)
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, b"four", config=rate)
+        ours = await asker(nursery, world, host)
+
+        for _ in range(8):
+            found = await ours.ask(host.peer_id, sidecar_request(b"four", MAX_BLOB_BYTES))
+            assert found == (BlobStatus.FOUND, b"four")
+        shorter = await ours.ask(host.peer_id, sidecar_request(b"four", 3))
+        assert shorter == (BlobStatus.MISSING, b"")
+        assert served.counters.busy == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_knows_no_sidecars_is_not_to_blame(world: Any) -> None:
+    """A node of an earlier version ends the stream unanswered: a failure, no broken answer."""
+    seen: list[int] = []
+
+    async def earlier(stream: RelayStream) -> None:
+        frame = await read_frame(stream, 64)
+        seen.append(frame[1])
+        await stream.send_eof()
+
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "earlier")
+        host.handle(BLOBS, earlier)
+        ours = await asker(nursery, world, host)
+
+        status, blob = await ours.ask(host.peer_id, sidecar_request(b"four", 9), timeout_s=10)
+        assert (status, blob) == (BlobStatus.FAILED, b"")
+        assert seen == [CommitmentKind.SIDECAR]
+        assert ours.counters.broken == 0
         nursery.cancel_scope.cancel()

@@ -34,7 +34,7 @@ def test_take_every_length_of_a_blob(length: int) -> None:
         REQUEST.encode()[:-1],
         REQUEST.encode() + b"\x00",
         b"\x02" + REQUEST.encode()[1:],
-        b"\x01\x02" + REQUEST.encode()[2:],
+        b"\x01\x03" + REQUEST.encode()[2:],
         REQUEST.encode()[:-4] + bytes(4),
         REQUEST.encode()[:-4] + (MAX_BLOB_BYTES + 1).to_bytes(4),
     ],

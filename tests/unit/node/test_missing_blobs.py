@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
+from luxrelay.bus import MsgHeader, NamespaceId, TFHESidecarRef, sha3_commitment
+from luxrelay.bus.constants import FLAG_TFHE_SIDECAR
 from luxrelay.node.missing_blobs import HOLDERS_MAX, WantedBlobs
 
 NOW = 1_704_067_200_000
@@ -311,3 +312,47 @@ def test_accounts_follow_the_list(added: list[tuple[int, int, bytes]]) -> None:
     assert not wanted._brought
     assert not wanted._shares._entries
     assert not wanted._sources._entries
+
+
+def with_sidecar(seq: int) -> MsgHeader:
+    """Return a header that commits to a blob and refers to a sidecar."""
+    reference = TFHESidecarRef(commitment=sha3_commitment(b"sidecar %d" % seq), epoch=1)
+    return replace(header(seq), flags=FLAG_TFHE_SIDECAR, tfhe_sidecar=reference)
+
+
+def test_blob_and_sidecar_of_a_header_are_wanted_apart() -> None:
+    """Each under its own commitment, and one that came leaves the other (11-35)."""
+    wanted = WantedBlobs(ttl_ms=2000)
+    one = with_sidecar(1)
+    assert one.tfhe_sidecar is not None
+    for sidecar in (False, True, True):
+        wanted.add(one, PARENT, sidecar=sidecar)
+
+    assert (len(wanted), wanted.sidecars) == (2, 1)
+    found = wanted.find(one.tfhe_sidecar.commitment)
+    assert found is not None
+    assert (found.sidecar, found.commitment) == (True, one.tfhe_sidecar.commitment)
+    wanted.arrived(one.tfhe_sidecar.commitment)  # a blob of the same bytes is no sidecar
+    assert wanted.sidecars == 1
+    wanted.arrived(one.tfhe_sidecar.commitment, sidecar=True)
+    assert (len(wanted), wanted.sidecars) == (1, 0)
+    assert wanted.find(one.blob_commitment) is not None
+
+
+def test_a_store_without_blobs_wants_no_sidecars() -> None:
+    """What would not be kept is not asked for."""
+    wanted = WantedBlobs(ttl_ms=2000, largest=0)
+    wanted.add(with_sidecar(1), PARENT, sidecar=True)
+
+    assert len(wanted) == wanted.sidecars == 0
+
+
+def test_sidecars_count_in_the_senders_share() -> None:
+    """Beyond it the sender loses one, blob or sidecar (P28)."""
+    wanted = WantedBlobs(ttl_ms=2000, sender_max=3)
+    for seq in range(1, 4):
+        for sidecar in (False, True):
+            wanted.add(with_sidecar(seq), PARENT, sidecar=sidecar)
+
+    assert (len(wanted), wanted.forgotten) == (3, 3)
+    assert wanted.sidecars == sum(each.sidecar for each in wanted.take(9, NOW))

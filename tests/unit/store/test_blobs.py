@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from luxrelay.bus import sha3_commitment
+from luxrelay.bus import ContentId, sha3_commitment
 from luxrelay.errors import StoreArgumentError, StoreError
-from luxrelay.store import PutOutcome, layout
+from luxrelay.store import NamespaceQuery, PutOutcome, layout
 from luxrelay.store.blobs import place_of
 from luxrelay.store.layout import BlobPlace
 
@@ -190,3 +190,125 @@ def test_a_blob_of_another_length_is_corruption(forge: Any, open_store: Opener, 
     with pytest.raises(StoreError) as caught:
         store.get_blob(sha3_commitment(LARGE))
     assert caught.value.code == "store.corrupt"
+
+
+@pytest.mark.parametrize("blob", [b"", b"small", LARGE])
+def test_a_sidecar_is_a_second_blob(
+    forge: Any, open_store: Opener, now: int, parent: Any, blob: bytes
+) -> None:
+    """It is found by its own commitment, and shown with its length (11-35)."""
+    store = open_store()
+    message = forge.message(1, blob=blob, ciphertext=LARGE)
+    plain = forge.message(2, blob=b"plain")
+    assert store.put_many([message, plain], now) == [PutOutcome.STORED] * 2
+
+    reference = message.header.tfhe_sidecar.commitment
+    assert store.get_blob(reference) == message.sidecar
+    assert store.has_sidecar(reference)
+    assert not store.has_blob(reference)
+    assert store.get_blob(message.header.blob_commitment) == (blob or None)
+    assert not store.has_sidecar(message.header.blob_commitment)
+    page = store.query(NamespaceQuery(namespace_id=parent), now)
+    assert [each.sidecar_len for each in page.messages] == [len(message.sidecar), 0]
+    found, _ = store.get_messages([message.header.message_id], now)
+    assert [each.sidecar_len for each in found] == [len(message.sidecar)]
+    assert store.encoded_header(message.header.content_id) == message.header.encode()
+    assert store.encoded_header(ContentId(bytes(32))) is None
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("blob", [b"", b"small", LARGE])
+@pytest.mark.parametrize("first", ["blob", "sidecar", "both"])
+def test_blob_and_sidecar_come_one_after_the_other(
+    forge: Any, open_store: Opener, now: int, blob: bytes, first: str
+) -> None:
+    """Whichever comes later is added, once, to the header that refers to it."""
+    store = open_store()
+    message = forge.message(1, blob=blob, ciphertext=b"opaque")
+    reference = message.header.tfhe_sidecar.commitment
+    bare = replace(message, blob=None, sidecar=None)
+    part = replace(
+        message,
+        blob=None if first == "sidecar" else message.blob,
+        sidecar=None if first == "blob" else message.sidecar,
+    )
+    for each in (bare, part, message, message):
+        store.put_many([each], now)
+
+    assert store.get_blob(reference) == message.sidecar
+    assert store.get_blob(message.header.blob_commitment) == (blob or None)
+    assert store.stats().messages == 1
+    assert store.verify() == []
+
+
+def test_a_sidecar_is_added_to_its_own_header_only(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """The same signed content with another reference brings nothing to the one stored (H3)."""
+    store = open_store()
+    own = forge.message(1, ciphertext=b"own", with_sidecar=False)
+    other = forge.message(1, ciphertext=b"other")
+    assert own.header.content_id == other.header.content_id
+    store.put_many([own], now)
+
+    assert store.put_many([other], now) == [PutOutcome.DUPLICATE]
+    assert store.encoded_header(own.header.content_id) == own.header.encode()
+    assert not store.has_sidecar(other.header.tfhe_sidecar.commitment)
+    assert store.verify() == []
+
+
+def test_a_sidecar_goes_with_its_message(forge: Any, open_store: Opener, now: int) -> None:
+    """Past its time it is not found, and after the cycle nothing is left of it."""
+    store = open_store()
+    message = forge.message(1, ciphertext=LARGE)
+    store.put_many([message], now)
+    reference = message.header.tfhe_sidecar.commitment
+
+    assert store.has_sidecar(reference, now + 599_999)
+    assert not store.has_sidecar(reference, now + 600_000)
+    assert store.get_blob(reference, now + 600_000) is None
+    store.expire(now + 10_000_000)
+    assert store.get_blob(reference) is None
+    assert store.stats().size_bytes == 0
+    assert store.verify() == []
+
+
+def test_a_contender_that_goes_takes_its_sidecar_along(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """Of two contents of one sender the lower id stays, and only its sidecar (J11)."""
+    store = open_store()
+    both = [forge.message(1, nonce=nonce, ciphertext=b"%d" % nonce) for nonce in (1, 2)]
+    store.put_many(both, now)
+
+    kept, gone = sorted(both, key=lambda each: each.header.content_id)
+    assert store.has_sidecar(kept.header.tfhe_sidecar.commitment)
+    assert not store.has_sidecar(gone.header.tfhe_sidecar.commitment)
+    assert store.verify() == []
+
+
+def test_bytes_that_are_a_blob_and_a_sidecar_are_both(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """A blob with a sidecar's bytes is no sidecar, and neither takes the other along."""
+    store = open_store(slice_ms=60_000)
+    message = forge.message(1, ciphertext=LARGE, at=now + 90_000)
+    copy = forge.message(2, blob=message.sidecar)
+    reference = message.header.tfhe_sidecar.commitment
+    store.put_many([copy], now)
+    assert (store.has_blob(reference), store.has_sidecar(reference)) == (True, False)
+    store.put_many([message], now)
+    assert (store.has_blob(reference), store.has_sidecar(reference)) == (True, True)
+
+    store.expire(now + 610_000)
+    assert (store.has_blob(reference), store.has_sidecar(reference)) == (False, True)
+    assert store.get_blob(reference) == message.sidecar
+    assert store.verify() == []
+
+
+def test_a_sidecar_is_refused_by_a_header_without_reference(forge: Any) -> None:
+    """A caller's mistake does not reach the disk."""
+    with pytest.raises(StoreArgumentError):
+        replace(forge.message(1), sidecar=b"opaque")
+    with pytest.raises(StoreArgumentError):
+        replace(forge.message(1, ciphertext=b"x"), sidecar=b"")

@@ -76,6 +76,22 @@ def test_a_row_comes_back(forge: Any) -> None:
     assert layout.blob_len_of(row.header) == message.header.blob_len
 
 
+@pytest.mark.parametrize("place", list(BlobPlace))
+def test_a_row_with_a_sidecar_comes_back(forge: Any, place: BlobPlace) -> None:
+    """The length of the sidecar is in the row, which has one encoding (11-35, 21-08)."""
+    message = forge.message(3, blob=b"some text", ciphertext=b"opaque")
+    row = row_of(message, place=place, sidecar_len=len(message.sidecar))
+    if place is not BlobPlace.INLINE:
+        row = row._replace(inline_blob=b"")
+    value = layout.encode_row(row)
+
+    assert layout.decode_row(value) == row
+    assert layout.blob_bytes_of(value) == len(b"some text") + len(message.sidecar)
+    for broken in (value[:-4] + bytes(4), value[:-1], value + b"\x00", value[:-4] + b"\xff" * 4):
+        with pytest.raises(StoreError):
+            layout.decode_row(broken)
+
+
 def test_every_truncation_of_a_row_is_corruption(forge: Any) -> None:
     """A cut or lengthened row raises our error and nothing else."""
     value = layout.encode_row(row_of(forge.message(3, source=b"peer")))
@@ -174,16 +190,21 @@ def test_a_message_without_blob_refers_to_none(forge: Any) -> None:
     assert layout.REFERENCES not in kinds
 
 
+@pytest.mark.parametrize("ciphertext", [b"", b"opaque"])
 @pytest.mark.parametrize("place", list(BlobPlace))
-def test_the_charge_is_the_bytes_of_all_rows(forge: Any, place: BlobPlace) -> None:
-    """A message is charged with what its rows hold, keys and values, blob included (P1)."""
-    message = forge.message(3, source=b"peer")
-    row = row_of(message, place=place)
+def test_the_charge_is_the_bytes_of_all_rows(
+    forge: Any, place: BlobPlace, ciphertext: bytes
+) -> None:
+    """A message is charged with what its rows hold, blob and sidecar included (P1)."""
+    message = forge.message(3, source=b"peer", ciphertext=ciphertext)
+    sidecar = message.sidecar or b""
+    row = row_of(message, place=place, sidecar_len=len(sidecar))
     if place is not BlobPlace.INLINE:
         row = row._replace(inline_blob=b"", blob_len=5 if place is BlobPlace.APART else 0)
     key = key_of(message)
     rows = [(layout.HEADERS, key, layout.encode_row(row)), *layout.index_rows(key, row)]
     rows.append((layout.SLOTS, layout.slot_name(key[:28]), key[:28]))
+    rows += [(layout.SIDECARS, key, sidecar)] if sidecar else []
     written = sum(len(kind) + len(k) + len(v) for kind, k, v in rows)
     written += row.blob_len if place is BlobPlace.APART else 0
 

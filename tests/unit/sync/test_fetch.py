@@ -161,3 +161,20 @@ def test_refuse_bounds_that_cannot_work(name: str) -> None:
     """Every bound is positive."""
     with pytest.raises(SyncArgumentError, match=name):
         FetchConfig(**{name: 0})
+
+
+def test_a_sidecar_has_at_most_the_length_asked_for() -> None:
+    """No header says how long one is: shorter is right, nothing and more than asked are not."""
+    machine = fetcher()
+    assert machine.want(ID, 7 + 5, PEERS, 0.0, exact=False) is WantedRange.ASKED
+    (ask,) = machine.drain()
+    assert isinstance(ask, AskBlob)
+    assert (ask.length, ask.exact) == (12, False)
+
+    machine.received(ask.request, b"", 0.1)
+    machine.received(2, bytes(13), 0.2)
+    machine.received(3, BLOB, 0.3)
+
+    actions = machine.drain()
+    assert [each.peer for each in actions if isinstance(each, Blame)] == ["a", "b"]
+    assert actions[-1] == Delivered(ID, BLOB)

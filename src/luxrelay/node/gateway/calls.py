@@ -9,9 +9,9 @@ JSON writes bytes as lower-case 0x hex and blobs as base64; a header has the for
 The layouts as bytes are big-endian:
 
     publish   parent 20 (zeros: the header's own namespace) ‖ headerLen u16 ‖ blobLen u32
-              ‖ header ‖ blob, one or more
-    message   flags u8 (1 the blob is held, 2 late) ‖ parent 20 ‖ receivedAt u64 ‖ expiresAt u64
-              ‖ headerLen u16 ‖ blobLen u32 ‖ header ‖ blob
+              ‖ header ‖ blob, one or more; with 2^31 added to blobLen ‖ sidecarLen u32 ‖ sidecar
+    message   flags u8 (1 the blob is held, 2 late, 16 the sidecar is held) ‖ parent 20
+              ‖ receivedAt u64 ‖ expiresAt u64 ‖ headerLen u16 ‖ blobLen u32 ‖ header ‖ blob
 
 Source: docs/reference/http.md; user-02; LP-6411 §4.2; decisions H34, P22, P35, P40.
 """
@@ -45,6 +45,10 @@ HELD: Final = 1
 LATE: Final = 2
 REGRESSED: Final = 4
 COMPLETES: Final = 8
+SIDECAR_HELD: Final = 16
+_WITH_SIDECAR: Final = 1 << 31
+"""Added to the length of a blob, 2 MiB at most, that a sidecar follows."""
+_U32: Final = struct.Struct(">I")
 
 
 def hex_text(value: bytes) -> str:
@@ -69,6 +73,8 @@ def message_json(
         "expiresAt": message.expires_at,
         "finality": FinalityState(message.finality).name.lower(),
     }
+    if header.tfhe_sidecar is not None:
+        shown["sidecarHeld"] = message.sidecar_len > 0
     if message.regressed:
         shown["regressed"] = True
     if late:
@@ -88,6 +94,7 @@ def message_bytes(
         | (LATE if late else 0)
         | (REGRESSED if message.regressed else 0)
         | (COMPLETES if completes else 0)
+        | (SIDECAR_HELD if message.sidecar_len else 0)
     )
     head = _RECORD.pack(
         flags,
@@ -150,14 +157,21 @@ def items_of_bytes(body: bytes, items_max: int) -> list[PublishItem]:
             raise GatewayError("the body ends inside a message", where=f"byte {position}")
         parent, header_len, blob_len = _ITEM.unpack_from(body, position)
         begin = position + _ITEM.size
-        middle, position = begin + header_len, begin + header_len + blob_len
+        middle = begin + header_len
+        end = position = middle + (blob_len & ~_WITH_SIDECAR)
+        sidecar = b""
+        if blob_len & _WITH_SIDECAR:
+            start = end + _U32.size
+            position = start + int.from_bytes(body[end:start], "big")
+            sidecar = body[start:position]
         if position > len(body):
             raise GatewayError("the body ends inside a message", where=f"byte {begin}")
         items.append(
             PublishItem(
                 header=body[begin:middle],
-                blob=body[middle:position],
+                blob=body[middle:end],
                 parent_id=parent if any(parent) else b"",
+                sidecar=sidecar,
             )
         )
     if not items:
@@ -189,8 +203,9 @@ def _item(entry: Any, where: str) -> PublishItem:
         "header",
         "blob",
         "parentId",
+        "sidecar",
     }:
-        raise GatewayError("expected an object with header, blob and parentId", where=where)
+        raise GatewayError("expected an object with header, blob, parentId, sidecar", where=where)
     header = entry["header"]
     if isinstance(header, str):
         encoded = hex_bytes(header, f"{where}.header")
@@ -203,6 +218,7 @@ def _item(entry: Any, where: str) -> PublishItem:
         header=encoded,
         blob=_base64(entry.get("blob", ""), f"{where}.blob"),
         parent_id=_parent(entry.get("parentId"), f"{where}.parentId"),
+        sidecar=_base64(entry.get("sidecar", ""), f"{where}.sidecar"),
     )
 
 

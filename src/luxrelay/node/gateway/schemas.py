@@ -41,6 +41,12 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+_BASE64: Final = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+}
+
 _HEADER: Final = {
     "version": _COUNT,
     "flags": _COUNT,
@@ -78,7 +84,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "regressed": _FLAG,
             "late": _FLAG,
             "completes": _FLAG,
+            "sidecarHeld": _FLAG,
         },
+        "sidecarHeld",
         "regressed",
         "late",
         "completes",
@@ -124,16 +132,14 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
                     {"type": "string", "pattern": "^(0x)?([0-9a-fA-F]{2})*$"},
                 ]
             },
-            "blob": {
-                "type": "string",
-                "contentEncoding": "base64",
-                "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
-            },
+            "blob": _BASE64,
+            "sidecar": _BASE64,
             "parentId": {
                 "anyOf": [{"type": "null"}, {"type": "string", "pattern": "^(0x)?[0-9a-fA-F]{40}$"}]
             },
         },
         "blob",
+        "sidecar",
         "parentId",
     ),
     "HeaderIn": {

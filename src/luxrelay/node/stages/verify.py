@@ -29,9 +29,11 @@ from luxrelay.bus import (
     Verdict,
     VerdictKind,
     check_blob,
+    check_sidecar,
     verify_header,
 )
 from luxrelay.bus.bound import verify_header_bound
+from luxrelay.bus.constants import SIDECAR_BYTES
 from luxrelay.bus.finality import FinalityOracle
 from luxrelay.bus.policy import NamespacePolicy
 from luxrelay.bus.registry import PolicySource
@@ -67,6 +69,8 @@ class Candidate:
     """What a relay signed around the header (G8); None for our own and for sync."""
     judged: bool = False
     """The same header was accepted moments ago, without its blob; nothing is charged again."""
+    sidecar: bytes | None = None
+    """The TFHE sidecar, or None when the header refers to none or came without it."""
 
 
 class VerdictCounts:
@@ -121,6 +125,16 @@ class PeerVerdicts:
             return dict(self._refused.get(peer, ()))
 
 
+UNSIGNED_SIDECAR: Final = ignore(
+    Code.SIDECAR_INVALID,
+    "this network's signatures leave out the reference to a TFHE sidecar, so any relay could swap "
+    'it: sign for a network with node.signing = "bound", or set node.unsigned_sidecars (H3)',
+)
+SWAPPED_SIDECAR: Final = ignore(
+    Code.SIDECAR_INVALID,
+    "the same signed content is stored with another TFHE sidecar; the first one stays (H3)",
+)
+
 _GROUP_MIN: Final = 32
 """Fewer signatures than this are not worth a second thread."""
 
@@ -133,6 +147,12 @@ class KnownMessages(Protocol):
 
     def get_blob(self, commitment: bytes) -> bytes | None:
         """Return a stored blob, or None."""
+
+    def has_sidecar(self, commitment: bytes) -> bool:
+        """Return True when the sidecar of a commitment is stored."""
+
+    def encoded_header(self, content_id: ContentId) -> bytes | None:
+        """Return the header that is stored with a content, or None."""
 
     def contiguous_seq(self, namespace_id: NamespaceId) -> int:
         """Return the contiguous head of a namespace."""
@@ -155,6 +175,8 @@ class StoreKnowledge:
         """Ask ``store``."""
         self.has = store.has
         self.get_blob = store.get_blob
+        self.has_sidecar = store.has_sidecar
+        self.encoded_header = store.encoded_header
         self.predecessor = store.predecessor
         self._head = store.head
 
@@ -177,6 +199,8 @@ class JudgeConfig:
     """Threads that verify signatures of one group."""
     bound_network: str = ""
     """Network whose headers are signed bound to it; empty for LP-6411's own signatures (H3)."""
+    unsigned_sidecars: bool = False
+    """Take sidecars also where no signature covers their reference (H3)."""
 
 
 class Judge:
@@ -322,7 +346,13 @@ class Judge:
         verdict = check_context(header, context, rules)
         if not verdict.accepted:
             return verdict
-        if self._known.has(header.content_id) and not self._completes(candidate):
+        if header.tfhe_sidecar is not None and not self._signs_sidecars():
+            return UNSIGNED_SIDECAR
+        if (
+            self._known.has(header.content_id)
+            and not self._completes(candidate)
+            and not self._is_swapped(header)
+        ):
             return ignore(Code.DUPLICATE, "the message is stored already (LP-6421 §3.2)")
         return self._around(candidate, now_ms)
 
@@ -357,9 +387,12 @@ class Judge:
             distance = abs(now_ms - candidate.announcement.timestamp_ms)
             if distance > self._config.announcement_age_max_ms:
                 return ignore(Code.TIMESTAMP_INVALID, "the announcement is not of now (G9)")
+        verdict = ACCEPTED
         if candidate.blob is not None:
-            return check_blob(candidate.header, candidate.blob)
-        return ACCEPTED
+            verdict = check_blob(candidate.header, candidate.blob)
+        if candidate.sidecar is not None and verdict.accepted:
+            verdict = check_sidecar(candidate.header, candidate.sidecar)
+        return verdict
 
     @staticmethod
     def _announcer(candidate: Candidate) -> Verdict:
@@ -369,9 +402,29 @@ class Judge:
         return ACCEPTED
 
     def _completes(self, candidate: Candidate) -> bool:
-        """Return True when it brings the blob that a stored header still lacks."""
+        """Return True when it brings the blob or sidecar that a stored header still lacks."""
         header = candidate.header
-        return bool(candidate.blob) and self._known.get_blob(header.blob_commitment) is None
+        if candidate.blob and self._known.get_blob(header.blob_commitment) is None:
+            return True
+        reference = header.tfhe_sidecar
+        return (
+            candidate.sidecar is not None
+            and reference is not None
+            and not self._known.has_sidecar(reference.commitment)
+        )
+
+    def _signs_sidecars(self) -> bool:
+        return bool(self._config.bound_network) or self._config.unsigned_sidecars
+
+    def _is_swapped(self, header: MsgHeader) -> bool:
+        """Return True when the content is stored and stands there with another sidecar (H3).
+
+        Whether the sender signed this reference, too, is for the signature to say.
+        """
+        if header.tfhe_sidecar is None:
+            return False
+        stored = self._known.encoded_header(header.content_id)
+        return stored is not None and _reference(stored) != _reference(header.encode())
 
     def _signatures(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         if len(candidates) < _GROUP_MIN:
@@ -394,6 +447,8 @@ class Judge:
     ) -> Verdict:
         """Return the verdict on a message whose sender is known for certain."""
         header = candidate.header
+        if self._is_swapped(header):
+            return SWAPPED_SIDECAR
         verdict = check_context(header, context, PROVEN_RULES)
         if not verdict.accepted:
             if rates is not None and verdict.kind is VerdictKind.REJECT:
@@ -442,6 +497,10 @@ def _keep_order(
                 verdicts[index] = check_context(header, context, ORDER_RULES)
             if verdicts[index].accepted and header.seq > slot[0]:
                 slot = (header.seq, header.timestamp)
+
+
+def _reference(header: bytes) -> bytes:
+    return header[-SIDECAR_BYTES:]
 
 
 def _content(candidate: Candidate) -> bytes:

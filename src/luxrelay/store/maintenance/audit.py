@@ -30,6 +30,7 @@ NAMES = {
     layout.SLOTS: "slots",
     layout.REFERENCES: "references",
     layout.BLOBS: "blobs",
+    layout.SIDECARS: "sidecars",
     layout.HELD: "held",
     layout.SENDERS: "senders",
     layout.SHARES: "shares",
@@ -107,6 +108,10 @@ def _message(where: Slice | None, key: bytes, row: MessageRow) -> Iterator[str]:
         blob = where.get(layout.BLOBS, row.commitment)
         if blob is None or len(blob) != row.blob_len:
             yield f"headers {key.hex()}: its blob is missing or has another length"
+    if row.sidecar_len:
+        sidecar = where.get(layout.SIDECARS, key)
+        if sidecar is None or len(sidecar) != row.sidecar_len:
+            yield f"headers {key.hex()}: its sidecar is missing or has another length"
 
 
 def _sums(counted: NamespaceState, ledger: Ledger) -> Iterator[str]:
@@ -241,6 +246,10 @@ def _blobs(where: Slice) -> Iterator[str]:
         rows = where.table.scan(commitment, layout.after(commitment), layout.REFERENCES)
         if not any(value == apart for _, value in rows):
             yield f"blobs {commitment.hex()}: no message refers to it"
+    for key in where.table.keys(b"", b"", layout.SIDECARS):
+        value = where.get(layout.HEADERS, key)
+        if value is None or not layout.decode_row(value).sidecar_len:
+            yield f"sidecars {key.hex()}: belongs to no message"
 
 
 def _lanes(database: Database, ledger: Ledger) -> Iterator[str]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from luxrelay.bus import MsgHeader, NamespaceId, sha3_commitment
+from luxrelay.bus import MsgHeader, NamespaceId, check_sidecar, sha3_commitment
 from luxrelay.bus import constants as c
 from luxrelay.errors import HeaderError, StoreArgumentError, StoreError
 from luxrelay.store import layout
@@ -56,7 +56,7 @@ class Salvage:
     refused: int = 0
     """Rows that could be read and did not prove themselves."""
     blobs_lost: int = 0
-    """Messages whose blob is missing or wrong: the header is kept, the blob is fetched again."""
+    """Blobs and sidecars that are missing or wrong: the header is kept, they are fetched again."""
     damaged: int = 0
     """Places at which reading had to go on behind damage."""
     expected: int = 0
@@ -215,6 +215,8 @@ def _proven(
             return None
         blob = _blob(table, row, header)
         result.blobs_lost += blob is None and row.place is not BlobPlace.ABSENT
+        sidecar = _sidecar(table, key, header) if row.sidecar_len else None
+        result.blobs_lost += sidecar is None and row.sidecar_len > 0
         state = states.get(header.namespace_id)
         message = IncomingMessage(
             header=header,
@@ -222,11 +224,20 @@ def _proven(
             parent=state.parent if state is not None else header.namespace_id,
             received_at=row.received_at,
             source=row.source,
+            sidecar=sidecar,
         )
     except (StoreError, StoreArgumentError, HeaderError):
         result.refused += 1
         return None
     return message, row.expires_at
+
+
+def _sidecar(table: RocksTable, key: bytes, header: MsgHeader) -> bytes | None:
+    try:
+        sidecar = table.get(layout.SIDECARS + key)
+    except StoreError:
+        return None
+    return sidecar if sidecar and check_sidecar(header, sidecar).accepted else None
 
 
 def _blob(table: RocksTable, row: MessageRow, header: MsgHeader) -> bytes | None:

@@ -214,7 +214,7 @@ def _scan(
 
 def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: RowParts) -> bool:
     """Add the message of ``row``; False when the page has no room for it."""
-    received_at, expires_at, finality, place, blob_len, source, header, blob = row
+    received_at, expires_at, finality, place, blob_len, source, header, blob, sidecar_len = row
     messages = scan.messages
     size = scan.size_bytes + len(header) + blob_len
     if messages and (size > bounds.bytes or len(messages) == bounds.messages):
@@ -226,7 +226,10 @@ def take_message(slices: Slices, scan: PageScan, bounds: PageBounds, row: RowPar
             found = blobs.blob_of(slices, MessageRow(*row))
         except KeyError:
             return True  # deleted since this scan began; the page is as if it had begun later
-    messages.append(StoredMessage(header, found, received_at, expires_at, source, finality))
+    message = StoredMessage(header, found, received_at, expires_at, source, finality)
+    if sidecar_len:
+        message.sidecar_len = sidecar_len
+    messages.append(message)
     scan.size_bytes = size
     return True
 
@@ -313,6 +316,7 @@ def stored_message(row: MessageRow, blob: bytes | None) -> StoredMessage:
         expires_at=row.expires_at,
         source=row.source,
         finality=row.finality,
+        sidecar_len=row.sidecar_len,
     )
 
 

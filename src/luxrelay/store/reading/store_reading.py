@@ -15,7 +15,7 @@ from luxrelay.bus import ContentId, MessageId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.errors import StoreArgumentError
 from luxrelay.store import layout
-from luxrelay.store.blobs import holds_blob, read_blob
+from luxrelay.store.blobs import holds_blob, holds_sidecar, read_blob
 from luxrelay.store.config import RelayStoreConfig
 from luxrelay.store.durability.sync import CallGate
 from luxrelay.store.ledger import HitRate, Ledger, read_heads
@@ -111,7 +111,7 @@ class StoreReading:
         return answer.found, answer.missing
 
     def get_blob(self, commitment: bytes, now_ms: int = 0) -> bytes | None:
-        """Return the blob committed to, None when no message here holds it.
+        """Return the blob or sidecar committed to, None when no message here holds it.
 
         Args:
             commitment: 32 bytes.
@@ -137,6 +137,28 @@ class StoreReading:
             raise StoreArgumentError("a commitment has 32 bytes", where="has_blob")
         with self._gate.passage():
             return holds_blob(self._ledger.slices, commitment, now_ms)
+
+    def has_sidecar(self, commitment: bytes, now_ms: int = 0) -> bool:
+        """Return True when `get_blob` would find a message's sidecar; it is not read.
+
+        Args:
+            commitment: 32 bytes.
+            now_ms: Pass over messages expired by then; 0 for any.
+
+        """
+        if len(commitment) != c.HASH_BYTES:
+            raise StoreArgumentError("a commitment has 32 bytes", where="has_sidecar")
+        with self._gate.passage():
+            return holds_sidecar(self._ledger.slices, commitment, now_ms)
+
+    def encoded_header(self, content_id: ContentId) -> bytes | None:
+        """Return the header held with this content, with all that is not signed; None without."""
+        with self._gate.passage():
+            slices = self._ledger.slices
+            entry = slices.get(layout.CONTENTS, content_id)
+            slot = b"" if entry is None else layout.decode_content(entry)[0]
+            value = None if entry is None else slices.get(layout.HEADERS, slot + content_id)
+            return None if value is None else layout.decode_row(value).header
 
     def has(self, content_id: ContentId) -> bool:
         """Return True when a message with this content is held (J11)."""

@@ -212,12 +212,12 @@ class Appender:
             if expires_at > timestamp + window_ms:
                 expires_at = timestamp + window_ms
             charge = costs[blob_len > 0] + len(encoded) + len(source) + blob_len
-            # What would need a row that stands, another slice, an eviction or a file of its own
-            # ends the run here; `Group.place` decides it with what it reads.
+            # What would need a standing row, another slice, an eviction or further rows ends here.
             if (
                 not first_ms <= expires_at < end_ms
                 or blob_len > inline_max
                 or spent + charge > self._room
+                or message.sidecar is not None
                 or message.parent != tail.parent
                 or (seq != tail.next and not tail.jump(seq))
             ):
@@ -356,6 +356,7 @@ def new_row(message: IncomingMessage, expires_at: int, inline_bytes_max: int) ->
         message.source,
         message.header.encode(),
         blob if place is BlobPlace.INLINE else b"",
+        len(message.sidecar or b""),
     )
 
 
@@ -499,6 +500,8 @@ class Group:
         self._rows.add(part, slot, content, row, rows[content])
         if row.place is BlobPlace.APART and message.blob is not None:
             self._rows.add_blob(chosen, slot + content, header.blob_commitment, message.blob)
+        if message.sidecar is not None:
+            self._rows.add_sidecar(chosen, slot + content, message.sidecar)
         if header.seq >= state.latest:
             crown(state, rows, header)
         state.hold(header.seq)
@@ -763,26 +766,38 @@ class Group:
     def _complete(
         self, state: NamespaceState, key: bytes, rows: SlotRows, message: IncomingMessage
     ) -> None:
-        """Add the blob that was missing, when the message brings it and there is room."""
+        """Add blob and sidecar that were missing, when the message brings them and there is room.
+
+        A sidecar is added only to the header that refers to it (H3).
+        """
         content = message.header.content_id
-        held = layout.decode_row(rows[content])
-        blob = message.blob
-        if held.place is not BlobPlace.ABSENT or not blob:
+        row = held = layout.decode_row(rows[content])
+        blob = message.blob if held.place is BlobPlace.ABSENT else None
+        sidecar = message.sidecar
+        if held.sidecar_len or held.header != message.header.encode():
+            sidecar = None
+        if blob:
+            place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
+            row = row._replace(
+                place=place,
+                blob_len=len(blob),
+                inline_blob=blob if place is BlobPlace.INLINE else b"",
+            )
+        if sidecar:
+            row = row._replace(sidecar_len=len(sidecar))
+        if row is held:
             return
-        place = blobs.place_of(blob, self._config.inline_blob_bytes_max)
-        row = held._replace(
-            place=place,
-            blob_len=len(blob),
-            inline_blob=blob if place is BlobPlace.INLINE else b"",
-        )
         growth = layout.charge_bytes(row) - layout.charge_bytes(held)
         if not self._fits(state, growth):
             return
         where = self._slices.of(row.expires_at)
         rows[content] = layout.encode_row(row)
-        self._rows.replace(where, key, row, rows[content], growth)
-        if place is BlobPlace.APART:
+        attached = row.attached_bytes - held.attached_bytes
+        self._rows.replace(where, key, row, rows[content], growth, attached=attached)
+        if blob and row.place is BlobPlace.APART:
             self._rows.add_blob(where, key, row.commitment, blob)
+        if sidecar:
+            self._rows.add_sidecar(where, key, sidecar)
         self._first_time = min(self._first_time, message.header.timestamp)
         self._change(state)
         self._count(state, 0, growth)

@@ -166,12 +166,12 @@ class Rows:
     def add(
         self, part: Part, slot: bytes, content: ContentId, row: MessageRow, value: bytes
     ) -> None:
-        """A message comes with every row, its own blob's aside."""
+        """A message comes with every row, those of a blob apart and of a sidecar aside."""
         key, name, where = slot + content, layout.slot_name(slot), part.where
         rows = [(kind + index, entry) for kind, index, entry in layout.index_rows(key, row)]
         rows += [(layout.HEADERS + key, value), (layout.SLOTS + name, slot)]
         self._batch.put_rows(where.table, rows)
-        part.blob_bytes += row.blob_len
+        part.blob_bytes += row.attached_bytes
         self._added.setdefault(where, []).append(content)
         self._fresh[name] = value
 
@@ -186,31 +186,46 @@ class Rows:
         self._batch.put_rows(where.table, [(layout.BLOBS + commitment, blob)])
         self._reference(where).add(key, commitment)
 
+    def add_sidecar(self, where: Slice, key: bytes, sidecar: bytes) -> None:
+        """The message ``key`` has its sidecar."""
+        self._batch.put_rows(where.table, [(layout.SIDECARS + key, sidecar)])
+
     def contend(self, slot: bytes) -> None:
         """Several messages stand in a slot, or did: the hot cache is told what is left there."""
         self._touched[slot] = (layout.slot_name(slot), True)
 
-    def replace(self, where: Slice, key: bytes, row: MessageRow, value: bytes, growth: int) -> None:
-        """A message that is held already has ``row`` now, ``growth`` bytes more."""
+    def replace(
+        self,
+        where: Slice,
+        key: bytes,
+        row: MessageRow,
+        value: bytes,
+        growth: int = 0,
+        *,
+        attached: int = 0,
+    ) -> None:
+        """A message held already has ``row`` now: ``growth`` bytes more, ``attached`` of blobs."""
         self._put_plain()
         index = layout.index_rows(key, row)
         rows = [(kind + name, content) for kind, name, content in index]
         self._batch.put_rows(where.table, [(layout.HEADERS + key, value), *rows])
         part = self.part(where, key)
         part.size_bytes += growth
-        part.blob_bytes += row.blob_len if growth else 0
+        part.blob_bytes += attached
         self.contend(key[: layout.SLOT_BYTES])
 
     def strip(self, where: Slice, key: bytes, row: MessageRow, value: bytes, growth: int) -> None:
-        """A message that had its blob with ``row`` has ``value`` now and none."""
+        """A message that had blob and sidecar with ``row`` has ``value`` now and neither."""
         self._put_plain()
         self._batch.put_rows(where.table, [(layout.HEADERS + key, value)])
-        self._batch.delete_rows(where.table, [layout.REFERENCES + row.commitment + key])
+        doomed = [kind + name for kind, name, _ in layout.index_rows(key, row)]
+        doomed = [each for each in doomed if each.startswith(layout.REFERENCES)]
+        self._batch.delete_rows(where.table, [*doomed, *_sidecar_rows(key, row)])
         if row.place is BlobPlace.APART:
             self._reference(where).remove(key, row.commitment)
         part, slot = self.part(where, key), key[: layout.SLOT_BYTES]
         part.size_bytes += growth
-        part.blob_bytes -= row.blob_len
+        part.blob_bytes -= row.attached_bytes
         name = layout.slot_name(slot)
         self._touched[slot] = (name, name in self._fresh)
 
@@ -221,7 +236,7 @@ class Rows:
         self._put_plain()
         key = slot + content
         doomed = [kind + name for kind, name, _ in layout.index_rows(key, row)]
-        doomed.append(layout.HEADERS + key)
+        doomed += [layout.HEADERS + key, *_sidecar_rows(key, row)]
         held = 0
         if where.held and where.get(layout.HELD, key) is not None:
             doomed.append(layout.HELD + key)
@@ -233,7 +248,7 @@ class Rows:
         part = self.part(where, slot)
         part.messages -= 1
         part.size_bytes -= charge
-        part.blob_bytes -= row.blob_len
+        part.blob_bytes -= row.attached_bytes
         if layout.split_slot(slot)[1] == part.last:
             part.exact = False
         part.senders[row.sender] = part.senders.get(row.sender, 0) - 1
@@ -337,6 +352,10 @@ class Rows:
                 doomed.append(layout.SENDERS + key)
         self._batch.put_rows(table, rows)
         self._batch.delete_rows(table, doomed)
+
+
+def _sidecar_rows(key: bytes, row: MessageRow) -> list[bytes]:
+    return [layout.SIDECARS + key] if row.sidecar_len else []
 
 
 def _senders(namespace: bytes, part: Part) -> list[tuple[bytes, int]]:

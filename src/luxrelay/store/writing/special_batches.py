@@ -25,9 +25,9 @@ Blobs
 Which are kept: the bounds of the blob cache, and how what is beyond them goes.
 
 A message whose blob is not kept stays whole otherwise: its header is served, its blob is missing.
-What is too large or too old is not taken in; above ``blob_cache_bytes`` the blobs of the oldest
-messages go, by timestamp, until the rest fits; what has become too old goes with the deletion
-cycle. A blob goes whether an archive has read it or not.
+A sidecar counts as a blob. What is too large or too old is not taken in; above
+``blob_cache_bytes`` the blobs of the oldest messages go, by timestamp, until the rest fits; what
+has become too old goes with the deletion cycle. A blob goes whether an archive has read it or not.
 
 The bytes are those of each message's blob, as in its charge, also of a blob that several share.
 
@@ -96,7 +96,7 @@ class FinalGroup(Group):
             row = row._replace(finality=int(said.state))
             rows[content] = layout.encode_row(row)
             where = self._slices.of(row.expires_at)
-            self._rows.replace(where, slot + content, row, rows[content], 0)
+            self._rows.replace(where, slot + content, row, rows[content])
             self._change(state)
         if final and len(rows) > 1:
             for other in found.keys() - {content}:
@@ -112,21 +112,21 @@ class BlobGroup(Group):
     """Takes blobs from messages; `commit` makes all of it true at once."""
 
     def strip(self, key: bytes) -> int:
-        """The message ``key`` has no blob; return the bytes of the one that it had."""
+        """The message ``key`` has no blob and no sidecar; return the bytes that it had of them."""
         namespace, seq = layout.split_slot(key)
         slot, content = key[: layout.SLOT_BYTES], ContentId(key[layout.SLOT_BYTES :])
         state = self._known(namespace)
         rows = self._touched.read(state, slot, seq)
         row = layout.decode_row(rows[content]) if content in rows else None
-        if row is None or row.place is BlobPlace.ABSENT:
+        if row is None or not row.attached_bytes:
             return 0
-        bare = row._replace(place=BlobPlace.ABSENT, blob_len=0, inline_blob=b"")
+        bare = row._replace(place=BlobPlace.ABSENT, blob_len=0, inline_blob=b"", sidecar_len=0)
         growth = layout.charge_bytes(bare) - layout.charge_bytes(row)
         rows[content] = layout.encode_row(bare)
         self._rows.strip(self._slices.of(row.expires_at), key, row, rows[content], growth)
         self._change(state)
         self._count(state, 0, growth)
-        return row.blob_len
+        return row.attached_bytes
 
 
 class BlobRoom:
@@ -146,11 +146,12 @@ class BlobRoom:
         cutoff_ms = self._cutoff_ms(now_ms)
         admitted = []
         for message in messages:
-            blob = message.blob
-            if blob and (len(blob) > largest or message.header.timestamp <= cutoff_ms):
-                admitted.append(replace(message, blob=None))
-            else:
-                admitted.append(message)
+            late = message.header.timestamp <= cutoff_ms
+            if message.blob and (late or len(message.blob) > largest):
+                message = replace(message, blob=None)  # noqa: PLW2901
+            if message.sidecar and (late or len(message.sidecar) > largest):
+                message = replace(message, sidecar=None)  # noqa: PLW2901
+            admitted.append(message)
         return admitted
 
     def excess(self) -> int:

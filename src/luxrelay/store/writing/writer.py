@@ -469,12 +469,14 @@ def split_groups(
 ) -> Iterator[Sequence[IncomingMessage]]:
     """Yield ``messages`` in runs within both bounds, at least one message each."""
     whole = len(messages) * c.MAX_HEADER_BYTES + sum([each.header.blob_len for each in messages])
+    whole += sum([len(each.sidecar) for each in messages if each.sidecar])
     if 0 < len(messages) <= messages_max and whole <= bytes_max:
         yield messages
         return
     start = size = 0
     for at, message in enumerate(messages):
         charge = len(message.header.encode()) + len(message.blob or b"")
+        charge += len(message.sidecar or b"")
         if at > start and (at - start == messages_max or size + charge > bytes_max):
             yield messages[start:at]
             start, size = at, 0

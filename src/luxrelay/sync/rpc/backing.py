@@ -63,6 +63,11 @@ class StoreRow(Protocol):
         """State of the finality oracle; 0 is pending."""
         ...
 
+    @property
+    def sidecar_len(self) -> int:
+        """Bytes of its TFHE sidecar; 0 when it is not there."""
+        ...
+
 
 class StorePage(Protocol):
     """Messages ascending by sequence, and how to go on."""

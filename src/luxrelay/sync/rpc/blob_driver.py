@@ -124,10 +124,11 @@ class BlobFetcher:
         self._counts = dict.fromkeys(FetchStats.__slots__, 0)
         self._pool = Workers(min(16, self._config.requests_max), "luxrelay-blobs")
 
-    def get(self, commitment: bytes, length: int) -> bytes | None:
+    def get(self, commitment: bytes, length: int, *, exact: bool = True) -> bytes | None:
         """Return the blob: ours, or a relay's that matches; None when nobody has it.
 
-        None also when the fetcher is closed, before or meanwhile.
+        None also when the fetcher is closed, before or meanwhile. Without ``exact`` the length is
+        the most that it may have.
 
         Raises:
             SyncArgumentError: the commitment has not 32 bytes, or the length is out of range.
@@ -145,7 +146,8 @@ class BlobFetcher:
             if commitment in self._ended:  # an end that others have still to read is ours, too
                 self._counts["shared"] += 1
                 return self._ended[commitment]
-            wanted = self._fetch.want(commitment, length, peers, time.monotonic())
+            now = time.monotonic()
+            wanted = self._fetch.want(commitment, length, peers, now, exact=exact)
             if wanted is not WantedRange.ASKED:
                 self._counts[_COUNTED[wanted]] += 1
             self._act()

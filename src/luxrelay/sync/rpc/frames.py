@@ -149,7 +149,14 @@ class PageCheck:
             self._any = True
             lane.last_seq = seq
             lane.messages.append(
-                WireMessage(header, blob, entry.received_at, entry.expires_at, entry.finality)
+                WireMessage(
+                    header,
+                    blob,
+                    entry.received_at,
+                    entry.expires_at,
+                    entry.finality,
+                    entry.sidecar_len,
+                )
             )
 
     def _current(self, namespace_id: bytes) -> _Lane:
@@ -202,7 +209,8 @@ def to_message(frame: pb.StoredMessage) -> WireMessage:
     """
     header, blob = frame.header, frame.blob_data
     _check_lengths(header, blob)
-    return WireMessage(header, blob, frame.received_at, frame.expires_at, frame.finality)
+    times = frame.received_at, frame.expires_at
+    return WireMessage(header, blob, *times, frame.finality, frame.sidecar_len)
 
 
 def _check_lengths(header: bytes, blob: bytes) -> None:
@@ -280,11 +288,13 @@ def publish_frames(
     frame = node_pb.PublishRequest()
     size = 0
     for item in items:
-        item_bytes = len(item.header) + len(item.blob)
+        item_bytes = len(item.header) + len(item.blob) + len(item.sidecar)
         if frame.items and (len(frame.items) == items_max or size + item_bytes > bytes_max):
             yield frame
             frame, size = node_pb.PublishRequest(), 0
-        frame.items.add(header=item.header, blob=item.blob, parent_id=item.parent_id)
+        frame.items.add(
+            header=item.header, blob=item.blob, parent_id=item.parent_id, sidecar=item.sidecar
+        )
         size += item_bytes
     if frame.items:
         yield frame
@@ -293,7 +303,12 @@ def publish_frames(
 def to_items(frame: node_pb.PublishRequest) -> list[PublishItem]:
     """Return the items of a request."""
     return [
-        PublishItem(header=each.header, blob=each.blob, parent_id=each.parent_id)
+        PublishItem(
+            header=each.header,
+            blob=each.blob,
+            parent_id=each.parent_id,
+            sidecar=each.sidecar,
+        )
         for each in frame.items
     ]
 
@@ -319,6 +334,7 @@ def to_receipt(frame: node_pb.PublishReceipt) -> PublishReceipt:
 def from_receipts(receipts: Iterable[PublishReceipt]) -> node_pb.PublishReceipts:
     """Return the frame of some receipts."""
     return node_pb.PublishReceipts(
+        knows=node_pb.PublishItem.SIDECAR_FIELD_NUMBER,
         receipts=[
             node_pb.PublishReceipt(
                 verdict=each.verdict,
@@ -333,7 +349,7 @@ def from_receipts(receipts: Iterable[PublishReceipt]) -> node_pb.PublishReceipts
                 retry_after_ms=min(each.retry_after_ms, 2**32 - 1),
             )
             for each in receipts
-        ]
+        ],
     )
 
 

@@ -11,7 +11,13 @@ from luxrelay.bus import constants as c
 from luxrelay.sync.following import FollowEvent, SubscribeWanted
 from luxrelay.sync.messages import PublishItem, PublishReceipt, Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
-from luxrelay.sync.rpc.config import RECEIPTS_MAX, WATERMARKS_MAX, require, require_id
+from luxrelay.sync.rpc.config import (
+    FRAME_BYTES_MAX,
+    RECEIPTS_MAX,
+    WATERMARKS_MAX,
+    require,
+    require_id,
+)
 from luxrelay.sync.rpc.connection import RelayConnection
 from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
 from luxrelay.sync.rpc.patience import beating
@@ -39,8 +45,9 @@ class NodeCalls(RelayConnection):
         """
         config = self.config
         checked = [_checked(item) for item in items]
-        size = sum(len(item.header) + len(item.blob) for item in checked)
+        size = sum(len(item.header) + len(item.blob) + len(item.sidecar) for item in checked)
         rounds = 1 + len(checked) // config.publish_items + size // config.publish_bytes
+        with_sidecar = any(item.sidecar for item in checked)
         sent: list[int] = []
 
         def requests() -> Iterator[node_pb.PublishRequest]:
@@ -59,6 +66,8 @@ class NodeCalls(RelayConnection):
         ):
             if answered >= len(sent) or len(answer.receipts) != sent[answered]:
                 raise self._bad("receipts that do not match the items")
+            if with_sidecar and answer.knows < node_pb.PublishItem.SIDECAR_FIELD_NUMBER:
+                raise self._bad("it is of an older version and takes messages without sidecars")
             try:
                 receipts += [to_receipt(each) for each in answer.receipts]
             except ValueError as error:
@@ -170,6 +179,9 @@ class NodeCalls(RelayConnection):
 def _checked(item: PublishItem) -> PublishItem:
     require("len(header)", len(item.header), 0, c.MAX_HEADER_BYTES)
     require("len(blob)", len(item.blob), 0, c.MAX_BLOB_BYTES)
+    require("len(sidecar)", len(item.sidecar), 0, c.MAX_BLOB_BYTES)
+    together = len(item.blob) + len(item.sidecar)
+    require("len(blob) + len(sidecar)", together, 0, FRAME_BYTES_MAX - 2 * c.MAX_HEADER_BYTES)
     if item.parent_id:
         require_id("parent_id", item.parent_id, c.NAMESPACE_BYTES)
     return item

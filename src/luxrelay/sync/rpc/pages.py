@@ -42,6 +42,7 @@ _RECEIVED: Final = b"\x18"
 _EXPIRES: Final = b"\x28"
 """Field 5, varint."""
 _FINALITY: Final = b"\x30"
+_SIDECAR_LEN: Final = b"\x50"
 """Field 6, varint."""
 _BATCH: Final = b"\x4a"
 """Field 9, a message."""
@@ -73,6 +74,8 @@ class FrameBytes:
         for row in rows:
             header, blob = row.header_bytes, row.blob
             tail = _tail(row.received_at, row.expires_at, row.finality)
+            if row.sidecar_len:
+                tail += _SIDECAR_LEN + varint(row.sidecar_len)
             before, header_head, blob_head = _heads(len(header), len(blob or b""), len(tail))
             if grouped:
                 parts.append(before)
@@ -434,6 +437,8 @@ def _fill(row: StoreRow, frame: pb.StoredMessage) -> None:
     frame.expires_at = row.expires_at
     if row.finality:
         frame.finality = row.finality
+    if row.sidecar_len:
+        frame.sidecar_len = row.sidecar_len
 
 
 def _cursor(row: StoreRow) -> bytes:

@@ -50,21 +50,25 @@ class PublishItem(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     BLOB_FIELD_NUMBER: _builtins.int
     PARENT_ID_FIELD_NUMBER: _builtins.int
+    SIDECAR_FIELD_NUMBER: _builtins.int
     header: _builtins.bytes
     """LP-6411 bytes, signed"""
     blob: _builtins.bytes
     parent_id: _builtins.bytes
     """20 bytes; empty = the header's own namespace"""
+    sidecar: _builtins.bytes
+    """the TFHE sidecar that the header refers to"""
     def __init__(
         self,
         *,
         header: _builtins.bytes = ...,
         blob: _builtins.bytes = ...,
         parent_id: _builtins.bytes = ...,
+        sidecar: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "header", b"header", "parent_id", b"parent_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "header", b"header", "parent_id", b"parent_id", "sidecar", b"sidecar"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -75,16 +79,20 @@ class PublishReceipts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    KNOWS_FIELD_NUMBER: _builtins.int
+    knows: _builtins.int
+    """highest field of PublishItem that this node reads; 0 = 3"""
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishReceipt]: ...
     def __init__(
         self,
         *,
         receipts: _abc.Iterable[Global___PublishReceipt] | None = ...,
+        knows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipts", b"receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knows", b"knows", "receipts", b"receipts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -155,6 +155,7 @@ class StoredMessage(_message.Message):
     SIDECAR_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    SIDECAR_LEN_FIELD_NUMBER: _builtins.int
     header: _builtins.bytes
     """LP-6411 bytes as they arrived"""
     blob_data: _builtins.bytes
@@ -168,7 +169,9 @@ class StoredMessage(_message.Message):
     finality: _builtins.int
     """0 = pending"""
     sidecar: _builtins.bytes
-    """reserved for the TFHE sidecar"""
+    """always empty: GetBlob gives it by the sidecar's commitment"""
+    sidecar_len: _builtins.int
+    """bytes of the TFHE sidecar that the relay holds, 0 = none"""
     @_builtins.property
     def status(self) -> Global___SyncStatus:
         """last frame of SyncNamespace only; carries no message"""
@@ -189,10 +192,11 @@ class StoredMessage(_message.Message):
         sidecar: _builtins.bytes = ...,
         status: Global___SyncStatus | None = ...,
         batch: _abc.Iterable[Global___StoredMessage] | None = ...,
+        sidecar_len: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "blob_data", b"blob_data", "expires_at", b"expires_at", "finality", b"finality", "header", b"header", "received_at", b"received_at", "sidecar", b"sidecar", "source_peer", b"source_peer", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "blob_data", b"blob_data", "expires_at", b"expires_at", "finality", b"finality", "header", b"header", "received_at", b"received_at", "sidecar", b"sidecar", "sidecar_len", b"sidecar_len", "source_peer", b"source_peer", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,7 +130,7 @@ class RelaySyncServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """One blob by its commitment, from this relay's own store only.
+        """One blob, or TFHE sidecar, by its commitment, from this relay's own store only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

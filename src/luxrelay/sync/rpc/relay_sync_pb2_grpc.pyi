@@ -52,7 +52,7 @@ class RelaySyncStub:
     Reconcile: _grpc.StreamStreamMultiCallable[_relay_sync_pb2.ReconcileRequest, _relay_sync_pb2.ReconcileReply]
     """Compares two sets of messages; one reply a request, in order."""
     GetBlob: _grpc.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]
-    """One blob by its commitment, from this relay's own store only."""
+    """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
 
 @_typing.type_check_only
 class RelaySyncAsyncStub(RelaySyncStub):
@@ -74,7 +74,7 @@ class RelaySyncAsyncStub(RelaySyncStub):
     Reconcile: _aio.StreamStreamMultiCallable[_relay_sync_pb2.ReconcileRequest, _relay_sync_pb2.ReconcileReply]  # type: ignore[assignment]
     """Compares two sets of messages; one reply a request, in order."""
     GetBlob: _aio.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]  # type: ignore[assignment]
-    """One blob by its commitment, from this relay's own store only."""
+    """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
 
 class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -141,6 +141,6 @@ class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
         request: _relay_sync_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_relay_sync_pb2.GetBlobResponse, _abc.Awaitable[_relay_sync_pb2.GetBlobResponse]]:
-        """One blob by its commitment, from this relay's own store only."""
+        """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
 
 def add_RelaySyncServicer_to_server(servicer: RelaySyncServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

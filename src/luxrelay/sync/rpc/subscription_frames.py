@@ -119,6 +119,7 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
                 received_at=message.received_at,
                 expires_at=message.expires_at,
                 finality=message.finality,
+                sidecar_len=message.sidecar_len,
             )
             told = pb.FollowedMessage(
                 message=stored,

@@ -20,6 +20,7 @@ def store(forge: Any, open_store: Opener, now: int) -> RelayStore:
     messages += [forge.message(1, sender=sender) for sender in range(5)]
     messages += [forge.message(2, blob=LARGE), forge.message(3, blob=LARGE)]
     messages.append(forge.in_lane(1, 3, at=now - 1))
+    messages.append(forge.in_lane(3, 1, ciphertext=LARGE))
     opened.put_many(messages, now)
     opened.set_watermark(forge.lane(3), messages[0].parent, 0)
     opened.expire(now + 599_999)

@@ -25,6 +25,7 @@ def store(forge: Any, open_store: Opener, parent: Any, now: int) -> RelayStore:
     messages = [forge.in_lane(seq, 1, at=now + 90_000 * seq) for seq in (1, 2, 4)]
     messages += [forge.message(1, sender=sender) for sender in (1, 2)]
     messages += [forge.message(2, blob=LARGE), forge.message(3, blob=LARGE, with_blob=False)]
+    messages[3] = forge.message(1, sender=1, ciphertext=LARGE)
     opened.put_many(messages, now)
     opened.set_watermark(parent, parent, 2)
     opened.skip_to(forge.lane(7), parent, 9)
@@ -32,12 +33,15 @@ def store(forge: Any, open_store: Opener, parent: Any, now: int) -> RelayStore:
     return opened
 
 
-def contents(store: RelayStore, now: int) -> list[tuple[bytes, bytes | None, int, int]]:
+def contents(store: RelayStore, now: int) -> list[Any]:
     """Return everything served, in order."""
     found = []
     for head in store.heads(None, b"", 0)[0]:
         page = store.query(NamespaceQuery(namespace_id=head.namespace_id, held=True), now)
-        found += [(m.header_bytes, m.blob, m.received_at, m.expires_at) for m in page.messages]
+        for m in page.messages:
+            reference = m.header.tfhe_sidecar
+            sidecar = reference and store.get_blob(reference.commitment)
+            found.append((m.header_bytes, m.blob, sidecar, m.received_at, m.expires_at))
     return found
 
 

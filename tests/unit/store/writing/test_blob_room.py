@@ -25,7 +25,7 @@ def counted(store: RelayStore) -> int:
     """Return the bytes of all blobs as the slices count them, after comparing with the rows."""
     for each in store._ledger.slices.live:
         rows = [layout.decode_row(value) for _, value in each.table.scan(b"", b"", layout.HEADERS)]
-        assert each.blob_bytes == sum(row.blob_len for row in rows)
+        assert each.blob_bytes == sum(row.attached_bytes for row in rows)
     return sum(each.blob_bytes for each in store._ledger.slices.live)
 
 
@@ -53,6 +53,20 @@ def test_a_blob_above_the_largest_is_not_kept(
     store.put_many([forge.message(1, blob=bytes(BIG)), forge.message(2, blob=bytes(BIG + 1))], now)
 
     assert blobs(store, parent, now) == {1: BIG, 2: None}
+    assert store.verify() == []
+
+
+def test_a_sidecar_counts_as_a_blob(forge: Any, open_store: Opener, now: int, parent: Any) -> None:
+    """Too large it is not kept; above the bound of all blobs it goes with its message's blob."""
+    store = open_store(blob_bytes_max=BIG, blob_cache_bytes=2 * BIG)
+    messages = [forge.message(seq, ciphertext=bytes(BIG - 48)) for seq in (1, 2)]
+    messages.append(forge.message(3, ciphertext=bytes(BIG)))
+    store.put_many(messages, now)
+
+    page = store.query(NamespaceQuery(namespace_id=parent), now)
+    assert [each.sidecar_len for each in page.messages] == [0, BIG, 0]
+    assert blobs(store, parent, now) == {1: None, 2: 5, 3: 5}
+    assert counted(store) == BIG + 10
     assert store.verify() == []
 
 
