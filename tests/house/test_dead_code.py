@@ -32,7 +32,6 @@ REASONS = {
     "bus/registry.py:MappingShelf": "keeps policies that came over the bus",
     "bus/registry.py:PolicyRegistry.pin": "pins a policy against what an owner signs later",
     "bus/semantics.py:VALIDATOR_RULES": "docs/reference/verdicts.md is made from it",
-    "bus/sidecar.py:check_sidecar": "the check of a sidecar's bytes, for who carries them",
     "bus/structure.py:validate_structure": "public: a header as its sender checks it",
     "bus/structure_batch.py:decode_buffer": "headers of one buffer, measured by bench/bus.py",
     "channel/encryption.py:SealedBoxEncryption": "public: an application hands it to a channel",
