@@ -54,6 +54,11 @@ _ENTRIES: Final = (
         "Drop the message; docs/reference/fees-and-policies.md gives the layout.",
     ),
     ErrorEntry(
+        "bus.quota",
+        "No prepaid quota at hand pays the message; a node would refuse it with code 1007.",
+        "Ask an issuer for a quota; `luxrelay fees show` says what one pays and what is left.",
+    ),
+    ErrorEntry(
         "bus.sidecar",
         "The bytes are not a TFHESidecarV1 container.",
         "Drop the sidecar and count it against the peer.",
@@ -527,6 +532,12 @@ class FeeError(RemoteError):
     """Bytes that are no fee proof."""
 
     default_code = "bus.fee"
+
+
+class QuotaError(LocalError):
+    """No quota pays the message: spent, over, for another namespace, or somebody else's."""
+
+    default_code = "bus.quota"
 
 
 class SidecarError(RemoteError):

@@ -50,6 +50,7 @@ TYPED = {
     "docs/how-to/archive.md": "archive",
     "docs/how-to/operate.md": "test_docs_commands.py",
     "docs/how-to/secure.md": "test_docs_commands.py",
+    "docs/how-to/prepaid.md": "test_docs_commands.py",
     "docs/how-to/simulate.md": "test_docs_commands.py",
     "docs/how-to/use-a-channel.md": "test_docs_commands.py",
     "docs/how-to/write-a-client.md": "gateway/test_http_examples.py",

@@ -255,6 +255,32 @@ def test_how_to_write_a_policy(terminal: Terminal, eventually: Callable[..., Any
     terminal.type(recheck)
 
 
+def test_how_to_take_prepaid_quotas(terminal: Terminal, eventually: Callable[..., Any]) -> None:
+    """The page's quota pays its owner's messages, and the node tells what is left."""
+    page = "docs/how-to/prepaid.md"
+    (config,) = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    new, public, check, run, alice, owner, issue, show, publish, left = typed(page)
+    terminal.type("luxrelay node init --profile messenger --topic /chat/1/room")
+    terminal.move_listeners()
+    for line in (new, public):
+        terminal.type(line)
+    issuer = (terminal.folder / "issuer.pub").read_text().strip()
+    told = (terminal.folder / "relay.toml").read_text()
+    told = told.replace("[fees]\n", config.replace("ISSUER", issuer))
+    gateway = terminal.moved('[gateway]\nlisten = "127.0.0.1:9643"\nadmin_listen = ""\n')
+    told = told.replace("[gateway]\n", gateway)
+    (terminal.folder / "relay.toml").write_text(told)
+    terminal.type(check)
+    terminal.run_node(run, terminal.folder, eventually)
+    terminal.type(alice)
+    issue = issue.replace("OWNER", terminal.type(owner).strip())
+    for line in (issue, show, publish):
+        terminal.type(line)
+    (shown,) = json.loads(terminal.type(left))
+    assert shown["node"]["honoured"]
+    assert shown["node"]["messagesLeft"] == shown["messagesLimit"] - 2
+
+
 def test_how_to_secure(terminal: Terminal, eventually: Callable[..., Any]) -> None:
     """The certificates that the page makes let its own command in, and nobody without one."""
     page = "docs/how-to/secure.md"

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "vectors check": ("tests/unit/cli/test_vectors.py", '"--against"'),
     "header sign": ("tests/integration/test_producers.py", '"header", "sign"'),
     "keys vouch": ("tests/integration/test_producers.py", '"keys", "vouch"'),
+    "fees": ("tests/integration/test_prepaid.py", '"fees", "attach"'),
     "finality sign": ("tests/integration/test_producers.py", '"finality", "sign"'),
     "namespace derive": ("tests/integration/test_producers.py", '"namespace", "derive"'),
 }

@@ -371,7 +371,14 @@ def stake_node(left: bytes, right: bytes) -> bytes:
     return hashlib.sha3_256(b"\x01" + left + right).digest()
 
 
-def _read_prepaid(reader: ByteReader, version: int) -> Prepaid:
+def read_prepaid(reader: ByteReader, version: int) -> Prepaid:
+    """Return the quota that ``reader`` stands at, with its issuer's signature.
+
+    Raises:
+        FeeError: the bytes are cut, or a key field is none.
+        BusArgumentError: a value that no quota has.
+
+    """
     owner, namespace = Identity.read(reader), NamespaceId(reader.take(c.NAMESPACE_BYTES))
     messages, bytes_total, expires_at = _LIMITS.unpack(reader.take(_LIMITS.size))
     return Prepaid(
@@ -415,7 +422,7 @@ def _read_stake(reader: ByteReader, _: int) -> Stake:
 
 
 _BODIES: Final[dict[int, Callable[[ByteReader, int], FeeBody]]] = {
-    int(FeeKind.PREPAID): _read_prepaid,
+    int(FeeKind.PREPAID): read_prepaid,
     int(FeeKind.ON_CHAIN): _read_on_chain,
     int(FeeKind.STATE_CHANNEL): _read_state_channel,
     int(FeeKind.STAKE): _read_stake,

@@ -34,6 +34,8 @@ from luxrelay.errors import FeeError
 
 _Body = TypeVar("_Body", Prepaid, OnChain, StateChannel, Stake)
 _SECTION: Final = "LP-6411 §2.9"
+_SHOWN: Final = 130
+"""Hex digits of an owner that a reason shows: the longest key of a payer."""
 
 
 class FeeVerifier(Protocol):
@@ -60,6 +62,9 @@ class FeeQuotaBook(Protocol):
 
     def release(self, message: bytes) -> bool:
         """Give a charge back."""
+
+    def remaining(self, account: bytes) -> tuple[int, int] | None:
+        """Return the messages and units an account still holds, None for one never charged."""
 
 
 class FeeVerifiers:
@@ -107,6 +112,10 @@ class FeeVerifiers:
         if charge is None or self._book is None:
             return ACCEPTED
         outcome = self._book.reserve(charge, now_ms)
+        if outcome is ReserveOutcome.EXHAUSTED:
+            return _used_up(charge, self._book.remaining(charge.account))
+        if outcome is ReserveOutcome.EXPIRED:
+            return _ended(charge, now_ms)
         return _OUTCOMES[outcome]
 
     def settle(self, header: MsgHeader, *, stored: bool) -> bool:
@@ -139,17 +148,26 @@ class FeeVerifiers:
         if kind == FeeKind.NONE:
             if self._free_tier:
                 return ACCEPTED
-            return ignore(Code.FEE_TOO_LOW, f"this node has no free tier ({_SECTION})")
-        verifier = self._verifiers.get(FeeKind(kind)) if kind in _KNOWN else None
-        if verifier is None or (len(data) > 1 and not known_body(kind, data[1])):
             return ignore(
                 Code.FEE_TOO_LOW,
-                f"this node has no verifier for the fee proof's kind and version ({_SECTION})",
+                f"this node has no free tier: the message needs a fee proof of kind "
+                f"{self._kinds()} ({_SECTION})",
+            )
+        verifier = self._verifiers.get(FeeKind(kind)) if kind in _KNOWN else None
+        if verifier is None or (len(data) > 1 and not known_body(kind, data[1])):
+            version = f", version {data[1]}" if len(data) > 1 else ""
+            return ignore(
+                Code.FEE_TOO_LOW,
+                f"this node has no verifier for a fee proof of kind {kind}{version}; "
+                f"it has one for {self._kinds()} ({_SECTION})",
             )
         try:
             return FeeProof.decode(data), verifier
         except FeeError as error:
             return _invalid(f"{error.what}, {error.where}")
+
+    def _kinds(self) -> str:
+        return ", ".join(str(int(kind)) for kind in sorted(self._verifiers)) or "none"
 
 
 class PrepaidVerifier:
@@ -164,20 +182,34 @@ class PrepaidVerifier:
         """Judge owner, place, end and size."""
         quota = _body(proof, Prepaid)
         if any(quota.namespace_id) and quota.namespace_id not in {header.namespace_id, parent}:
-            return _invalid("the quota is for another namespace (S6)")
+            return _invalid(
+                f"the quota is for namespace {quota.namespace_id.hex()}, the message is in "
+                f"{parent.hex()} (S6)"
+            )
         if header.timestamp > quota.expires_ms:
-            return _invalid("the quota ended before the message (S7)")
+            late = header.timestamp - quota.expires_ms
+            return _invalid(
+                f"the quota ended at {quota.expires_ms} (Unix ms), {late:,} ms before the message "
+                "(S7)"
+            )
         if header.blob_len > quota.bytes_total:
-            return _invalid("the blob is larger than the whole quota")
+            return _invalid(
+                f"the blob has {header.blob_len:,} bytes, the whole quota {quota.bytes_total:,}"
+            )
         access = identity_access(quota.owner, proof.payer)
         if access is Access.DENIED:
-            return _invalid("the payer is not the quota's owner")
+            owner, payer = quota.owner.value.hex()[:_SHOWN], proof.payer.hex()
+            return _invalid(f"the payer {payer} is not the quota's owner {owner}")
         if access is Access.UNKNOWN:
             return ignore(
                 Code.FEE_TOO_LOW, f"this node cannot resolve the quota's owner ({_SECTION})"
             )
         if quota.issuer not in self._issuers:
-            return ignore(Code.FEE_TOO_LOW, f"the quota's issuer is not known here ({_SECTION})")
+            return ignore(
+                Code.FEE_TOO_LOW,
+                f"the quota's issuer {quota.issuer.hex()} is none of the {len(self._issuers)} that "
+                f"this node honours ({_SECTION})",
+            )
         return ACCEPTED
 
     def prove(self, proof: FeeProof, header: MsgHeader) -> Verdict:
@@ -346,10 +378,26 @@ _KNOWN: Final = frozenset(int(kind) for kind in FeeKind)
 _OUTCOMES: Final = {
     ReserveOutcome.RESERVED: ACCEPTED,
     ReserveOutcome.DUPLICATE: ignore(Code.DUPLICATE, "the message is being charged (S7)"),
-    ReserveOutcome.EXHAUSTED: ignore(Code.FEE_TOO_LOW, "the quota is used up (S7)"),
-    ReserveOutcome.EXPIRED: ignore(Code.FEE_TOO_LOW, "the quota has ended (S7)"),
     ReserveOutcome.FULL: ignore(Code.RATE_LIMITED, "the ledger of quotas has no room (S7)"),
 }
+
+
+def _used_up(charge: Charge, left: tuple[int, int] | None) -> Verdict:
+    messages, units = left or (charge.messages_limit, charge.units_limit)
+    return ignore(
+        Code.FEE_TOO_LOW,
+        f"the quota is used up: {messages:,} of {charge.messages_limit:,} messages and {units:,} "
+        f"of {charge.units_limit:,} bytes are left, the message takes 1 and {charge.units:,} (S7)",
+    )
+
+
+def _ended(charge: Charge, now_ms: int) -> Verdict:
+    past = max(0, now_ms - charge.expires_ms)
+    return ignore(
+        Code.FEE_TOO_LOW,
+        f"the quota ended at {charge.expires_ms} (Unix ms), {past:,} ms ago, and is kept no "
+        "longer (S7)",
+    )
 
 
 def _invalid(what: str) -> Verdict:

@@ -21,6 +21,7 @@ from luxrelay.cli.arguments import (
 )
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
+from luxrelay.cli.quotas import add_quota, chosen_payer
 from luxrelay.errors import HeaderError, InputError
 from luxrelay.files import read_bounded, write_whole
 from luxrelay.text import parse_json
@@ -83,6 +84,7 @@ def _add_signing(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the sidecar to FILE, to be published beside the header",
     )
+    add_quota(parser)
 
 
 def _encode(arguments: argparse.Namespace) -> int:
@@ -108,6 +110,9 @@ def _sign(arguments: argparse.Namespace) -> int:
     if ciphertext is not None:
         header, sidecar = attach_sidecar(header, ciphertext)
         write_whole(arguments.sidecar_out, sidecar)
+    payer = chosen_payer(arguments, key)
+    if payer is not None:
+        header = payer.pay(header, key.public_field)
     if arguments.bound:
         signed = sign_header_bound(key, header, arguments.bound)
     else:
@@ -120,22 +125,22 @@ def _object(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         found = parse_json(_read(arguments.input))
     except ValueError as error:
-        raise InputError(f"not JSON: {error}", where=_name(arguments.input)) from error
+        raise InputError(f"not JSON: {error}", where=header_name(arguments.input)) from error
     if not isinstance(found, dict):
-        raise InputError("not a JSON object", where=_name(arguments.input))
+        raise InputError("not a JSON object", where=header_name(arguments.input))
     return found
 
 
 def _decode(arguments: argparse.Namespace) -> int:
-    print_json(_header(arguments).to_json())
+    print_json(header_of(arguments).to_json())
     return 0
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    header = _header(arguments)
+    header = header_of(arguments)
     if not verify_header(header):
         raise HeaderError(
-            "the signature does not verify (LP-6411 §2.8)", where=_name(arguments.input)
+            "the signature does not verify (LP-6411 §2.8)", where=header_name(arguments.input)
         )
     print_json(
         {
@@ -149,11 +154,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _header(arguments: argparse.Namespace) -> MsgHeader:
-    return MsgHeader.decode(hex_bytes(_read(arguments.input), None, _name(arguments.input)))
+def header_of(arguments: argparse.Namespace) -> MsgHeader:
+    """Return the header that a command's argument is, names or reads."""
+    return MsgHeader.decode(hex_bytes(_read(arguments.input), None, header_name(arguments.input)))
 
 
-def _name(given: str) -> str:
+def header_name(given: str) -> str:
+    """Return what an error calls the input."""
     return "standard input" if given == "-" else given[:64]
 
 
@@ -175,7 +182,7 @@ def _read(given: str) -> str:
                 hint="give the text itself, the name of a file that holds it, or -",
             ) from error
     if len(text) > _INPUT_MAX:
-        raise InputError(f"more than {_INPUT_MAX:,} characters", where=_name(given))
+        raise InputError(f"more than {_INPUT_MAX:,} characters", where=header_name(given))
     return text
 
 

@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "header": "header",
     "policy": "policy",
     "namespace": "namespace",
+    "fees": "fees",
     "finality": "finality",
     "publish": "publish",
     "subscribe": "subscribe",

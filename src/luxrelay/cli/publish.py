@@ -26,6 +26,7 @@ from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.constants import MAX_BLOB_BYTES
 from luxrelay.bus.hlc import HybridClock, pack_stamp
 from luxrelay.bus.policy import default_policy
+from luxrelay.bus.prepaid import PrepaidPayer
 from luxrelay.bus.verdict import Code
 from luxrelay.cli.arguments import (
     SubParsers,
@@ -42,7 +43,8 @@ from luxrelay.cli.arguments import (
 from luxrelay.cli.gateway import add_token_in_clear, chosen_token
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
-from luxrelay.errors import InputError
+from luxrelay.cli.quotas import add_quota, chosen_payer
+from luxrelay.errors import InputError, QuotaError, SyncRemoteError
 from luxrelay.sync import PeerHead, PublishItem, PublishReceipt, RelaySyncClient
 
 _BATCH: Final = 256
@@ -95,6 +97,7 @@ def register(commands: SubParsers) -> None:
         help='sign for a network with signing = "bound", by its name',
     )
     add_sidecar(parser)
+    add_quota(parser)
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
         "--wait-max-s",
@@ -128,7 +131,9 @@ def _run(arguments: argparse.Namespace) -> int:
     ciphertext = chosen_ciphertext(arguments)
     if ciphertext is not None and len(arguments.text) != 1:
         raise InputError("a sidecar goes with one message", where="--sidecar", hint="give one TEXT")
-    publisher = LanePublisher(key, parent, policy, arguments.bound or "", ciphertext)
+    fee = chosen_payer(arguments, key)
+    bound = arguments.bound or ""
+    publisher = LanePublisher(key, parent, policy, bound, ciphertext, fee=fee)
     # The bytes of the command line as they were typed, whether they are UTF-8 or not.
     blobs = map(os.fsencode, arguments.text) if arguments.text else _lines()
     shown: dict[int, Sent] = {}
@@ -139,6 +144,8 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         with open_relay(arguments, token) as relay:
             publisher.follow(relay.get_head(publisher.namespace_id))
+            if fee is not None:
+                _follow_quotas(relay, fee)
             # Lines typed by hand go out one by one, a pipe's in groups.
             typed = not arguments.text and sys.stdin.isatty()
             for batch in _batches(blobs, 1 if typed else _BATCH):
@@ -159,6 +166,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return _tell_missing(shown, ended=pace.over)
 
 
+def _follow_quotas(relay: RelaySyncClient, fee: PrepaidPayer) -> None:
+    """Count what the relay has counted of the quotas; one of an older version does not tell."""
+    try:
+        found = relay.get_quotas([each.account for each in fee.quotas])
+    except SyncRemoteError:
+        return
+    for use in found:
+        fee.follow(use.account, use.messages_used, use.bytes_used)
+
+
 def _stored(sent: Sent) -> bool:
     return sent[1].stored
 
@@ -168,7 +185,8 @@ def _tell_missing(shown: Mapping[int, Sent], *, ended: bool) -> int:
     missing = sorted(line for line, sent in shown.items() if not _stored(sent))
     if not missing:
         return 0
-    why = printable(shown[missing[0]][1].reason)
+    first = shown[missing[0]][1]
+    why = f"{printable(first.reason)} (code {first.code})"
     rest = "; what follows was not read" if ended else ""
     print(
         f"luxrelay: {len(missing)} of {len(shown)} not stored: {why}; "
@@ -246,13 +264,16 @@ class LanePublisher:
         policy_hash: bytes,
         bound_network: str = "",
         ciphertext: TFHECiphertext | None = None,
+        *,
+        fee: PrepaidPayer | None = None,
     ) -> None:
         """Begin at sequence 1; `follow` the relay's head to go on.
 
-        With a ciphertext each message has it in its TFHE sidecar.
+        With a ciphertext each message has it in its TFHE sidecar; ``fee`` pays each message.
         """
         self._bound_network = bound_network
         self._ciphertext = ciphertext
+        self._fee = fee
         self._key = key
         self._parent = parent
         self._policy_hash = policy_hash
@@ -279,12 +300,18 @@ class LanePublisher:
             blob_len=len(blob),
             policy_hash=self._policy_hash,
         )
-        self.next_seq += not seq
         if self._ciphertext is not None:
             header, _ = attach_sidecar(header, self._ciphertext)
+        if self._fee is not None:
+            header = self._fee.pay(header, self._key.public_field)
+        self.next_seq += not seq
         if self._bound_network:
-            return sign_header_bound(self._key, header, self._bound_network)
-        return self._key.sign_header(header)
+            signed = sign_header_bound(self._key, header, self._bound_network)
+        else:
+            signed = self._key.sign_header(header)
+        if self._fee is not None:
+            self._fee.sent(signed)
+        return signed
 
     def publish(
         self, relay: RelaySyncClient, blobs: Iterable[bytes], pace: PublishPace
@@ -294,9 +321,12 @@ class LanePublisher:
         A taken sequence is signed again, and so is what grew old while the relay held us; what a
         rate refuses is sent again when the relay says, as long as ``pace`` allows.
 
+        Raises:
+            QuotaError: no prepaid quota pays the next message; those before it have been told.
+
         Source: user-07, user-09; H17.
         """
-        waiting = dict(enumerate((self.sign(blob, _now_ms()), blob) for blob in blobs))
+        waiting, unpaid = self._signed(blobs)
         group = len(waiting)
         while waiting:
             places = list(waiting)[:group]
@@ -307,6 +337,7 @@ class LanePublisher:
                 header, receipt = self._settle(relay, *waiting[place], answer)
                 if receipt.stored or not (receipt.retry_after_ms or _grew_old(header, receipt)):
                     del waiting[place]
+                    self._paid(header, stored=receipt.stored)
                     yield place, (header, receipt)
                 else:
                     refused.append(receipt)
@@ -318,6 +349,25 @@ class LanePublisher:
                 for place, (header, _) in waiting.items():
                     yield place, (header, replace(refused[0], digest=header.digest))
                 return
+        if unpaid is not None:
+            raise unpaid
+
+    def _signed(
+        self, blobs: Iterable[bytes]
+    ) -> tuple[dict[int, tuple[MsgHeader, bytes]], QuotaError | None]:
+        """Return the messages by place, and what ended them when no quota pays the next one."""
+        signed: dict[int, tuple[MsgHeader, bytes]] = {}
+        for place, blob in enumerate(blobs):
+            try:
+                signed[place] = self.sign(blob, _now_ms()), blob
+            except QuotaError as error:
+                return signed, error
+        return signed, None
+
+    def _paid(self, header: MsgHeader, *, stored: bool) -> None:
+        """Say what became of a message that a quota may have paid."""
+        if self._fee is not None:
+            self._fee.settle(header.digest, stored=stored)
 
     def _refresh(self, waiting: dict[int, tuple[MsgHeader, bytes]], places: list[int]) -> None:
         """Sign anew for now what has waited for long, and all behind it: time may not go back."""
@@ -326,6 +376,7 @@ class LanePublisher:
             header, blob = waiting[place]
             old = old or _now_ms() - header.timestamp > _SIGNATURE_AGE_MS
             if old:
+                self._paid(header, stored=False)
                 waiting[place] = (self.sign(blob, _now_ms(), header.seq), blob)
 
     def _settle(
@@ -337,6 +388,7 @@ class LanePublisher:
             # Somebody else signs with the key: what is there may be later than our clock, too.
             self.follow(relay.get_head(self.namespace_id))
             self.next_seq = max(self.next_seq, receipt.expected_seq)
+            self._paid(header, stored=False)
             header = self.sign(blob, _now_ms())
             (receipt,) = relay.publish([self._item(header, blob)])
         return header, receipt

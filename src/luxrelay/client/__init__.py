@@ -14,6 +14,7 @@ from luxrelay.client.stream import (
 from luxrelay.client.values import (
     Beyond,
     Checks,
+    CountedQuota,
     Dropped,
     Event,
     FollowedNamespace,
@@ -35,6 +36,7 @@ __all__ = [
     "AsyncRelayClient",
     "Beyond",
     "Checks",
+    "CountedQuota",
     "Dropped",
     "Event",
     "FollowedNamespace",

@@ -18,6 +18,7 @@ from luxrelay.bus import MessageId, NamespaceId
 from luxrelay.bus import constants as c
 from luxrelay.client.values import (
     Checks,
+    CountedQuota,
     FollowedNamespace,
     Head,
     Outgoing,
@@ -151,6 +152,14 @@ def receipt(digest: bytes) -> Call[Receipt]:
     return Call(
         target=f"/v1/receipts/{_hex(digest, c.HASH_BYTES)}",
         read=lambda answer: Receipt.of(json.loads(answer.body)),
+    )
+
+
+def quota(account: bytes) -> Call[CountedQuota]:
+    """Return the call for what a node has counted of a prepaid quota."""
+    return Call(
+        target=f"/v1/quotas/{_hex(account, c.HASH_BYTES)}",
+        read=lambda answer: CountedQuota.of(json.loads(answer.body)),
     )
 
 

@@ -23,6 +23,7 @@ from luxrelay.client.exchange import Endpoint, Exchanges
 from luxrelay.client.transport import AsyncLine, Line
 from luxrelay.client.values import (
     Checks,
+    CountedQuota,
     FollowedNamespace,
     Head,
     Message,
@@ -150,6 +151,10 @@ class RelayClient:
     def receipt(self, digest: bytes) -> Receipt:
         """Return what has become of a message that was published to this node."""
         return self.call(calls.receipt(digest))
+
+    def quota(self, account: bytes) -> CountedQuota:
+        """Return what the node has counted of a prepaid quota, by its hash."""
+        return self.call(calls.quota(account))
 
     def page(self, query: Query) -> Page:
         """Return one page of a namespace."""
@@ -313,6 +318,10 @@ class AsyncRelayClient:
     async def receipt(self, digest: bytes) -> Receipt:
         """Return what has become of a message that was published to this node."""
         return await self.call(calls.receipt(digest))
+
+    async def quota(self, account: bytes) -> CountedQuota:
+        """Return what the node has counted of a prepaid quota, by its hash."""
+        return await self.call(calls.quota(account))
 
     async def page(self, query: Query) -> Page:
         """Return one page of a namespace."""

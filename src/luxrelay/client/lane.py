@@ -17,6 +17,7 @@ from luxrelay.bus import (
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.bus.hlc import HybridClock, pack_stamp
 from luxrelay.bus.policy import default_policy
+from luxrelay.bus.prepaid import PrepaidPayer
 from luxrelay.client.values import Outgoing, Receipt
 
 
@@ -36,6 +37,7 @@ class LaneSigner:
         bound_network: str = "",
         next_seq: int = 1,
         after_ms: int = 0,
+        fee: PrepaidPayer | None = None,
     ) -> None:
         """Sign for the lane of ``key`` in ``parent``.
 
@@ -46,12 +48,14 @@ class LaneSigner:
             bound_network: Name of a network with bound signatures; empty for literal ones (H3).
             next_seq: Sequence of the next message: the head's latest and one.
             after_ms: Timestamp of the message before it, Unix milliseconds: the head's latest.
+            fee: Pays each message from prepaid quotas; None signs messages without a fee.
 
         """
         self._key = key
         self.policy_hash = policy_hash or default_policy(parent).policy_hash
         """Of the policy in force, in every header."""
         self._bound_network = bound_network
+        self._fee = fee
         self.parent = parent
         """The namespace."""
         self.namespace_id = lane(parent, key.public_field)
@@ -77,6 +81,9 @@ class LaneSigner:
             ciphertext: What goes along in a TFHE sidecar. Relays take sidecars where the signature
                 covers their reference: with ``bound_network``, as a rule (H3).
 
+        Raises:
+            QuotaError: no prepaid quota pays it; no sequence was used up.
+
         """
         header = MsgHeader(
             namespace_id=self.namespace_id,
@@ -89,19 +96,26 @@ class LaneSigner:
         sidecar = b""
         if ciphertext is not None:
             header, sidecar = attach_sidecar(header, ciphertext)
+        if self._fee is not None:
+            header = self._fee.pay(header, self._key.public_field)
         self.next_seq += 1
         if self._bound_network:
             signed = sign_header_bound(self._key, header, self._bound_network)
         else:
             signed = self._key.sign_header(header)
+        if self._fee is not None:
+            self._fee.sent(signed)
         encoded = signed.encode()
         return Outgoing(header=encoded, blob=blob, parent=self.parent, sidecar=sidecar)
 
     def lost(self, receipt: Receipt) -> bool:
         """Return True when the message must be signed again because its slot was taken.
 
-        ``next_seq`` is then the sequence that the node expects.
+        ``next_seq`` is then the sequence that the node expects. What a quota paid for a message
+        that is not stored is not counted.
         """
+        if self._fee is not None:
+            self._fee.settle(receipt.digest, stored=receipt.stored)
         if receipt.stored or not receipt.expected_seq:
             return False
         self.next_seq = max(self.next_seq, receipt.expected_seq)

@@ -117,6 +117,39 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountedQuota:
+    """What a node has counted of a prepaid quota (S7)."""
+
+    account: bytes
+    """The quota's hash, 32 bytes."""
+    charged: bool
+    """Whether it has paid anything there; all numbers are 0 otherwise."""
+    messages_limit: int
+    """How many messages it pays."""
+    bytes_limit: int
+    """How many blob bytes it pays."""
+    messages_used: int
+    """How many it has paid there."""
+    bytes_used: int
+    """How many blob bytes it has paid there."""
+    expires_ms: int
+    """When it ends, Unix milliseconds."""
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> CountedQuota:
+        """Return the quota of a JSON object; raises what a wrong form raises."""
+        return cls(
+            account=from_hex(value["account"]),
+            charged=value["charged"] is True,
+            messages_limit=int(value["messagesLimit"]),
+            bytes_limit=int(value["bytesLimit"]),
+            messages_used=int(value["messagesUsed"]),
+            bytes_used=int(value["bytesUsed"]),
+            expires_ms=int(value["expiresMs"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """A message that a node holds."""
 

@@ -27,6 +27,7 @@ from luxrelay.bus.fee import FeeKind
 from luxrelay.bus.fee_verifiers import FeeVerifier, FeeVerifiers, PrepaidVerifier
 from luxrelay.bus.quota import AccountRow, Charge, LedgerConfig, QuotaLedger, ReserveOutcome
 from luxrelay.errors import NodeError
+from luxrelay.sync import QuotaUse
 
 
 class SharedQuotaLedger:
@@ -120,6 +121,7 @@ class FeeDesk:
 
         """
         self._documents = documents
+        self._issuers, self._free_tier = tuple(issuers), free_tier
         limits = LedgerConfig(accounts_max=accounts_max)
         self._ledger = SharedQuotaLedger(limits, steady_ms=steady_ms)
         self._ledger.restore(_rows(documents), _forgotten(documents))
@@ -156,6 +158,33 @@ class FeeDesk:
     def remaining(self, account: bytes) -> tuple[int, int] | None:
         """Return the messages and bytes a quota still holds, None for one never charged."""
         return self._ledger.remaining(account)
+
+    def quotas(self, accounts: Sequence[bytes]) -> list[QuotaUse]:
+        """Return what was counted of quotas, in order; what is in flight is not in it."""
+        found = []
+        for account in accounts:
+            row = self._ledger.row(account)
+            if row is None:
+                found.append(QuotaUse(account=account))
+                continue
+            found.append(
+                QuotaUse(
+                    account=account,
+                    messages_limit=row.messages_limit,
+                    bytes_limit=row.units_limit,
+                    messages_used=row.messages_used,
+                    bytes_used=row.units_used,
+                    expires_ms=row.expires_ms,
+                )
+            )
+        return found
+
+    def public(self) -> dict[str, object]:
+        """Return what a message needs here, as `/v1/limits` names it."""
+        return {
+            "freeTier": self._free_tier,
+            "prepaidIssuers": ["0x" + each.hex() for each in self._issuers],
+        }
 
     def forget(self, now_ms: int) -> int:
         """Forget the accounts that were over for long enough, in the store too; return how many."""

@@ -82,7 +82,7 @@ from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
 from luxrelay.node.stages.verify import Candidate, Judge, PeerVerdicts, VerdictCounts
 from luxrelay.node.tracing import Traces
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
-from luxrelay.sync import PublishItem, PublishReceipt, WireMessage
+from luxrelay.sync import PublishItem, PublishReceipt, QuotaUse, WireMessage
 
 if TYPE_CHECKING:
     from luxrelay.net import GossipDriver
@@ -422,6 +422,12 @@ class Doors:
         self.book = ReceiptBook()
         """Receipts given out; `receipts` answers from it."""
         self.receipts = self.book.receipts
+        self.quotas: Callable[[Sequence[bytes]], list[QuotaUse]] = (
+            (lambda accounts: [QuotaUse(account=each) for each in accounts])
+            if fees is None
+            else fees.quotas
+        )
+        """What was counted of prepaid quotas, by account."""
         self._firsts = FirstStays(store)
         self._fault = ""
         self._complained_ms = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.fees import FeeDesk
@@ -21,6 +22,10 @@ class MessageLimits:
     finality: FinalityFile | None
     """None leaves every message pending (J9)."""
     store: RelayStore
+
+    def public(self) -> dict[str, Any]:
+        """Return what is taken of live messages now, as `/v1/limits` names it."""
+        return {**self.rates.public(), **self.fees.public()}
 
     def upkeep(self, now_ms: int) -> None:
         """Read what is new of finality into the store, and forget the accounts that have ended.

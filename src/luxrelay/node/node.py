@@ -522,7 +522,7 @@ class Node:
             blob=parts.catch_up.blob,
             calls=parts.server.counters,
             meter=parts.server.meter,
-            message_rates=parts.guards.rates.public,
+            message_rates=parts.guards.public,
             clock_ms=wall_ms,
             in_order=parts.judge.in_order,
             tokens=self._tokens,

@@ -163,6 +163,29 @@ class PublishReceipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaUse:
+    """What a node has counted of a prepaid quota (S7); zeros for one that it never charged."""
+
+    account: bytes
+    """The quota's hash, 32 bytes."""
+    messages_limit: int = 0
+    """How many messages it pays."""
+    bytes_limit: int = 0
+    """How many blob bytes it pays."""
+    messages_used: int = 0
+    """How many it has paid here."""
+    bytes_used: int = 0
+    """How many blob bytes it has paid here."""
+    expires_ms: int = 0
+    """When it ends, Unix milliseconds."""
+
+    @property
+    def charged(self) -> bool:
+        """Whether this node has ever charged it."""
+        return self.messages_limit > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPage:
     """A page of a search by time or by sender, unverified."""
 

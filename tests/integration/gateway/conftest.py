@@ -139,6 +139,7 @@ class Stand:
             blob=lambda commitment: self.store.get_blob(commitment, now_ms()),
             older=older,
             receipts=self.doors.receipts,
+            quotas=self.doors.quotas,
             net=_no_net,
             explain=lambda peer: None,  # noqa: ARG005  there are no peers
             status=lambda: {"name": "stand"},

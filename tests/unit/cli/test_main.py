@@ -25,6 +25,8 @@ TEXT_ONLY = {
     "namespace derive": "JSON already",
     "node init": "writes a file",
     "node run": "logs",
+    "fees attach": "one line of hex",
+    "fees show": "JSON already",
     "policy decode": "JSON already",
     "policy encode": "one line of hex",
     "policy sign": "one line of hex",

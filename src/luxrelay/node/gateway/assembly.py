@@ -55,7 +55,7 @@ class NodeParts:
     blob: Callable[[bytes], bytes | None]
     calls: SyncCounters
     meter: SharedMeter | None = None
-    message_rates: Callable[[], Mapping[str, int]]
+    message_rates: Callable[[], Mapping[str, Any]]
     """What is taken of live messages now, as `/v1/limits` names it."""
     clock_ms: Callable[[], int]
     in_order: InOrder
@@ -80,6 +80,7 @@ def gateway_of(node: NodeParts) -> GatewayService:
         calls=node.calls,
         sync=serving_of(config),
         receipts=node.doors.receipts,
+        quotas=node.doors.quotas,
         net=node.driver.stats,
         explain=explain,
         status=node.status,

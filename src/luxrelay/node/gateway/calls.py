@@ -35,7 +35,7 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.finality import FinalityState
 from luxrelay.errors import GatewayError, HeaderError
 from luxrelay.store import NamespaceHead, StoredMessage
-from luxrelay.sync import PublishItem, PublishReceipt
+from luxrelay.sync import PublishItem, PublishReceipt, QuotaUse
 from luxrelay.text import parse_json
 from luxrelay.wire import from_hex
 
@@ -138,6 +138,19 @@ def receipt_json(receipt: PublishReceipt) -> dict[str, Any]:
         "digest": hex_text(receipt.digest) if receipt.digest else None,
         "seenBack": receipt.seen_back,
         "retryAfterMs": receipt.retry_after_ms,
+    }
+
+
+def quota_json(use: QuotaUse) -> dict[str, Any]:
+    """Return what was counted of a quota as JSON."""
+    return {
+        "account": hex_text(use.account),
+        "charged": use.charged,
+        "messagesLimit": use.messages_limit,
+        "bytesLimit": use.bytes_limit,
+        "messagesUsed": use.messages_used,
+        "bytesUsed": use.bytes_used,
+        "expiresMs": use.expires_ms,
     }
 
 

@@ -40,6 +40,7 @@ from luxrelay.node.gateway.calls import (
     items_of_json,
     message_json,
     parsed_json,
+    quota_json,
     receipt_json,
     records,
 )
@@ -56,7 +57,7 @@ from luxrelay.store import (
     StoredMessage,
     TimeQuery,
 )
-from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
+from luxrelay.sync import PublishItem, PublishReceipt, QuotaUse, SyncServerConfig
 from luxrelay.sync.cost import price_of_refused
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.stats import SyncCounters
@@ -84,6 +85,8 @@ class GatewayParts:
     """The blob of a commitment, the node's own or a peer's; called in a worker thread."""
     receipts: Callable[[Sequence[bytes]], Sequence[PublishReceipt]]
     """What is known of messages that were published here, by digest."""
+    quotas: Callable[[Sequence[bytes]], Sequence[QuotaUse]]
+    """What was counted of prepaid quotas, by account."""
     net: Callable[[], NetStats]
     """Called on the loop."""
     explain: Callable[[PeerId], Mapping[str, Any] | None]
@@ -98,7 +101,7 @@ class GatewayParts:
     clock_ms: Callable[[], int]
     info: Mapping[str, Any]
     """Name, version, network and peer id of the node."""
-    message_rates: Callable[[], Mapping[str, int]] = dict
+    message_rates: Callable[[], Mapping[str, Any]] = dict
     """What a node takes of live messages now, as `/v1/limits` names it."""
     calls: SyncCounters | None = None
     """Counts calls over gRPC beside those of the sync port; None counts them apart."""
@@ -162,6 +165,12 @@ class Gateway:
                 code="gateway.absent",
             )
         return as_json(receipt_json(receipt))
+
+    async def quota(self, request: Request) -> Response:
+        """Return what was counted of a prepaid quota (S7)."""
+        await trio.lowlevel.checkpoint()
+        (use,) = self._parts.quotas([request.values["account"]])
+        return as_json(quota_json(use))
 
     async def query(self, request: Request) -> Response:
         """Return one page of a namespace, ascending by sequence."""

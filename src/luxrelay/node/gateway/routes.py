@@ -126,6 +126,20 @@ def public_routes(gateway: Gateway, streams: Streams) -> list[Route]:
             statuses=(404,),
             sentence="seenBack grows while peers announce the message to the node.",
         ),
+        read(
+            "/v1/quotas/{account}",
+            gateway.quota,
+            "What the node has counted of a prepaid quota",
+            "Quota",
+            Param(
+                name="account",
+                place="path",
+                kind=hex_of(32),
+                sentence="The quota's hash, 64 hex digits, as `luxrelay fees show` prints it.",
+            ),
+            sentence="charged is false, and all else zero, for a quota that paid nothing here; "
+            "/v1/limits names the issuers whose quotas count.",
+        ),
         read("/v1/peers", gateway.peers, "Connected peers with their scores", "Peers"),
         read("/v1/policies", gateway.policies, "Policies of the carried namespaces", "Policies"),
         read("/v1/status", gateway.status, "The node at a glance", "Status"),

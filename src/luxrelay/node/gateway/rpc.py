@@ -44,7 +44,7 @@ from luxrelay.store import (
     StoredMessage,
     TimeQuery,
 )
-from luxrelay.sync import PublishItem, PublishReceipt, SyncServerConfig
+from luxrelay.sync import PublishItem, PublishReceipt, QuotaUse, SyncServerConfig
 from luxrelay.sync.rpc.backing import StorePage
 from luxrelay.sync.rpc.gateway_server import AdminRpcServer, GatewayRpcServer
 from luxrelay.sync.rpc.service import RelaySyncServer
@@ -62,6 +62,7 @@ class Publishing:
 
     publish: Callable[[Sequence[PublishItem]], Sequence[PublishReceipt]]
     receipts: Callable[[Sequence[bytes]], Sequence[PublishReceipt]]
+    quotas: Callable[[Sequence[bytes]], Sequence[QuotaUse]]
 
 
 class LoopGuard:
@@ -356,7 +357,9 @@ class GatewayRpc:
             ),
             meter=parts.meter,
             clock_ms=parts.clock_ms,
-            publisher=Publishing(publish=parts.publish, receipts=parts.receipts),
+            publisher=Publishing(
+                publish=parts.publish, receipts=parts.receipts, quotas=parts.quotas
+            ),
             followed=StoreFollowing(
                 parts.store,
                 self._feed,

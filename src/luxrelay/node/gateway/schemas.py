@@ -163,6 +163,17 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "retryAfterMs": _COUNT,
         }
     ),
+    "Quota": _object(
+        {
+            "account": bytes_in_hex(32),
+            "charged": _FLAG,
+            "messagesLimit": _U64,
+            "bytesLimit": _U64,
+            "messagesUsed": _U64,
+            "bytesUsed": _U64,
+            "expiresMs": _U64,
+        }
+    ),
     "Receipts": _object({"receipts": list_of(ref("Receipt"))}),
     "Problem": {
         "type": "object",
@@ -199,7 +210,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Status": {"type": "object"},
     "Limits": {
         "type": "object",
-        "additionalProperties": {"type": ["integer", "boolean", "string"]},
+        "additionalProperties": {"type": ["integer", "boolean", "string", "array"]},
     },
     "Token": _object(
         {

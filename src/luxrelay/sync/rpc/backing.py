@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from luxrelay.bus.header import ContentId, MessageId, MsgHeader, NamespaceId
 from luxrelay.sync.following import FollowEvent, SubscribeWanted
 from luxrelay.sync.idset import Stamps
-from luxrelay.sync.messages import PublishItem, PublishReceipt
+from luxrelay.sync.messages import PublishItem, PublishReceipt, QuotaUse
 
 if TYPE_CHECKING:  # naming a store must not load RocksDB
     from luxrelay.store import BucketQuery, NamespaceQuery
@@ -277,4 +277,8 @@ class Publisher(Protocol):
 
     def receipts(self, digests: Sequence[bytes]) -> Sequence[PublishReceipt]:
         """Return what has become of published messages since, in order."""
+        ...
+
+    def quotas(self, accounts: Sequence[bytes]) -> Sequence[QuotaUse]:
+        """Return what was counted of prepaid quotas, in order."""
         ...

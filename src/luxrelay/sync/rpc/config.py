@@ -28,6 +28,8 @@ WATERMARKS_MAX: Final = 1_000
 """Watermarks of one SetWatermarks call at most."""
 RECEIPTS_MAX: Final = 1_000
 """Receipts of one GetReceipts call at most."""
+QUOTAS_MAX: Final = 1_000
+"""Quotas of one GetQuotas call at most."""
 MESSAGE_BYTES_MAX: Final = c.MAX_HEADER_BYTES + c.MAX_BLOB_BYTES
 """The largest message there is: header and blob."""
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -22,6 +22,7 @@ from luxrelay.sync.messages import (
     LaneRange,
     PublishItem,
     PublishReceipt,
+    QuotaUse,
     SyncPage,
     SyncStatus,
     Watermark,
@@ -350,6 +351,30 @@ def from_receipts(receipts: Iterable[PublishReceipt]) -> node_pb.PublishReceipts
             )
             for each in receipts
         ],
+    )
+
+
+def to_quota(frame: node_pb.QuotaUse) -> QuotaUse:
+    """Return the use of a quota of a frame."""
+    return QuotaUse(
+        account=frame.account,
+        messages_limit=frame.messages_limit,
+        bytes_limit=frame.bytes_limit,
+        messages_used=frame.messages_used,
+        bytes_used=frame.bytes_used,
+        expires_ms=frame.expires_ms,
+    )
+
+
+def from_quota(use: QuotaUse) -> node_pb.QuotaUse:
+    """Return the frame of the use of a quota."""
+    return node_pb.QuotaUse(
+        account=use.account,
+        messages_limit=use.messages_limit,
+        bytes_limit=use.bytes_limit,
+        messages_used=use.messages_used,
+        bytes_used=use.bytes_used,
+        expires_ms=use.expires_ms,
     )
 
 

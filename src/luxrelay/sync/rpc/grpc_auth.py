@@ -45,6 +45,7 @@ _SCOPES: Final = {
     "RelayNode/Subscribe": "read",
     "RelayNode/Publish": "publish",
     "RelayNode/GetReceipts": "publish",
+    "RelayNode/GetQuotas": "read",
 }
 """Scope by service or method; every other method of ours needs ``admin``."""
 

@@ -9,17 +9,18 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from luxrelay.bus import constants as c
 from luxrelay.sync.following import FollowEvent, SubscribeWanted
-from luxrelay.sync.messages import PublishItem, PublishReceipt, Watermark
+from luxrelay.sync.messages import PublishItem, PublishReceipt, QuotaUse, Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as node_pb
 from luxrelay.sync.rpc.config import (
     FRAME_BYTES_MAX,
+    QUOTAS_MAX,
     RECEIPTS_MAX,
     WATERMARKS_MAX,
     require,
     require_id,
 )
 from luxrelay.sync.rpc.connection import RelayConnection
-from luxrelay.sync.rpc.frames import publish_frames, to_receipt, to_watermark
+from luxrelay.sync.rpc.frames import publish_frames, to_quota, to_receipt, to_watermark
 from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeStub
 from luxrelay.sync.rpc.subscription_frames import from_wanted, needs, to_events
@@ -134,6 +135,32 @@ class NodeCalls(RelayConnection):
         if [each.digest for each in receipts] != list(digests):
             raise self._bad("receipts of other messages")
         return receipts
+
+    def get_quotas(self, accounts: Sequence[bytes]) -> list[QuotaUse]:
+        """Return what the node has counted of prepaid quotas, in the order of ``accounts``.
+
+        Args:
+            accounts: The quotas' hashes, 32 bytes, 1,000 at most.
+
+        Raises:
+            SyncArgumentError: too many, or one that has not 32 bytes.
+            SyncUnreachableError: no answer in time.
+            SyncRemoteError: the node takes no messages or is of an older version, or its answer
+                cannot be used.
+
+        Source: S7.
+
+        """
+        require("len(accounts)", len(accounts), 0, QUOTAS_MAX)
+        for each in accounts:
+            require_id("account", each, c.HASH_BYTES)
+        request = node_pb.QuotasRequest(accounts=accounts)
+        answer = self._unary(
+            lambda channel: RelayNodeStub(channel).GetQuotas(request, timeout=self.config.call_s)
+        )
+        if [each.account for each in answer.quotas] != list(accounts):
+            raise self._bad("the use of other quotas")
+        return [to_quota(each) for each in answer.quotas]
 
     def set_watermarks(self, watermarks: Sequence[Watermark]) -> list[Watermark]:
         """Return the watermarks as they stand, durably, after the relay has taken these.

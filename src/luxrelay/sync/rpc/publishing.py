@@ -19,8 +19,14 @@ from luxrelay.sync.messages import Watermark
 from luxrelay.sync.rpc import relay_node_pb2 as pb
 from luxrelay.sync.rpc.backing import FollowedNode, Handoff, Publisher
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
-from luxrelay.sync.rpc.config import RECEIPTS_MAX, SyncServerConfig
-from luxrelay.sync.rpc.frames import from_receipts, from_watermark, to_items, to_watermark
+from luxrelay.sync.rpc.config import QUOTAS_MAX, RECEIPTS_MAX, SyncServerConfig
+from luxrelay.sync.rpc.frames import (
+    from_quota,
+    from_receipts,
+    from_watermark,
+    to_items,
+    to_watermark,
+)
 from luxrelay.sync.rpc.relay_node_pb2_grpc import RelayNodeServicer
 from luxrelay.sync.rpc.set_answers import check_length
 from luxrelay.sync.rpc.subscription_frames import KNOWS, from_events, to_wanted
@@ -102,6 +108,20 @@ class NodeServicer(RelayNodeServicer):
             for each in request.digests:
                 check_length("ReceiptsRequest.digests", each, c.HASH_BYTES)
             return from_receipts(self._publisher.receipts(list(request.digests)))
+        raise AssertionError  # the call above returns or aborts
+
+    def GetQuotas(  # noqa: N802 - the name in relay_node.proto
+        self, request: pb.QuotasRequest, context: grpc.ServicerContext
+    ) -> pb.QuotasResponse:
+        """Return what was counted of prepaid quotas."""
+        with self._calls.call("GetQuotas", context) as call, call.turn():
+            if self._publisher is None:
+                call.refuse(grpc.StatusCode.UNIMPLEMENTED, "this relay takes no messages")
+            _check_count("QuotasRequest.accounts", len(request.accounts), QUOTAS_MAX)
+            for each in request.accounts:
+                check_length("QuotasRequest.accounts", each, c.HASH_BYTES)
+            found = self._publisher.quotas(list(request.accounts))
+            return pb.QuotasResponse(quotas=map(from_quota, found))
         raise AssertionError  # the call above returns or aborts
 
     def SetWatermarks(  # noqa: N802 - the name in relay_node.proto

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from luxrelay.sync.rpc import relay_sync_pb2 as luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\"O\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\x12\x0f\n\x07sidecar\x18\x04 \x01(\x0c\"P\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\x12\r\n\x05knows\x18\x02 \x01(\r\"\xc8\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x11\n\tseen_back\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"\"\n\x0fReceiptsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"@\n\x11WatermarksRequest\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"O\n\tWatermark\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0c\n\x04\x64rop\x18\x04 \x01(\x08\"A\n\x12WatermarksResponse\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"\xc6\x02\n\x10SubscribeRequest\x12\x12\n\nnamespaces\x18\x01 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\x08\x12\x15\n\rwithout_lanes\x18\x04 \x01(\x08\x12-\n\tpositions\x18\x05 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x18\n\x0bgap_wait_ms\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07ordered\x18\x07 \x01(\x08\x12\x0f\n\x07senders\x18\x08 \x03(\x0c\x12\x10\n\x08max_rate\x18\t \x01(\r\x12\x33\n\x05\x62lobs\x18\n \x01(\x0e\x32$.lux.relay.v1.SubscribeRequest.Blobs\"&\n\x05\x42lobs\x12\x08\n\x04HELD\x10\x00\x12\t\n\x05LATER\x10\x01\x12\x08\n\x04NONE\x10\x02\x42\x0e\n\x0c_gap_wait_ms\"1\n\x0cLanePosition\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"M\n\x0eSubscribeReply\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.SubscribeEvent\x12\r\n\x05knows\x18\x02 \x01(\r\"\xec\x02\n\x0eSubscribeEvent\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedMessageH\x00\x12(\n\x03gap\x18\x02 \x01(\x0b\x32\x19.lux.relay.v1.FollowedGapH\x00\x12/\n\x04live\x18\x03 \x01(\x0b\x32\x1f.lux.relay.v1.FollowedPositionsH\x00\x12\x30\n\x07\x64ropped\x18\x04 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedDroppedH\x00\x12.\n\x06\x62\x65yond\x18\x05 \x01(\x0b\x32\x1c.lux.relay.v1.FollowedBeyondH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedRefusedH\x00\x12\x30\n\x07waiting\x18\x07 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedWaitingH\x00\x42\x07\n\x05\x65vent\"\x86\x01\n\x0f\x46ollowedMessage\x12,\n\x07message\x18\x01 \x01(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x11\n\tregressed\x18\x04 \x01(\x08\x12\x11\n\tcompletes\x18\x05 \x01(\x08\"Q\n\x0b\x46ollowedGap\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x08\"W\n\x11\x46ollowedPositions\x12-\n\tpositions\x18\x01 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x13\n\x0bnot_carried\x18\x02 \x03(\x0c\"=\n\x0f\x46ollowedDropped\x12\r\n\x05lanes\x18\x01 \x01(\r\x12\x0c\n\x04late\x18\x02 \x01(\r\x12\r\n\x05\x62lobs\x18\x03 \x01(\r\"F\n\x0e\x46ollowedBeyond\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0c\n\x04held\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\"f\n\x0f\x46ollowedRefused\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ncontent_id\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"D\n\x0f\x46ollowedWaiting\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x32\xc5\x02\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x12K\n\tSubscribe\x12\x1e.lux.relay.v1.SubscribeRequest\x1a\x1c.lux.relay.v1.SubscribeReply0\x01\x12K\n\x0bGetReceipts\x12\x1d.lux.relay.v1.ReceiptsRequest\x1a\x1d.lux.relay.v1.PublishReceipts\x12R\n\rSetWatermarks\x12\x1f.lux.relay.v1.WatermarksRequest\x1a .lux.relay.v1.WatermarksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_node.proto\x12\x0clux.relay.v1\x1a\"luxrelay/sync/rpc/relay_sync.proto\":\n\x0ePublishRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.lux.relay.v1.PublishItem\"O\n\x0bPublishItem\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c\x12\x11\n\tparent_id\x18\x03 \x01(\x0c\x12\x0f\n\x07sidecar\x18\x04 \x01(\x0c\"P\n\x0fPublishReceipts\x12.\n\x08receipts\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.PublishReceipt\x12\r\n\x05knows\x18\x02 \x01(\r\"\xc8\x01\n\x0ePublishReceipt\x12\x0f\n\x07verdict\x18\x01 \x01(\r\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x08\x12\x12\n\npeers_sent\x18\x05 \x01(\r\x12\x12\n\nmessage_id\x18\x06 \x01(\x0c\x12\x14\n\x0c\x65xpected_seq\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12\x11\n\tseen_back\x18\t \x01(\r\x12\x16\n\x0eretry_after_ms\x18\n \x01(\r\"\"\n\x0fReceiptsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"!\n\rQuotasRequest\x12\x10\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0c\"8\n\x0eQuotasResponse\x12&\n\x06quotas\x18\x01 \x03(\x0b\x32\x16.lux.relay.v1.QuotaUse\"\x87\x01\n\x08QuotaUse\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0c\x12\x16\n\x0emessages_limit\x18\x02 \x01(\x04\x12\x13\n\x0b\x62ytes_limit\x18\x03 \x01(\x04\x12\x15\n\rmessages_used\x18\x04 \x01(\x04\x12\x12\n\nbytes_used\x18\x05 \x01(\x04\x12\x12\n\nexpires_ms\x18\x06 \x01(\x04\"@\n\x11WatermarksRequest\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"O\n\tWatermark\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12\x0c\n\x04\x64rop\x18\x04 \x01(\x08\"A\n\x12WatermarksResponse\x12+\n\nwatermarks\x18\x01 \x03(\x0b\x32\x17.lux.relay.v1.Watermark\"\xc6\x02\n\x10SubscribeRequest\x12\x12\n\nnamespaces\x18\x01 \x03(\x0c\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\x08\x12\x15\n\rwithout_lanes\x18\x04 \x01(\x08\x12-\n\tpositions\x18\x05 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x18\n\x0bgap_wait_ms\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07ordered\x18\x07 \x01(\x08\x12\x0f\n\x07senders\x18\x08 \x03(\x0c\x12\x10\n\x08max_rate\x18\t \x01(\r\x12\x33\n\x05\x62lobs\x18\n \x01(\x0e\x32$.lux.relay.v1.SubscribeRequest.Blobs\"&\n\x05\x42lobs\x12\x08\n\x04HELD\x10\x00\x12\t\n\x05LATER\x10\x01\x12\x08\n\x04NONE\x10\x02\x42\x0e\n\x0c_gap_wait_ms\"1\n\x0cLanePosition\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"M\n\x0eSubscribeReply\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.lux.relay.v1.SubscribeEvent\x12\r\n\x05knows\x18\x02 \x01(\r\"\xec\x02\n\x0eSubscribeEvent\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedMessageH\x00\x12(\n\x03gap\x18\x02 \x01(\x0b\x32\x19.lux.relay.v1.FollowedGapH\x00\x12/\n\x04live\x18\x03 \x01(\x0b\x32\x1f.lux.relay.v1.FollowedPositionsH\x00\x12\x30\n\x07\x64ropped\x18\x04 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedDroppedH\x00\x12.\n\x06\x62\x65yond\x18\x05 \x01(\x0b\x32\x1c.lux.relay.v1.FollowedBeyondH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedRefusedH\x00\x12\x30\n\x07waiting\x18\x07 \x01(\x0b\x32\x1d.lux.relay.v1.FollowedWaitingH\x00\x42\x07\n\x05\x65vent\"\x86\x01\n\x0f\x46ollowedMessage\x12,\n\x07message\x18\x01 \x01(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x0c\n\x04late\x18\x03 \x01(\x08\x12\x11\n\tregressed\x18\x04 \x01(\x08\x12\x11\n\tcompletes\x18\x05 \x01(\x08\"Q\n\x0b\x46ollowedGap\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x08\"W\n\x11\x46ollowedPositions\x12-\n\tpositions\x18\x01 \x03(\x0b\x32\x1a.lux.relay.v1.LanePosition\x12\x13\n\x0bnot_carried\x18\x02 \x03(\x0c\"=\n\x0f\x46ollowedDropped\x12\r\n\x05lanes\x18\x01 \x01(\r\x12\x0c\n\x04late\x18\x02 \x01(\r\x12\r\n\x05\x62lobs\x18\x03 \x01(\r\"F\n\x0e\x46ollowedBeyond\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0c\n\x04held\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\"f\n\x0f\x46ollowedRefused\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x12\n\ncontent_id\x18\x03 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"D\n\x0f\x46ollowedWaiting\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x32\x8d\x03\n\tRelayNode\x12J\n\x07Publish\x12\x1c.lux.relay.v1.PublishRequest\x1a\x1d.lux.relay.v1.PublishReceipts(\x01\x30\x01\x12K\n\tSubscribe\x12\x1e.lux.relay.v1.SubscribeRequest\x1a\x1c.lux.relay.v1.SubscribeReply0\x01\x12K\n\x0bGetReceipts\x12\x1d.lux.relay.v1.ReceiptsRequest\x1a\x1d.lux.relay.v1.PublishReceipts\x12\x46\n\tGetQuotas\x12\x1b.lux.relay.v1.QuotasRequest\x1a\x1c.lux.relay.v1.QuotasResponse\x12R\n\rSetWatermarks\x12\x1f.lux.relay.v1.WatermarksRequest\x1a .lux.relay.v1.WatermarksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,36 +42,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLISHRECEIPT']._serialized_end=512
   _globals['_RECEIPTSREQUEST']._serialized_start=514
   _globals['_RECEIPTSREQUEST']._serialized_end=548
-  _globals['_WATERMARKSREQUEST']._serialized_start=550
-  _globals['_WATERMARKSREQUEST']._serialized_end=614
-  _globals['_WATERMARK']._serialized_start=616
-  _globals['_WATERMARK']._serialized_end=695
-  _globals['_WATERMARKSRESPONSE']._serialized_start=697
-  _globals['_WATERMARKSRESPONSE']._serialized_end=762
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=765
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1091
-  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_start=1037
-  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_end=1075
-  _globals['_LANEPOSITION']._serialized_start=1093
-  _globals['_LANEPOSITION']._serialized_end=1142
-  _globals['_SUBSCRIBEREPLY']._serialized_start=1144
-  _globals['_SUBSCRIBEREPLY']._serialized_end=1221
-  _globals['_SUBSCRIBEEVENT']._serialized_start=1224
-  _globals['_SUBSCRIBEEVENT']._serialized_end=1588
-  _globals['_FOLLOWEDMESSAGE']._serialized_start=1591
-  _globals['_FOLLOWEDMESSAGE']._serialized_end=1725
-  _globals['_FOLLOWEDGAP']._serialized_start=1727
-  _globals['_FOLLOWEDGAP']._serialized_end=1808
-  _globals['_FOLLOWEDPOSITIONS']._serialized_start=1810
-  _globals['_FOLLOWEDPOSITIONS']._serialized_end=1897
-  _globals['_FOLLOWEDDROPPED']._serialized_start=1899
-  _globals['_FOLLOWEDDROPPED']._serialized_end=1960
-  _globals['_FOLLOWEDBEYOND']._serialized_start=1962
-  _globals['_FOLLOWEDBEYOND']._serialized_end=2032
-  _globals['_FOLLOWEDREFUSED']._serialized_start=2034
-  _globals['_FOLLOWEDREFUSED']._serialized_end=2136
-  _globals['_FOLLOWEDWAITING']._serialized_start=2138
-  _globals['_FOLLOWEDWAITING']._serialized_end=2206
-  _globals['_RELAYNODE']._serialized_start=2209
-  _globals['_RELAYNODE']._serialized_end=2534
+  _globals['_QUOTASREQUEST']._serialized_start=550
+  _globals['_QUOTASREQUEST']._serialized_end=583
+  _globals['_QUOTASRESPONSE']._serialized_start=585
+  _globals['_QUOTASRESPONSE']._serialized_end=641
+  _globals['_QUOTAUSE']._serialized_start=644
+  _globals['_QUOTAUSE']._serialized_end=779
+  _globals['_WATERMARKSREQUEST']._serialized_start=781
+  _globals['_WATERMARKSREQUEST']._serialized_end=845
+  _globals['_WATERMARK']._serialized_start=847
+  _globals['_WATERMARK']._serialized_end=926
+  _globals['_WATERMARKSRESPONSE']._serialized_start=928
+  _globals['_WATERMARKSRESPONSE']._serialized_end=993
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=996
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1322
+  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_start=1268
+  _globals['_SUBSCRIBEREQUEST_BLOBS']._serialized_end=1306
+  _globals['_LANEPOSITION']._serialized_start=1324
+  _globals['_LANEPOSITION']._serialized_end=1373
+  _globals['_SUBSCRIBEREPLY']._serialized_start=1375
+  _globals['_SUBSCRIBEREPLY']._serialized_end=1452
+  _globals['_SUBSCRIBEEVENT']._serialized_start=1455
+  _globals['_SUBSCRIBEEVENT']._serialized_end=1819
+  _globals['_FOLLOWEDMESSAGE']._serialized_start=1822
+  _globals['_FOLLOWEDMESSAGE']._serialized_end=1956
+  _globals['_FOLLOWEDGAP']._serialized_start=1958
+  _globals['_FOLLOWEDGAP']._serialized_end=2039
+  _globals['_FOLLOWEDPOSITIONS']._serialized_start=2041
+  _globals['_FOLLOWEDPOSITIONS']._serialized_end=2128
+  _globals['_FOLLOWEDDROPPED']._serialized_start=2130
+  _globals['_FOLLOWEDDROPPED']._serialized_end=2191
+  _globals['_FOLLOWEDBEYOND']._serialized_start=2193
+  _globals['_FOLLOWEDBEYOND']._serialized_end=2263
+  _globals['_FOLLOWEDREFUSED']._serialized_start=2265
+  _globals['_FOLLOWEDREFUSED']._serialized_end=2367
+  _globals['_FOLLOWEDWAITING']._serialized_start=2369
+  _globals['_FOLLOWEDWAITING']._serialized_end=2437
+  _globals['_RELAYNODE']._serialized_start=2440
+  _globals['_RELAYNODE']._serialized_end=2837
 # @@protoc_insertion_point(module_scope)

@@ -175,6 +175,90 @@ class ReceiptsRequest(_message.Message):
 Global___ReceiptsRequest: _TypeAlias = ReceiptsRequest  # noqa: Y015
 
 @_typing.final
+class QuotasRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def accounts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """hashes of quotas, 32 bytes each, 1,000 at most"""
+
+    def __init__(
+        self,
+        *,
+        accounts: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotasRequest: _TypeAlias = QuotasRequest  # noqa: Y015
+
+@_typing.final
+class QuotasResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaUse]:
+        """in the order asked"""
+
+    def __init__(
+        self,
+        *,
+        quotas: _abc.Iterable[Global___QuotaUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quotas", b"quotas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotasResponse: _TypeAlias = QuotasResponse  # noqa: Y015
+
+@_typing.final
+class QuotaUse(_message.Message):
+    """all zero but the account when it was never charged here"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    MESSAGES_LIMIT_FIELD_NUMBER: _builtins.int
+    BYTES_LIMIT_FIELD_NUMBER: _builtins.int
+    MESSAGES_USED_FIELD_NUMBER: _builtins.int
+    BYTES_USED_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    account: _builtins.bytes
+    """32 bytes"""
+    messages_limit: _builtins.int
+    """what it pays in all"""
+    bytes_limit: _builtins.int
+    messages_used: _builtins.int
+    """what it has paid here"""
+    bytes_used: _builtins.int
+    expires_ms: _builtins.int
+    """Unix milliseconds"""
+    def __init__(
+        self,
+        *,
+        account: _builtins.bytes = ...,
+        messages_limit: _builtins.int = ...,
+        bytes_limit: _builtins.int = ...,
+        messages_used: _builtins.int = ...,
+        bytes_used: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "bytes_limit", b"bytes_limit", "bytes_used", b"bytes_used", "expires_ms", b"expires_ms", "messages_limit", b"messages_limit", "messages_used", b"messages_used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaUse: _TypeAlias = QuotaUse  # noqa: Y015
+
+@_typing.final
 class WatermarksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

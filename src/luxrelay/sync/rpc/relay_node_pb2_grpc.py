@@ -49,6 +49,11 @@ class RelayNodeStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
                 _registered_method=True)
+        self.GetQuotas = channel.unary_unary(
+                '/lux.relay.v1.RelayNode/GetQuotas',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasResponse.FromString,
+                _registered_method=True)
         self.SetWatermarks = channel.unary_unary(
                 '/lux.relay.v1.RelayNode/SetWatermarks',
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.WatermarksRequest.SerializeToString,
@@ -80,6 +85,13 @@ class RelayNodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetQuotas(self, request, context):
+        """What the node has counted of prepaid quotas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetWatermarks(self, request, context):
         """An archive says how far it has read (J8); what it has not read waits for it.
         """
@@ -104,6 +116,11 @@ def add_RelayNodeServicer_to_server(servicer, server):
                     servicer.GetReceipts,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.SerializeToString,
+            ),
+            'GetQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQuotas,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasResponse.SerializeToString,
             ),
             'SetWatermarks': grpc.unary_unary_rpc_method_handler(
                     servicer.SetWatermarks,
@@ -192,6 +209,33 @@ class RelayNode:
             '/lux.relay.v1.RelayNode/GetReceipts',
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.ReceiptsRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.PublishReceipts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lux.relay.v1.RelayNode/GetQuotas',
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__node__pb2.QuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,8 @@ class RelayNodeStub:
     """What is stored behind the begin, then what comes: one stream without a seam between them."""
     GetReceipts: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]
     """What has become of messages since they were published."""
+    GetQuotas: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.QuotasRequest, _relay_node_pb2.QuotasResponse]
+    """What the node has counted of prepaid quotas."""
     SetWatermarks: _grpc.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]
     """An archive says how far it has read (J8); what it has not read waits for it."""
 
@@ -52,6 +54,8 @@ class RelayNodeAsyncStub(RelayNodeStub):
     """What is stored behind the begin, then what comes: one stream without a seam between them."""
     GetReceipts: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.ReceiptsRequest, _relay_node_pb2.PublishReceipts]  # type: ignore[assignment]
     """What has become of messages since they were published."""
+    GetQuotas: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.QuotasRequest, _relay_node_pb2.QuotasResponse]  # type: ignore[assignment]
+    """What the node has counted of prepaid quotas."""
     SetWatermarks: _aio.UnaryUnaryMultiCallable[_relay_node_pb2.WatermarksRequest, _relay_node_pb2.WatermarksResponse]  # type: ignore[assignment]
     """An archive says how far it has read (J8); what it has not read waits for it."""
 
@@ -79,6 +83,14 @@ class RelayNodeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_relay_node_pb2.PublishReceipts, _abc.Awaitable[_relay_node_pb2.PublishReceipts]]:
         """What has become of messages since they were published."""
+
+    @_abc_1.abstractmethod
+    def GetQuotas(
+        self,
+        request: _relay_node_pb2.QuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_relay_node_pb2.QuotasResponse, _abc.Awaitable[_relay_node_pb2.QuotasResponse]]:
+        """What the node has counted of prepaid quotas."""
 
     @_abc_1.abstractmethod
     def SetWatermarks(

@@ -119,7 +119,7 @@ def test_golden_service_names() -> None:
     assert calls[:4] == ["SyncNamespace", "GetMessages", "GetNamespaceHead", "ListHeads"]
     assert calls[4:] == ["ListHeld", "GetDigests", "Reconcile", "GetBlob"]
     calls = [method.name for method in node.methods]
-    assert calls == ["Publish", "Subscribe", "GetReceipts", "SetWatermarks"]
+    assert calls == ["Publish", "Subscribe", "GetReceipts", "GetQuotas", "SetWatermarks"]
 
 
 # Pages
