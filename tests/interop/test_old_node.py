@@ -45,6 +45,7 @@ from luxrelay.client import (
 )
 from luxrelay.errors import ClientRefusedError, SyncRemoteError
 from luxrelay.node.folder import Runtime
+from luxrelay.node.keyfile import create_key_file
 from luxrelay.sync import PublishItem, RelaySyncClient
 from luxrelay.sync.following import Followed, SubscribeWanted
 
@@ -348,3 +349,35 @@ def status(runtime: Runtime) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{runtime.http}/status", timeout=30) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
+
+
+def test_an_earlier_node_takes_what_a_quota_of_today_pays(
+    old_source: Path, new_node: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """It cannot tell what is left (`GetQuotas`), so the command counts alone."""
+    issuer, alice = SigningKey.generate(), tmp_path / "alice.pem"
+    node = configured(new_node, "old", old_source)
+    node.sections["fees"] = {"prepaid_issuers": [issuer.public_field.hex()], "free_tier": False}
+    place = node.start()
+    create_key_file(tmp_path / "issuer.pem", issuer, None)
+    create_key_file(alice, SigningKey.generate(), None)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "luxrelay", *words],
+            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+        )  # fmt: skip
+
+    owner = run("keys", "export-public", "alice.pem").stdout.strip()
+    issued = run("fees", "issue", "--key", "issuer.pem", "--network", "test", "--owner", owner,
+                 "--messages", "2", "--topic", "/chat/1/room")  # fmt: skip
+    (tmp_path / "quota").write_text(issued.stdout)
+    publishing = ("publish", "--relay", place.sync, "--topic", "/chat/1/room", "--key", "alice.pem")
+
+    done = run(*publishing, "--quota", "quota", "one", "two", "three")
+
+    assert done.returncode == 1
+    assert "first line that is not known as stored: 3" in done.stderr
+    assert messages(place) == 2
+    refused = run(*publishing, "--quota", "quota", "three")
+    assert "the quota is used up" in refused.stderr  # by the node: another process counts anew
