@@ -182,7 +182,7 @@ class PrepaidPayer:
             if not why:
                 return each
             reasons.append(f"{_name(each)}: {why}")
-        raise QuotaError("no quota pays the message", where="; ".join(reasons))
+        raise QuotaError("no quota pays the message (code 1007)", where="; ".join(reasons))
 
     def pay(self, header: MsgHeader, sender: bytes) -> MsgHeader:
         """Return a header with its fee proof, to be signed next by the key with field ``sender``.
