@@ -18,7 +18,6 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parents[2] / "src"
 ROOMS_OF_TESTS = ("testing", "sim")
 REASONS = {
-    "bus/fee.py:Prepaid.issued_by": "the issuer's half of a prepaid proof, for a command",
     "bus/fee_verifiers.py:OnChainVerifier": "a chain's receipts: for who has the chain (S7)",
     "bus/fee_verifiers.py:StakeVerifier": "a chain's stake: for who has the chain (S7)",
     "bus/fee_verifiers.py:StateChannelVerifier": "channels with a relay: for who settles them (S7)",
@@ -42,7 +41,6 @@ REASONS = {
     "errors.py:RecordingError": "of the simulator; all errors stand in one module",
     "errors.py:ScenarioError": "of the simulator; all errors stand in one module",
     "errors.py:SimulationError": "of the simulator; all errors stand in one module",
-    "gossip/router.py:GossipRouter.follows": "lets the simulator's checks ask what a node follows",
     "gossip/router.py:GossipRouter.mesh_peers": "lets the simulator's checks see the mesh",
     "gossip/score_params.py:ScoreParams.watching_headers": "parameters of the documents (G18)",
     "net/finder.py:_LookupHost.get_addrs": "py-libp2p's look-up calls it on its host",

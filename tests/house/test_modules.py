@@ -11,7 +11,6 @@ SHORT = 120
 """Lines below which a module with a single importer needs a reason."""
 REASONS = {
     "luxrelay.archive.continuous": "the loop of one command, without the command's arguments",
-    "luxrelay.client.lane": "part of the public names of the room",
     "luxrelay.net.names": "what a peer's address may be, for the configuration of another room",
     "luxrelay.node.template": "the commented file that `node init` writes",
     "luxrelay.sim.plots": "needs an extra that its importer can do without",

@@ -284,7 +284,7 @@ def test_how_to_take_prepaid_quotas(terminal: Terminal, eventually: Callable[...
 def test_how_to_secure(terminal: Terminal, eventually: Callable[..., Any]) -> None:
     """The certificates that the page makes let its own command in, and nobody without one."""
     page = "docs/how-to/secure.md"
-    config, _ = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    config, *_ = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     local = terminal.moved(config.replace("0.0.0.0:", "127.0.0.1:"))
     (terminal.folder / "relay.toml").write_text(local + OTHER_PORTS)
 

@@ -106,7 +106,6 @@ class Story:
             "prepaid_issuers": [issuer],
             "free_tier": False,
         }
-        node.sections["store"]["expire_interval_ms"] = 1_000
         node.sections["gateway"] = {
             "listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0", "admin_listen": "",
         }  # fmt: skip
@@ -224,16 +223,19 @@ def four_nodes_carry_it(story: Story, new_node: Callable[[str], NodeProcess]) ->
     """A relay, and a validator, a light node and a store of its own kind behind it."""
     policy = str(story.folder / "room.policy")
     signer = story.said("keys", "export-public", story.pem("validator"))
-    finality = {"file": str(story.folder / "statements.hex"), "signers": [signer]}
+    listed = {
+        "validators": {"keys": [signer]},
+        "finality": {"file": str(story.folder / "statements.hex"), "refresh_ms": 200},
+    }
     relay = new_node("relay")
-    relay.sections["finality"] = finality
+    relay.sections |= listed
     story.start(relay, policy_file=policy)
     story.let_publish("relay")
     others = [new_node(name) for name in ("validator", "light", "store")]
     for node in others:
         node.sections["node"]["profile"] = node.folder.name
         node.sections["sync"]["peers"] = [story.places["relay"].sync]
-        node.sections["finality"] = finality
+        node.sections |= listed
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda node: story.start(node, policy_file=policy), others))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from luxrelay.bus import SignatureScheme, SigningKey, sender_address, sha3_commitment
+from luxrelay.bus.vouching import TAG_TLS, TLS_PROOF_MAX, vouch
 from luxrelay.cli.arguments import SubParsers, add_command
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import (
@@ -15,7 +16,8 @@ from luxrelay.cli.passphrase import (
     open_key,
     read_passphrase,
 )
-from luxrelay.errors import UsageError
+from luxrelay.errors import InputError, UsageError
+from luxrelay.files import read_bounded
 from luxrelay.gossip import validator_proof
 from luxrelay.node.keyfile import create_key_file, create_shared_key
 
@@ -66,18 +68,7 @@ def register(commands: SubParsers) -> None:
         metavar="FILE",
         help="write it to a new file instead; an existing file is never replaced",
     )
-    vouch = add_command(
-        actions,
-        "vouch",
-        "print the proof that the validator with the key in FILE runs a relay, for its "
-        "gossip.validator_proof",
-        "luxrelay keys vouch validator.pem --peer 12D3KooW…",
-        _vouch,
-    )
-    add_passphrase_file(vouch)
-    vouch.add_argument(
-        "--peer", required=True, metavar="ID", help="the relay's peer id, as its /status shows"
-    )
+    vouching = _add_vouch(actions)
     shared = add_command(
         actions,
         "new-shared",
@@ -86,10 +77,34 @@ def register(commands: SubParsers) -> None:
         _new_shared,
     )
     shared.add_argument("--json", action="store_true", help="print JSON")
-    for parser in (new, show, export, vouch, shared):
+    for parser in (new, show, export, vouching, shared):
         parser.add_argument("file", type=Path, metavar="FILE", help="the key file")
     for parser in (new, show):
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_vouch(actions: SubParsers) -> argparse.ArgumentParser:
+    vouching = add_command(
+        actions,
+        "vouch",
+        "print the proof that the validator with the key in FILE runs a relay, for the relay's "
+        "gossip.validator_proof or sync.validator_proof",
+        "luxrelay keys vouch validator.pem --peer 12D3KooW…",
+        _vouch,
+    )
+    add_passphrase_file(vouching)
+    subject = vouching.add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "--peer", metavar="ID", help="the relay's peer id, as its /status shows: for gossip"
+    )
+    subject.add_argument(
+        "--tls-certificate",
+        type=Path,
+        metavar="PEM",
+        help="the relay's certificate, whose key it proves to sync ports; the validator's own key "
+        "is Ed25519 or secp256k1 then",
+    )
+    return vouching
 
 
 def _new(arguments: argparse.Namespace) -> int:
@@ -119,12 +134,33 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _vouch(arguments: argparse.Namespace) -> int:
+    if arguments.tls_certificate is not None:
+        print(_tls_proof(arguments).hex())
+        return 0
     from luxrelay.net.addresses import peer_id_from_text  # noqa: PLC0415  loads libp2p
 
     peer = peer_id_from_text(arguments.peer)
     key = open_key(arguments.file, arguments.passphrase_file)
     print(validator_proof(key, peer).hex())
     return 0
+
+
+def _tls_proof(arguments: argparse.Namespace) -> bytes:
+    from luxrelay.sync.rpc.tls import PEM_BYTES_MAX, certificate_subject  # noqa: PLC0415  gRPC
+
+    try:
+        subject = certificate_subject(read_bounded(arguments.tls_certificate, PEM_BYTES_MAX))
+    except OSError as error:
+        where = str(arguments.tls_certificate)
+        raise InputError(f"cannot read it: {error.strerror}", where=where) from error
+    proof = vouch(open_key(arguments.file, arguments.passphrase_file), TAG_TLS, subject)
+    if len(proof) > TLS_PROOF_MAX:
+        raise UsageError(
+            f"a proof of {len(proof):,} bytes does not travel with a call, {TLS_PROOF_MAX:,} do",
+            where=str(arguments.file),
+            hint="vouch with an Ed25519 or secp256k1 key",
+        )
+    return proof
 
 
 def _export(arguments: argparse.Namespace) -> int:

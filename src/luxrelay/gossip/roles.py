@@ -5,23 +5,16 @@ Source: LP-6420 §1.1, §2.2, §2.3; decisions G24, G25, G26; 20-01, 20-48.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Iterable
 from enum import StrEnum
-from struct import Struct
 from typing import Final
 
-from luxrelay.bus import NamespaceId, SigningKey, VerifyKey
-from luxrelay.bus.constants import MAX_KEY_FIELD_BYTES
-from luxrelay.errors import KeyFormatError
+from luxrelay.bus import NamespaceId, SigningKey
+from luxrelay.bus.vouching import vouch, vouches
 from luxrelay.gossip.envelope import PeerId, TopicKind, global_topic, topic_for_namespace
 
 PROOF_TAG: Final = b"lux.validator.v1\x00"
 """Domain of the signature with which a validator vouches for its relay."""
-PROOF_MAX: Final = 16 * 1024
-"""Longest proof, bytes."""
-
-_U16: Final = Struct(">H")
 
 
 class NodeRole(StrEnum):
@@ -74,11 +67,9 @@ def role_topics(
 def validator_proof(key: SigningKey, peer: PeerId) -> bytes:
     """Return the proof that the holder of a validator's ``key`` runs the relay ``peer``.
 
-    u16 length ‖ key field ‖ signature over SHA3-256(tag ‖ peer id), which every scheme can sign.
     A peer id is authenticated by its connection, so a proof is worth nothing to anybody else.
     """
-    field = key.public_field
-    return _U16.pack(len(field)) + field + key.sign(_signed(peer))
+    return vouch(key, PROOF_TAG, peer)
 
 
 def proves_validator(peer: PeerId, proof: bytes, validators: Container[bytes]) -> bool:
@@ -90,18 +81,4 @@ def proves_validator(peer: PeerId, proof: bytes, validators: Container[bytes]) -
         validators: The key fields (scheme byte and key) of the validators.
 
     """
-    if not 2 < len(proof) <= PROOF_MAX:
-        return False
-    (size,) = _U16.unpack_from(proof)
-    field = proof[2 : 2 + size]
-    if len(field) != size or size > MAX_KEY_FIELD_BYTES or field not in validators:
-        return False
-    try:
-        key = VerifyKey.from_field(field)
-    except KeyFormatError:
-        return False
-    return key.verify(_signed(peer), proof[2 + size :])
-
-
-def _signed(peer: PeerId) -> bytes:
-    return hashlib.sha3_256(PROOF_TAG + peer).digest()
+    return vouches(proof, PROOF_TAG, peer, validators)

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from luxrelay.bus.vouching import PROOF_MAX
 from luxrelay.errors import HelloError
 from luxrelay.gossip import NodeRole
-from luxrelay.gossip.roles import PROOF_MAX
 from luxrelay.net.records import RECORD_MAX
 from luxrelay.text import parse_json
 

@@ -55,7 +55,12 @@ def client_tls_of(limits: SyncLimits) -> ClientTls | None:
     if limits.tls_peer_ca is None:
         return None
     with _naming(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key):
-        return ClientTls.from_files(limits.tls_peer_ca, limits.tls_certificate, limits.tls_key)
+        return ClientTls.from_files(
+            limits.tls_peer_ca,
+            limits.tls_certificate,
+            limits.tls_key,
+            validator_proof=limits.validator_proof,
+        )
 
 
 def gateway_tls_of(config: GatewayConfig) -> ServerTls | None:

@@ -45,8 +45,8 @@ from luxrelay.wire import from_hex
 NAMESPACES_MAX: Final = 1024
 """Most [[namespace]] tables in one file."""
 SECTIONS: Final = (
-    "node", "gossip", "store", "sync", "http", "limits", "fees", "finality", "gateway",
-    "channel",
+    "node", "gossip", "store", "sync", "http", "limits", "fees", "finality", "validators",
+    "gateway", "channel",
 )  # fmt: skip
 """The sections that stand once."""
 _PLAIN: Final = ("connections_max", "inline_blob_max", "inbox_max", "heartbeat_ms")
@@ -82,6 +82,8 @@ class SyncLimits:
     tls_client_ca: Path | None
     tls_peer_ca: Path | None
     validators: frozenset[str]
+    validator_keys: frozenset[bytes]
+    validator_proof: bytes
     known_hosts: tuple[str, ...]
     out_bytes_per_s: int
     in_bytes_per_s: int
@@ -154,6 +156,7 @@ class NodeConfig:
     free_tier: bool
     finality_file: Path | None
     finality_signers: tuple[bytes, ...]
+    finality_refresh_ms: int
     gateway: GatewayConfig
     channel: ChannelSection
     namespaces: tuple[NamespaceEntry, ...]
@@ -291,14 +294,8 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
     node, gossip, store, sync = (values[s] for s in ("node", "gossip", "store", "sync"))
     _no_port_twice(values, lines)
     finality = values["finality"]
-    if bool(finality["file"]) != bool(finality["signers"]):
-        lines.report(
-            ConfigError(
-                "finality needs both a file and its signers",
-                where=lines.where("finality"),
-                hint="give both or neither",
-            )
-        )
+    validators = _key_fields(values["validators"]["keys"], lines, "validators")
+    signers = _signers(finality, lines, validators)
     if len(gossip["peers"]) >= gossip["connections_max"]:
         lines.report(
             ConfigError(
@@ -319,7 +316,7 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         gossip_listen=tuple(gossip["listen"]),
         gossip_peers=tuple(gossip["peers"]),
         **{name: gossip[name] for name in _PLAIN},
-        peering=peering_of(gossip, base),
+        peering=peering_of(gossip, base, validators),
         following=following_of(gossip),
         ttl_ms=store["ttl_ms"],
         max_storage_bytes=store["max_storage_bytes"],
@@ -333,17 +330,36 @@ def _config_of(lines: Document, base: Path) -> NodeConfig:
         sync_interval_ms=sync["interval_ms"],
         allow_publish=sync["allow_publish"],
         allow_handoff=sync["allow_handoff"],
-        sync_limits=_sync_limits(sync, base, lines),
+        sync_limits=_sync_limits(sync, base, lines, validators),
         **{f"http_{name}": value for name, value in values["http"].items()},
         limits=_limits(values["limits"]),
         prepaid_issuers=_key_fields(values["fees"]["prepaid_issuers"], lines, "fees"),
         free_tier=values["fees"]["free_tier"],
         finality_file=base / finality["file"] if finality["file"] else None,
-        finality_signers=_key_fields(finality["signers"], lines, "finality"),
+        finality_signers=signers,
+        finality_refresh_ms=finality["refresh_ms"],
         gateway=_gateway(values["gateway"], lines, base),
         channel=channel_section_of(values["channel"], base),
         namespaces=_namespaces(lines, base),
     )
+
+
+def _signers(
+    finality: Mapping[str, Any], lines: Document, validators: tuple[bytes, ...]
+) -> tuple[bytes, ...]:
+    """Return whose statements count: those that the section names, else the validators."""
+    signers = _key_fields(finality["signers"], lines, "finality")
+    if finality["file"]:
+        signers = signers or validators
+    if bool(finality["file"]) != bool(signers):
+        lines.report(
+            ConfigError(
+                "finality needs both a file and its signers",
+                where=lines.where("finality"),
+                hint="give both or neither; [validators] keys are signers as well",
+            )
+        )
+    return signers
 
 
 def _no_port_twice(values: Mapping[str, Mapping[str, Any]], lines: Document) -> None:
@@ -388,7 +404,9 @@ def _key_fields(texts: Sequence[str], lines: Document, section: str) -> tuple[by
     return tuple(fields)
 
 
-def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLimits:
+def _sync_limits(
+    sync: Mapping[str, Any], base: Path, lines: Document, validators: Sequence[bytes]
+) -> SyncLimits:
     def path(name: str) -> Path | None:
         return base / sync[name] if sync[name] else None
 
@@ -409,6 +427,14 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
                 hint="give tls_certificate and tls_key as well",
             )
         )
+    if sync["validator_proof"] and not (certificate and sync["tls_peer_ca"]):
+        lines.report(
+            ConfigError(
+                "a validator's proof is for the certificate that relays in peers are shown",
+                where=lines.where("sync", "validator_proof"),
+                hint="give tls_certificate, tls_key and tls_peer_ca as well",
+            )
+        )
     rates = (
         *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
         *("peer_streams_max", "reconcile_ranges_max"),
@@ -423,6 +449,8 @@ def _sync_limits(sync: Mapping[str, Any], base: Path, lines: Document) -> SyncLi
         tls_client_ca=client_ca,
         tls_peer_ca=path("tls_peer_ca"),
         validators=frozenset(sync["validators"]),
+        validator_keys=frozenset(validators),
+        validator_proof=from_hex(sync["validator_proof"]),
         known_hosts=tuple(sync["known_hosts"]),
         **{name: sync[name] for name in rates},
         reconcile_interval_ms=sync["reconcile_interval_ms"],

@@ -27,11 +27,8 @@ class MessageLimits:
         """Return what is taken of live messages now, as `/v1/limits` names it."""
         return {**self.rates.public(), **self.fees.public()}
 
-    def upkeep(self, now_ms: int) -> None:
-        """Read what is new of finality into the store, and forget the accounts that have ended.
-
-        Args:
-            now_ms: The wall clock, Unix milliseconds.
+    def learn_finality(self) -> None:
+        """Read what is new of finality into the store; one thread at a time.
 
         Raises:
             StoreError: the store could not write; the next call goes on.
@@ -40,6 +37,17 @@ class MessageLimits:
         if self.finality is not None:
             self.finality.refresh()
             self.finality.hand_over(self.store.apply_finality)
+
+    def upkeep(self, now_ms: int) -> None:
+        """Forget the accounts that have ended.
+
+        Args:
+            now_ms: The wall clock, Unix milliseconds.
+
+        Raises:
+            StoreError: the store could not write; the next call goes on.
+
+        """
         self.fees.forget(now_ms)
 
 

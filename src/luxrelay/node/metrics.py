@@ -600,6 +600,11 @@ def _sync(sources: Sources) -> Iterable[Metric]:
     for kind, count in sorted(sync.mishaps.items()):
         mishaps.add_metric(tuple(kind.partition(" ")[::2]), count)
     yield mishaps
+    yield _counter(
+        "luxrelay_sync_validator_pages",
+        "Pages that a proven validator asked for (P33).",
+        sync.validator_pages,
+    )
     yield _counter("luxrelay_sync_errors", "Sync calls that failed.", sync.errors)
     yield _counter(
         "luxrelay_sync_messages_rejected",

@@ -313,6 +313,7 @@ class Node:
         runs = {
             "catch-up": config.sync_peers,
             "reconcile": config.sync_limits.reconcile_interval_ms,
+            "finality": config.finality_file,
         }
         self._rounds = Rounds(
             self._faults,
@@ -560,6 +561,7 @@ class Node:
                     ("reconcile loop", self._keep_reconciled),
                     ("blobs loop", self._keep_fetching_blobs),
                     ("catch-up loop", self._keep_catching_up),
+                    ("finality loop", self._keep_finality),
                 ):
                     nursery.start_soon(keep, kind, partial(work, parts))
                 nursery.start_soon(keep, "blame", parts.blame.keep)
@@ -579,6 +581,14 @@ class Node:
                 cut=parts.catch_up.close,
             )
             await trio.sleep(self._rounds.pause_s("catch-up", pause_s))
+        await trio.sleep_forever()
+
+    async def _keep_finality(self, parts: Parts) -> None:
+        """Read what was appended to the file of statements."""
+        pause_s = self._config.finality_refresh_ms / 1000
+        while self._config.finality_file is not None:
+            await trio.sleep(self._rounds.pause_s("finality", pause_s))
+            await self._rounds.run("finality", parts.guards.learn_finality)
         await trio.sleep_forever()
 
     async def _keep_fetching_blobs(self, parts: Parts) -> None:

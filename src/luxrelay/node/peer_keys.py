@@ -215,7 +215,8 @@ PEER_KEYS: Final = (
         [],
         "hex",
         _KEY_FIELDS,
-        "Public key fields of validators, whose proven relays are trusted more (G24).",
+        "Public key fields of validators, whose proven relays are trusted more (G24); without any "
+        "those of [validators].",
     ),
     Key(
         "gossip",

@@ -5,7 +5,7 @@ Source: LP-6420 §1, §6; decisions G21, G22, G23, G24, G32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,11 @@ class Peering:
     tuning: Tuning
 
 
-def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
-    """Return the values of the section ``gossip`` about peers, with paths below ``base``."""
+def peering_of(gossip: Mapping[str, Any], base: Path, validators: Iterable[bytes] = ()) -> Peering:
+    """Return the values of the section ``gossip`` about peers, with paths below ``base``.
+
+    ``validators`` count where the section names none.
+    """
     plain = (
         "exchange",
         "dht",
@@ -83,7 +86,7 @@ def peering_of(gossip: Mapping[str, Any], base: Path) -> Peering:
         announce=tuple(gossip["announce"]),
         bounds=bounds_of(gossip),
         validator_proof=from_hex(gossip["validator_proof"]),
-        validators=frozenset(from_hex(text) for text in gossip["validators"]),
+        validators=frozenset(map(from_hex, gossip["validators"])) or frozenset(validators),
         tuning=Tuning(
             mesh=tuple(gossip["mesh"]),
             scores=tuple(gossip["scores"]),

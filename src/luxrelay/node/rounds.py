@@ -2,12 +2,13 @@
 
 Theory of operation
 -------------------
-Catching up, reconciling, fetching blobs and forgetting by the clock come round again and again, in
-worker threads, and wait for peers and for the disk. `Rounds.run` gives one round to a thread and
-watches how it moves on: a round whose ``progress`` has not changed for ``stall_s`` is *cut* (its
-connections are closed), and when that does not end it either, the thread is left behind and the
-next round begins without it. At most ``left_max`` threads of a kind may be left behind: beyond that
-the kind rests and health says so, because each of them holds memory.
+Catching up, reconciling, fetching blobs, forgetting by the clock and reading what consensus has
+decided come round again and again, in worker threads, and wait for peers and for the disk.
+`Rounds.run` gives one round to a thread and watches how it moves on: a round whose ``progress`` has
+not changed for ``stall_s`` is *cut* (its connections are closed), and when that does not end it
+either, the thread is left behind and the next round begins without it. At most ``left_max`` threads
+of a kind may be left behind: beyond that the kind rests and health says so, because each of them
+holds memory.
 *Failure*: whatever a round raises is counted and logged once a minute; its loop goes on after a
 pause that doubles.
 *Tells* for each kind how long ago a round came to its end, by the monotonic clock.
@@ -30,7 +31,7 @@ from luxrelay.net.guarded import Faults
 from luxrelay.node.logs import log
 from luxrelay.pause import doubled
 
-KINDS: Final = ("catch-up", "reconcile", "blobs", "retention")
+KINDS: Final = ("catch-up", "reconcile", "blobs", "retention", "finality")
 """Rounds that a node tells of."""
 LOOK_S: Final = 0.5
 """Seconds between two looks at how a round moves on."""

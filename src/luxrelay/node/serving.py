@@ -30,6 +30,7 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
         port=int(port),
         window_ms=config.ttl_ms,
         validators=limits.validators,
+        validator_keys=limits.validator_keys,
         reconcile_ranges_max=limits.reconcile_ranges_max,
         connections_max=limits.connections_max,
         address_connections_per_s=limits.address_connections_per_s,

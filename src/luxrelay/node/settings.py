@@ -261,7 +261,26 @@ GUARD_KEYS: Final = (
         [],
         "hex",
         _KEY_FIELDS,
-        "Public key fields whose finality statements count.",
+        "Public key fields whose finality statements count; without any those of [validators].",
+    ),
+    Key(
+        "finality",
+        "refresh_ms",
+        5_000,
+        "milliseconds",
+        whole(100, 86_400_000),
+        "Time between two looks at the file.",
+    ),
+    Key(
+        "validators",
+        "keys",
+        [],
+        "hex",
+        _KEY_FIELDS,
+        "Public key fields of validators, one list for all: a relay that one vouches for is "
+        "trusted more by gossip (G24), a sync client that one vouches for gets four shares (P33), "
+        "and their finality statements count (J9). Where gossip.validators or finality.signers "
+        "names others, those count there.",
     ),
 )
 """In the order of the documentation."""
@@ -588,8 +607,18 @@ KEYS: Final = (
         [],
         "hex",
         list_of(match(r"[0-9a-f]{64}", "64 lower-case hex digits"), 1024),
-        "SHA-256 fingerprints of validators' public keys; who proves one by client certificate "
-        "gets four shares (LP-6421 §6.2, P33).",
+        "SHA-256 fingerprints of validators' public TLS keys, for those that no key of "
+        "[validators] vouches for; who proves one by client certificate gets four shares "
+        "(LP-6421 §6.2, P33).",
+    ),
+    Key(
+        "sync",
+        "validator_proof",
+        "",
+        "hex",
+        match(r"|(0x)?([0-9a-fA-F]{2}){1,2048}", "hex digits of at most 2,048 bytes"),
+        "The proof that a validator vouches for the key of tls_certificate, shown to the relays in "
+        "peers: `luxrelay keys vouch --tls-certificate` (P33).",
     ),
     Key(
         "sync",

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxrelay.bus import NamespaceId, SignatureScheme, SigningKey
+from luxrelay.bus.vouching import PROOF_MAX
 from luxrelay.errors import GossipArgumentError
 from luxrelay.gossip import NodeRole, PeerId, role_topics, topic_for_namespace, validator_proof
-from luxrelay.gossip.roles import PROOF_MAX, proves_validator
+from luxrelay.gossip.roles import proves_validator
 
 Kit = Any
 

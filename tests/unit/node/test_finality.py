@@ -137,7 +137,7 @@ def test_a_store_that_fails_is_told_again(path: Path) -> None:
 
 
 def test_guards_take_finality_into_the_store(path: Path, tmp_path: Path) -> None:
-    """At the start and at every upkeep the store learns what the file says (21-58, J9)."""
+    """At the start and at every later look the store learns what the file says (21-58, J9)."""
     text = f"""
 [node]
 data_dir = "data"
@@ -162,5 +162,5 @@ signers = ["{SIGNER.public_field.hex()}"]
         assert store.head(NS).finalized_seq == 1
         with path.open("a") as file:
             file.write(line(2, 2))
-        guards.upkeep(NOW)
+        guards.learn_finality()
         assert store.head(NS).finalized_seq == 2

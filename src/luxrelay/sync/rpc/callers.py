@@ -9,8 +9,10 @@ Source: decisions P33, P34; 21-41.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
+import threading
+from collections import OrderedDict
+from collections.abc import Container
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,11 +20,14 @@ from urllib.parse import unquote
 
 import grpc
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from luxrelay.bus.vouching import TAG_TLS, TLS_PROOF_MAX, vouches, who_vouches
 from luxrelay.sync.cost import Payer
 from luxrelay.sync.rpc.entrance import place_of
+from luxrelay.sync.rpc.tls import PROOF_METADATA, key_fingerprint
 
+CHECKED_MAX: Final = 1_024
+"""Proofs of validators whose outcome is remembered."""
 _UNKNOWN: Final = "unknown"
 PASS_KEY: ContextVar[str] = ContextVar("luxrelay_pass_key", default="")
 """What the call that runs is counted under where tokens are shown; empty elsewhere."""
@@ -45,6 +50,8 @@ class Caller:
     (IPv6: /64; address and port on the loopback)."""
     payer: Payer = field(default=Payer("?"), compare=False)
     """What its work is charged to."""
+    proof: bytes = field(default=b"", compare=False)
+    """What it shows as a validator's word for its key; `ProvenValidators` checks it."""
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
@@ -59,7 +66,8 @@ def caller_of(context: grpc.ServicerContext) -> Caller:
     name = f"key:{key}" if key else name
     share = PASS_KEY.get() or (name if key or local else network_of(host))
     payer = _payer_of(context, host, key)
-    return Caller(name=name, key=key, local=local, host=host, share=share, payer=payer)
+    proof = _shown_proof(context) if key else b""
+    return Caller(name=name, key=key, local=local, host=host, share=share, payer=payer, proof=proof)
 
 
 def _payer_of(context: grpc.ServicerContext, host: str, key: str) -> Payer:
@@ -104,8 +112,40 @@ def _proven_key(context: grpc.ServicerContext) -> str:
     return key_fingerprint(x509.load_pem_x509_certificate(bytes(certificates[0])))
 
 
-def key_fingerprint(certificate: x509.Certificate) -> str:
-    """Return SHA-256 of the certificate's public key (SubjectPublicKeyInfo, DER), hex."""
-    key = certificate.public_key()
-    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(spki).hexdigest()
+def _shown_proof(context: grpc.ServicerContext) -> bytes:
+    """Return what a validator is said to have signed for the caller's key; nothing is checked."""
+    for name, value in context.invocation_metadata() or ():
+        if name == PROOF_METADATA:
+            return value if isinstance(value, bytes) and len(value) <= TLS_PROOF_MAX else b""
+    return b""
+
+
+class ProvenValidators:
+    """Who calls as a validator: by a listed TLS key, or by a listed key that vouches for it (P33).
+
+    A proof is checked once for each caller that shows it; `CHECKED_MAX` outcomes are remembered.
+    """
+
+    def __init__(self, fingerprints: Container[str], keys: Container[bytes]) -> None:
+        """Believe these TLS keys, and those that the holders of ``keys`` vouch for."""
+        self._fingerprints = fingerprints
+        self._keys = keys
+        self._checked: OrderedDict[tuple[str, bytes], bool] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def has(self, caller: Caller) -> bool:
+        """Return True for a proven validator."""
+        if not caller.key:
+            return False
+        if caller.key in self._fingerprints:
+            return True
+        if not caller.proof or who_vouches(caller.proof) not in self._keys:
+            return False
+        shown = caller.key, caller.proof
+        with self._lock:
+            if shown not in self._checked:
+                subject = bytes.fromhex(caller.key)
+                self._checked[shown] = vouches(caller.proof, TAG_TLS, subject, self._keys)
+                while len(self._checked) > CHECKED_MAX:
+                    self._checked.popitem(last=False)
+            return self._checked[shown]

@@ -145,6 +145,8 @@ class SyncServerConfig:
     milliseconds."""
     keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
     """How long the answer may take before the connection counts as dead, milliseconds."""
+    validator_keys: frozenset[bytes] = frozenset()
+    """Key fields of validators: a TLS key that one of them vouches for is a validator's (P33)."""
     validators: frozenset[str] = frozenset()
     """SHA-256 fingerprints of the public keys of validators, hex; proven by a client certificate
     alone (P33)."""

@@ -28,7 +28,7 @@ from luxrelay.sync.rpc.config import SyncClientConfig
 from luxrelay.sync.rpc.faults import translated, unreachable
 from luxrelay.sync.rpc.patience import Pace, PatientChannel
 from luxrelay.sync.rpc.scope import CallScope
-from luxrelay.sync.rpc.tls import ClientTls
+from luxrelay.sync.rpc.tls import PROOF_METADATA, ClientTls
 
 
 class _Details(NamedTuple):
@@ -47,10 +47,10 @@ class _Shown(
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Adds the token to each call."""
+    """Adds the token, or a validator's proof, to each call."""
 
-    def __init__(self, token: str) -> None:
-        self._pair = ("authorization", f"Bearer {token}")
+    def __init__(self, name: str, value: str | bytes) -> None:
+        self._pair = (name, value)
 
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
@@ -83,7 +83,8 @@ class _Shown(
 
 def with_token(channel: grpc.Channel, token: str) -> grpc.Channel:
     """Return the channel, showing ``token`` with every call; itself for an empty one."""
-    return grpc.intercept_channel(channel, _Shown(token)) if token else channel
+    shown = _Shown("authorization", f"Bearer {token}")
+    return grpc.intercept_channel(channel, shown) if token else channel
 
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
@@ -210,7 +211,9 @@ class RelayConnection:
             return grpc.insecure_channel(self.address, options=options)
         if self.tls.server_name:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
-        return grpc.secure_channel(self.address, self.tls.credentials(), options=options)
+        channel = grpc.secure_channel(self.address, self.tls.credentials(), options=options)
+        proof = self.tls.validator_proof
+        return grpc.intercept_channel(channel, _Shown(PROOF_METADATA, proof)) if proof else channel
 
     def _options(self) -> list[tuple[str, int]]:
         # What gRPC calls the least time between two attempts is the most time for one.

@@ -19,7 +19,7 @@ from luxrelay.sync.negentropy import ReconcileConfig
 from luxrelay.sync.reconcile import TreeConfig
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.backing import ArchiveFallback, StoreHead, SyncStore
-from luxrelay.sync.rpc.callers import Caller
+from luxrelay.sync.rpc.callers import Caller, ProvenValidators
 from luxrelay.sync.rpc.calls import CallBook, ServedCall
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncServerConfig
 from luxrelay.sync.rpc.pages import PageReader, ServedPageRequest, Turns, to_frame
@@ -50,6 +50,7 @@ class SyncServicer(RelaySyncServicer):
         self._beyond = beyond
         self._subscribed = subscribed
         self._config = config
+        self._validators = ProvenValidators(config.validators, config.validator_keys)
         self._calls = calls
         self._clock_ms = clock_ms
         self._sets = SetAnswers(config, calls.counters)
@@ -251,8 +252,11 @@ class SyncServicer(RelaySyncServicer):
                 behind = head.latest_seq - min(request.from_seq, head.latest_seq)
                 fresh = is_recent(head.latest_timestamp, now_ms)
                 recent |= fresh and behind <= RECENT_MESSAGES
+        validator = self._validators.has(caller)
+        if validator:
+            self._calls.counters.validator()
         return self._config.fairness.weight(
-            validator=caller.key in self._config.validators and bool(caller.key),
+            validator=validator,
             recent=recent,
             subscribed=subscribed,
         )

@@ -48,6 +48,8 @@ class SyncServerStats:
     """Heads in answers."""
     items_published: int
     """Items handed to the publisher."""
+    validator_pages: int
+    """Pages that a proven validator asked for (P33)."""
     active: int
     """Calls being answered now."""
     waiting: int = 0
@@ -96,6 +98,7 @@ class SyncCounters:
         self.mishaps = Mishaps()
         """Exceptions that nobody expected."""
         self._messages = self._bytes = self._heads = self._items = self._active = 0
+        self._validator_pages = 0
 
     def began(self) -> None:
         """Count a call that is being answered."""
@@ -111,6 +114,11 @@ class SyncCounters:
             buckets = self._latency.setdefault(method, [0] * (len(LATENCY_BOUNDS_MS) + 1))
             buckets[bisect_left(LATENCY_BOUNDS_MS, milliseconds)] += 1
             self._sum_ms[method] = self._sum_ms.get(method, 0.0) + milliseconds
+
+    def validator(self) -> None:
+        """Count a page that a proven validator asks for."""
+        with self._lock:
+            self._validator_pages += 1
 
     def sent(self, *, messages: int = 0, size_bytes: int = 0, heads: int = 0) -> None:
         """Count what was sent."""
@@ -137,6 +145,7 @@ class SyncCounters:
                 bytes_sent=self._bytes,
                 heads_sent=self._heads,
                 items_published=self._items,
+                validator_pages=self._validator_pages,
                 active=self._active,
                 mishaps=self.mishaps.counts(),
             )

@@ -9,6 +9,7 @@ Source: decisions P33, P37.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -21,9 +22,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from luxrelay.bus.vouching import TAG_TLS, TLS_PROOF_MAX, vouches, who_vouches
 from luxrelay.errors import SyncArgumentError
 from luxrelay.files import read_bounded
 
+PROOF_METADATA: Final = "luxrelay-validator-proof-bin"
+"""Metadata in which a caller shows that a validator vouches for its TLS key."""
 PEM_BYTES_MAX: Final = 1024 * 1024
 """Largest file of certificates or keys that is read, bytes."""
 
@@ -80,9 +84,12 @@ class ClientTls:
     """The private key of that certificate, PEM, without a passphrase."""
     server_name: str = ""
     """Name that the relay's certificate must carry; empty for the host of the address."""
+    validator_proof: bytes = b""
+    """What a validator's key signed for the certificate's key (`luxrelay keys vouch`); shown with
+    every call, so that a relay which knows that key serves it as a validator (P33)."""
 
     def __post_init__(self) -> None:
-        """Refuse what no handshake can use."""
+        """Refuse what no handshake can use, and a proof for another key."""
         if self.ca:
             _certificates(self.ca, "the authority of relays")
         if bool(self.certificate) != bool(self.key):
@@ -91,6 +98,30 @@ class ClientTls:
             )
         if self.certificate:
             _check_pair(self.certificate, self.key, "the client")
+        if self.validator_proof:
+            self._check_proof()
+
+    def _check_proof(self) -> None:
+        proof, hint = self.validator_proof, "`luxrelay keys vouch --tls-certificate` prints one"
+        if not self.certificate:
+            raise SyncArgumentError(
+                "a validator's proof is for a certificate, and none is shown",
+                where="ClientTls.validator_proof",
+                hint="give the certificate and its key",
+            )
+        if len(proof) > TLS_PROOF_MAX:
+            raise SyncArgumentError(
+                f"a validator's proof of {len(proof):,} bytes, {TLS_PROOF_MAX:,} are the most",
+                where="ClientTls.validator_proof",
+                hint="vouch with an Ed25519 or secp256k1 key",
+            )
+        subject = certificate_subject(self.certificate)
+        if not vouches(proof, TAG_TLS, subject, {who_vouches(proof)}):
+            raise SyncArgumentError(
+                "the validator's proof is not for this certificate's key",
+                where="ClientTls.validator_proof",
+                hint=hint,
+            )
 
     @classmethod
     def from_files(
@@ -100,6 +131,7 @@ class ClientTls:
         key: Path | None = None,
         *,
         server_name: str = "",
+        validator_proof: bytes = b"",
     ) -> Self:
         """Return what the files hold.
 
@@ -112,6 +144,7 @@ class ClientTls:
             certificate=b"" if certificate is None else _read(certificate),
             key=b"" if key is None else _read(key),
             server_name=server_name,
+            validator_proof=validator_proof,
         )
 
     def credentials(self) -> grpc.ChannelCredentials:
@@ -121,6 +154,23 @@ class ClientTls:
             private_key=self.key or None,
             certificate_chain=self.certificate or None,
         )
+
+
+def key_fingerprint(certificate: x509.Certificate) -> str:
+    """Return SHA-256 of the certificate's public key (SubjectPublicKeyInfo, DER), hex."""
+    key = certificate.public_key()
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(spki).hexdigest()
+
+
+def certificate_subject(pem: bytes) -> bytes:
+    """Return what a validator vouches for: the fingerprint of a PEM certificate's key, 32 bytes.
+
+    Raises:
+        SyncArgumentError: it is no PEM certificate.
+
+    """
+    return bytes.fromhex(key_fingerprint(_certificates(pem, "the client")[0]))
 
 
 def _read(path: Path) -> bytes:

@@ -20,7 +20,7 @@ from luxrelay.sync.rpc.config import (
 @pytest.mark.parametrize("name", [each.name for each in fields(SyncServerConfig)])
 def test_refuse_a_server_bound_out_of_range(name: str) -> None:
     """Every number of the server has bounds, and the error names the number."""
-    if name in {"host", "fairness", "limit_local", "entrance", "validators"}:
+    if name in {"host", "fairness", "limit_local", "entrance", "validators", "validator_keys"}:
         return
     with pytest.raises(SyncArgumentError, match=name):
         SyncServerConfig(**{name: -1})
