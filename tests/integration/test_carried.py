@@ -359,3 +359,32 @@ def test_an_open_node_takes_no_other_policy_and_nobody_s_lane(
     signed = SigningKey.generate().sign_header(header).encode()
     (squat,) = node.client.publish([Outgoing(header=signed, blob=b"squat", parent=lane_id)])
     assert (squat.stored, squat.code) == (False, Code.INVALID_NAMESPACE)
+
+
+def test_the_command_catches_up_with_what_was_followed_at_run_time(
+    doors: Callable[..., Doors], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`luxrelay sync` of a node that does not run: followed namespaces, or in an open one all."""
+    entry = doors("entry").start()
+    author = signer()
+    entry.client.publish([author.next(b"one")])
+
+    def synced(late: Doors) -> tuple[int, str]:
+        assert late.node.stop() == 0
+        words = ["sync", "--config", str(late.node.config), "--relay", entry.runtime.sync]
+        code = main([*words, "--json"])
+        said = capsys.readouterr()
+        return code, said.out or said.err
+
+    def follower(name: str, **gossip: object) -> Doors:
+        late = follower_of(entry, doors, name, **gossip)
+        late.node.sections["sync"] |= {"reconcile_interval_ms": 0}
+        return late.start()
+
+    listed = follower("listed")
+    code, said = synced(listed)
+    assert (code, "the node carries no namespace" in said) == (1, True)
+    listed.start()
+    listed.admin.follow(content_topic=ROOM)
+    assert json.loads(synced(listed)[1])["stored"] == 1
+    assert json.loads(synced(follower("opened", carry="open"))[1])["stored"] == 1

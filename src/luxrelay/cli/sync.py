@@ -73,31 +73,35 @@ def _sync(arguments: argparse.Namespace) -> int:
     return _catch_up(arguments, config, relays, parents)
 
 
-def _parents(arguments: argparse.Namespace, config: NodeConfig) -> list[NamespaceId]:
-    carried = [entry.namespace_id for entry in config.namespaces]
+def _parents(arguments: argparse.Namespace, config: NodeConfig) -> list[NamespaceId | None]:
+    """Return what is caught up with; None stands for every namespace, in an open node."""
+    from luxrelay.node.policies import carried_of  # noqa: PLC0415  the command starts without it
+
+    carried = carried_of(config)
     if arguments.topic is not None or arguments.namespace is not None:
         wanted = chosen_namespace(arguments)
-        if wanted not in carried:
+        if wanted not in carried and not carried.everything:
             raise UsageError(
                 "the node does not carry that namespace",
                 where=wanted.hex(),
-                hint="add it to the file as a [[namespace]], or leave the option out for all",
+                hint="add it to the file as a [[namespace]], have the node follow it, or leave the "
+                "option out for all",
             )
         return [wanted]
-    if not carried:
+    if not carried.caught_up():
         raise UsageError(
-            "the file names no namespace",
+            "the node carries no namespace",
             where=str(arguments.config),
             hint="add a [[namespace]] with its content_topic",
         )
-    return carried
+    return list(carried.caught_up())
 
 
 def _catch_up(
     arguments: argparse.Namespace,
     config: NodeConfig,
     relays: Sequence[str],
-    parents: Sequence[NamespaceId],
+    parents: Sequence[NamespaceId | None],
 ) -> int:
     from luxrelay.node.offline import clients_of, offline_node  # noqa: PLC0415  loads libp2p
 
@@ -160,12 +164,13 @@ def _add(total: dict[str, Any], peer: Any) -> None:
         total["reason"] = peer.reason
 
 
-def _told(parent: NamespaceId, progress: Progress) -> Callable[[CatchUpProgress], None]:
+def _told(parent: NamespaceId | None, progress: Progress) -> Callable[[CatchUpProgress], None]:
     def tell(now: CatchUpProgress) -> None:
         share = now.namespaces_done / now.namespaces if now.namespaces else 1.0
         bar = "█" * int(share * _BAR)
+        name = "every" if parent is None else parent.hex()[:12]
         progress.update(
-            f"{parent.hex()[:12]}  {bar:░<{_BAR}}  {now.namespaces_done:,} of "
+            f"{name}  {bar:░<{_BAR}}  {now.namespaces_done:,} of "
             f"{now.namespaces:,} lanes, {now.stored:,} stored, {now.rejected:,} refused"
         )
 
@@ -175,7 +180,7 @@ def _told(parent: NamespaceId, progress: Progress) -> Callable[[CatchUpProgress]
 def _reconcile(
     node: OfflineNode,
     client: RelaySyncClient,
-    parents: Sequence[NamespaceId],
+    parents: Sequence[NamespaceId | None],
     total: dict[str, Any],
 ) -> None:
     """Fetch what heads do not show; a relay that cannot be had is named, the others go on."""
@@ -228,7 +233,7 @@ def _compare(
     arguments: argparse.Namespace,
     config: NodeConfig,
     relays: Sequence[str],
-    parents: Sequence[NamespaceId],
+    parents: Sequence[NamespaceId | None],
 ) -> int:
     from luxrelay.node.offline import clients_of, compare  # noqa: PLC0415  loads libp2p
 

@@ -33,7 +33,7 @@ from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList, steady_ms
 from luxrelay.net.reconcile import PREFIX, ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
-from luxrelay.node.carried import FOLLOWED_FILE, CarriedNamespace, CarriedNamespaces
+from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 from luxrelay.node.catch_up import CatchUpLoop
 from luxrelay.node.certificates import client_tls_of, server_tls_of
 from luxrelay.node.config import NodeConfig
@@ -42,7 +42,7 @@ from luxrelay.node.logs import log
 from luxrelay.node.message_limits import MessageLimits, make_guards
 from luxrelay.node.peer_reputation import PeerStanding
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of, score_params_of
-from luxrelay.node.policies import CurrentPolicies
+from luxrelay.node.policies import CurrentPolicies, carried_of
 from luxrelay.node.serving import meter_of, serving_of
 from luxrelay.node.stages.deliver import Feed
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
@@ -216,24 +216,7 @@ def _carried(config: NodeConfig, store: RelayStore, policies: CurrentPolicies) -
         head = store.head(namespace)
         return head.parent if head.latest_seq else None
 
-    following = config.following
-    carried = CarriedNamespaces(
-        (
-            CarriedNamespace(
-                namespace_id=entry.namespace_id,
-                content_topic=entry.content_topic,
-                policy_hash=entry.policy_hash,
-            )
-            for entry in config.namespaces
-        ),
-        network=config.network,
-        everything=following.carry == "open",
-        followed_max=following.followed_max,
-        demands_per_minute=following.follow_demands_per_minute,
-        path=config.data_dir / FOLLOWED_FILE,
-        clock_ms=steady_ms,
-        parent_held=parent_held,
-    )
+    carried = carried_of(config, parent_held, steady_ms)
     if carried.set_aside is not None:
         words = "followed namespaces unreadable, begun anew"
         log(logging.WARNING, words, kept_as=str(carried.set_aside))

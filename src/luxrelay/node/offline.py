@@ -22,7 +22,7 @@ from luxrelay.node.folder import STORE_FOLDER, DataFolder
 from luxrelay.node.ingress import Doors, wall_ms
 from luxrelay.node.message_limits import make_guards
 from luxrelay.node.missing_blobs import WantedBlobs
-from luxrelay.node.policies import CurrentPolicies
+from luxrelay.node.policies import CurrentPolicies, carried_of
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, SyncClientConfig, run_catchup
 from luxrelay.sync.report import CatchUpProgress, CatchUpReport
@@ -42,7 +42,7 @@ class OfflineNode:
     plan: ReconcilePlan
 
     def catch_up(
-        self, parent: NamespaceId, on_progress: Callable[[CatchUpProgress], None]
+        self, parent: NamespaceId | None, on_progress: Callable[[CatchUpProgress], None]
     ) -> CatchUpReport:
         """Bring one namespace and its lanes level with the relays.
 
@@ -52,7 +52,7 @@ class OfflineNode:
         """
         return run_catchup(self.clients, self.sink, parent=parent, on_progress=on_progress)
 
-    def reconcile(self, client: RelaySyncClient, parent: NamespaceId) -> ReconcileReport:
+    def reconcile(self, client: RelaySyncClient, parent: NamespaceId | None) -> ReconcileReport:
         """Fetch what heads do not show, forks of a slot above all.
 
         Raises:
@@ -112,6 +112,7 @@ def offline_node(config: NodeConfig, clients: Sequence[RelaySyncClient]) -> Iter
     with ExitStack() as stack:
         store = RelayStore.open(folder.store, store_config_of(config), now_ms=wall_ms())
         stack.callback(store.close)
+        policies.attach(carried_of(config))
         guards = make_guards(config, store)
         judge = judge_of(config, store, policies, guards)
         stack.callback(judge.close)
@@ -151,7 +152,7 @@ def offline_node(config: NodeConfig, clients: Sequence[RelaySyncClient]) -> Iter
 
 
 def compare(
-    config: NodeConfig, client: RelaySyncClient, parents: Sequence[NamespaceId]
+    config: NodeConfig, client: RelaySyncClient, parents: Sequence[NamespaceId | None]
 ) -> list[Comparison]:
     """Return what differs between a node's store and one relay; the node may run meanwhile.
 

@@ -8,6 +8,7 @@ Source: LP-6410 §2; decisions H19, H20, H21.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,13 @@ from luxrelay.bus.registry import PoliciesInForce, PolicyRegistry, RegistryConfi
 from luxrelay.bus.signed_policy import MAX_DOCUMENT_BYTES, SignedPolicy
 from luxrelay.errors import ConfigError, PolicyError
 from luxrelay.files import read_bounded
-from luxrelay.node.carried import DOCUMENTS_MAX, CarriedNamespaces, add_documents
+from luxrelay.node.carried import (
+    DOCUMENTS_MAX,
+    FOLLOWED_FILE,
+    CarriedNamespace,
+    CarriedNamespaces,
+    add_documents,
+)
 from luxrelay.node.config import NodeConfig
 from luxrelay.wire import from_hex
 
@@ -91,6 +98,39 @@ def _check_namespace(document: SignedPolicy, expected: NamespaceId, where: str) 
             where=where,
             hint=f"this table is for {expected.hex()}",
         )
+
+
+def carried_of(
+    config: NodeConfig,
+    parent_held: Callable[[NamespaceId], NamespaceId | None] = lambda _: None,
+    clock_ms: Callable[[], int] = lambda: 0,
+) -> CarriedNamespaces:
+    """Return what a node carries: the namespaces of its configuration and those of its folder.
+
+    Args:
+        config: The configuration.
+        parent_held: The parent under which its store holds a namespace; None for an unknown.
+        clock_ms: Milliseconds of a clock that nobody sets.
+
+    """
+    following = config.following
+    return CarriedNamespaces(
+        (
+            CarriedNamespace(
+                namespace_id=entry.namespace_id,
+                content_topic=entry.content_topic,
+                policy_hash=entry.policy_hash,
+            )
+            for entry in config.namespaces
+        ),
+        network=config.network,
+        everything=following.carry == "open",
+        followed_max=following.followed_max,
+        demands_per_minute=following.follow_demands_per_minute,
+        path=config.data_dir / FOLLOWED_FILE,
+        clock_ms=clock_ms,
+        parent_held=parent_held,
+    )
 
 
 class CurrentPolicies(PoliciesInForce):

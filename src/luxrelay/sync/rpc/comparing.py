@@ -77,7 +77,7 @@ def compare_with(
     client: RelaySyncClient,
     store: SyncStore,
     *,
-    parent: NamespaceId,
+    parent: NamespaceId | None,
     now_ms: int,
     plan: ReconcilePlan | None = None,
     scope: CallScope | None = None,
@@ -87,7 +87,7 @@ def compare_with(
     Args:
         client: The relay.
         store: What we hold.
-        parent: The namespace.
+        parent: The namespace; None for every one.
         now_ms: Wall clock, Unix milliseconds.
         plan: Bounds, and the window of contents.
         scope: Lets another thread cancel the calls.
@@ -125,7 +125,7 @@ def compare_with(
     )
 
 
-def _heads(store: SyncStore, parent: NamespaceId) -> Sequence[StoreHead]:
+def _heads(store: SyncStore, parent: NamespaceId | None) -> Sequence[StoreHead]:
     found: list[StoreHead] = []
     cursor = b""
     while True:
