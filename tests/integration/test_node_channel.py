@@ -270,3 +270,35 @@ def test_a_node_refuses_a_key_that_is_none(
     code, said = node.run_to_end()
     assert code == 1
     assert "no shared key" in said
+
+
+def test_an_open_node_has_channels_on_any_topic(
+    new_node: Callable[[str], NodeProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It follows the topic that a channel is opened on; no configuration names it (J6)."""
+    relay: Any = new_node("relay-1")
+    relay.topics = []
+    relay.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+    relay.sections["gossip"]["carry"] = "open"
+    relay.runtime = relay.start()
+    node = own(new_node, relay)
+    node.topics = []
+    node.sections["gossip"]["carry"] = "open"
+    secret = token(relay, capsys)
+
+    async def act() -> None:
+        async with AsyncRelayClient(relay.runtime.gateway, token=secret) as client:
+            layer = RemoteMessaging(client, SigningKey.generate())
+            bob = await create_reliable_channel(layer, "room", TOPIC, "bob")
+            with embedded(node) as program:
+                await within(120, lambda: program.count("in room") == 1)
+                program.write("hello")
+                await bob.send(b"good day")
+                async for event in bob.events():
+                    if isinstance(event, MessageReceived):
+                        assert event.message == b"hello"
+                        break
+                await within(120, lambda: program.count("bob: good day") == 1)
+                await bob.close()
+
+    anyio.run(act, backend="trio")

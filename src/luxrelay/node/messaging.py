@@ -59,6 +59,9 @@ class MessagingParts:
     """May block; called in a worker thread."""
     key: SigningKey
     """Whose lanes it writes."""
+    carries: Callable[[NamespaceId], bool]
+    """Whether the node follows a namespace that is asked for, from now on if need be; may block,
+    called in a worker thread."""
     policy_hash: Callable[[NamespaceId], bytes | None]
     """The policy in force in a namespace; None when the node does not carry it."""
     blob: Callable[[bytes], bytes | None]
@@ -116,7 +119,8 @@ class NodeMessaging:
 
         """
         parent = topic_namespace(content_topic)
-        self._policy_of(content_topic)
+        if not await trio.to_thread.run_sync(self._parts.carries, parent):
+            raise _not_carried(content_topic)
         notes = _Notes(self)
         self._subscribers[notes] = None
         self._parts.feed.follow([parent], notes)
@@ -132,12 +136,7 @@ class NodeMessaging:
     def _policy_of(self, content_topic: str) -> bytes:
         policy_hash = self._parts.policy_hash(topic_namespace(content_topic))
         if policy_hash is None:
-            raise MessagingError(
-                "this node does not carry the topic",
-                where=content_topic[:80],
-                hint="give it a [[namespace]] with this content_topic",
-                code="channel.refused",
-            )
+            raise _not_carried(content_topic)
         return policy_hash
 
     async def _payloads(
@@ -287,6 +286,7 @@ class LentMessaging:
             feed=parts.feed,
             publish=parts.doors.publish,
             key=key,
+            carries=parts.carried.asked,
             policy_hash=self._policy_of,
             blob=parts.catch_up.blob,
             clock_ms=wall_ms,
@@ -339,6 +339,15 @@ class _Notes:
             await self._changed.wait()
         found, self._waiting = self._waiting[:READ_MAX], self._waiting[READ_MAX:]
         return found
+
+
+def _not_carried(content_topic: str) -> MessagingError:
+    return MessagingError(
+        "this node does not carry the topic",
+        where=content_topic[:80],
+        hint="give it a [[namespace]] with this content_topic, or have it follow the namespace",
+        code="channel.refused",
+    )
 
 
 def _envelope(message: StoredMessage) -> Envelope:

@@ -44,6 +44,7 @@ def local(stand: Stand) -> NodeMessaging:
             feed=stand.feed,
             publish=stand.doors.publish,
             key=SigningKey.generate(),
+            carries=PARENT.__eq__,
             policy_hash={PARENT: default_policy(PARENT).policy_hash}.get,
             blob=lambda commitment: stand.store.get_blob(commitment, now_ms()),
             clock_ms=now_ms,
