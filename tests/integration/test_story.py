@@ -1,9 +1,11 @@
 """One story through the whole product, by the doors that its users have.
 
 An owner makes a namespace with a list of writers, whose messages an issuer's quotas pay. Two of
-them write; a validator follows the ordered view and signs finality; a light node's user reads one
-sender; an archive takes everything and proves it. Who may not write, who has not paid and who goes
-back in time is refused with the same code at every door, gossip among them.
+them write, one with a TFHE sidecar; a validator, which hears of it on ``headers/global`` alone,
+follows the ordered view and signs finality; a light node's user reads one sender; an archive takes
+everything and proves it. Who may not write, who has not paid, who goes back in time and whose
+sidecar was swapped is refused with the same code at every door, gossip among them; what gossip does
+with a swapped sidecar stands in ``test_sidecars.py``, because no relay passes one on.
 """
 
 from __future__ import annotations
@@ -17,14 +19,23 @@ import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from luxrelay.archive.proofs import InclusionProof
-from luxrelay.bus import Code, MsgHeader, NamespaceId, SigningKey, lane
+from luxrelay.bus import (
+    CiphertextType,
+    Code,
+    MsgHeader,
+    NamespaceId,
+    SigningKey,
+    TFHECiphertext,
+    TFHESidecar,
+    lane,
+)
 from luxrelay.bus.finality import FinalityState
 from luxrelay.bus.prepaid import PrepaidPayer
 from luxrelay.cli.main import main
@@ -41,6 +52,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 PEOPLE = ("owner", "issuer", "alice", "bob", "stranger", "validator")
+HEADERS = "/lux/test/relay/headers/global"
+SECRET = TFHECiphertext(type=CiphertextType.U64, data=b"opaque " * 1000)
 WRITES = 3
 """Messages of each writer; a quota pays one more, which the story needs later."""
 
@@ -86,7 +99,14 @@ class Story:
         """Return somebody's signer, whose next message has this sequence."""
         policy = bytes.fromhex(self.policy_hash[2:])
         fee = self.payer(name)
-        return LaneSigner(self.key(name), self.namespace, policy_hash=policy, next_seq=seq, fee=fee)
+        return LaneSigner(
+            self.key(name),
+            self.namespace,
+            policy_hash=policy,
+            bound_network="test",
+            next_seq=seq,
+            fee=fee,
+        )
 
     def client(self, node: str) -> RelayClient:
         """Return a client of a node's gateway with its token."""
@@ -96,9 +116,10 @@ class Story:
         """Return the words of the command that publishes for somebody."""
         return ["publish", "--relay", self.places["relay"].sync, "--namespace",
                 self.namespace.hex(), "--policy-hash", self.policy_hash, "--key", self.pem(name),
-                "--quota", self.folder / f"{name}.quota", "--json", *words]  # fmt: skip
+                "--quota", self.folder / f"{name}.quota", "--bound", "test", "--json",
+                *words]  # fmt: skip
 
-    def start(self, node: NodeProcess, **more: str) -> Runtime:
+    def start(self, node: NodeProcess, **more: str | bool) -> Runtime:
         """Start a node that carries the namespace by the policy, and give it a token."""
         name = node.folder.name
         issuer = self.said("keys", "export-public", self.pem("issuer"))
@@ -106,6 +127,7 @@ class Story:
             "prepaid_issuers": [issuer],
             "free_tier": False,
         }
+        node.sections["node"]["signing"] = "bound"
         node.sections["gateway"] = {
             "listen": "127.0.0.1:0", "grpc_listen": "127.0.0.1:0", "admin_listen": "",
         }  # fmt: skip
@@ -175,7 +197,7 @@ def test_the_story(story: Story, new_node: Callable[[str], NodeProcess]) -> None
     a_validator_finalizes(story)
     a_light_node_reads_one_sender(story)
     bad = dict(bad_messages(story))
-    for (name, code), message in bad.items():
+    for (name, code), message in (*bad.items(), *swapped_sidecars(story)):
         refused_at_every_door(story, message, code, name)
     the_command_refuses(story)
     gossip_refuses(story, new_node, bad)
@@ -202,6 +224,7 @@ def the_owner_makes_a_namespace(story: Story) -> None:
                     for value in sorted((fields["alice"], fields["bob"]))
                 ],
             },
+            "encryptionMode": "tfhe",
             "rateLimit": {
                 "messagesPerSecond": 1000, "bytesPerSecond": 10**6, "burstMessages": 1000,
             },
@@ -234,10 +257,21 @@ def four_nodes_carry_it(story: Story, new_node: Callable[[str], NodeProcess]) ->
     others = [new_node(name) for name in ("validator", "light", "store")]
     for node in others:
         node.sections["node"]["profile"] = node.folder.name
-        node.sections["sync"]["peers"] = [story.places["relay"].sync]
         node.sections |= listed
+        if node.folder.name == "validator":
+            node.sections["sync"]["reconcile_interval_ms"] = 0
+        else:
+            node.sections["sync"]["peers"] = [story.places["relay"].sync]
+
+    def start(node: NodeProcess) -> None:
+        story.start(node, policy_file=policy, headers_only=node.folder.name == "validator")
+
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda node: story.start(node, policy_file=policy), others))
+        list(pool.map(start, others))
+    with story.client("relay") as client:
+        story.eventually(
+            lambda: client.described("/v1/peers")["mesh"].get(HEADERS, 0) >= 2, seconds=60
+        )
 
 
 def two_writers_publish(story: Story) -> None:
@@ -247,7 +281,10 @@ def two_writers_publish(story: Story) -> None:
         assert all(each["stored"] for each in receipts)
     signer = story.signer("bob")
     with story.client("relay") as client:
-        messages = [signer.sign(b"bob %d" % n, now_ms()) for n in range(WRITES)]
+        messages = [
+            signer.sign(b"bob %d" % n, now_ms(), ciphertext=SECRET if n == 1 else None)
+            for n in range(WRITES)
+        ]
 
         def stored() -> bool:
             try:
@@ -267,7 +304,8 @@ def two_writers_publish(story: Story) -> None:
 def told(story: Story, node: str, count: int, *words: object) -> list[dict[str, Any]]:
     """Return messages that `luxrelay subscribe` is told at a node."""
     text = story.said("subscribe", "--gateway", story.places[node].gateway, "--namespace",
-                      story.namespace.hex(), "--json", "--count", count, *words)  # fmt: skip
+                      story.namespace.hex(), "--bound", "test", "--json", "--count", count,
+                      *words)  # fmt: skip
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -279,6 +317,10 @@ def a_validator_finalizes(story: Story) -> None:
         mine = [each for each in headers if each.namespace_id == story.lane(name)]
         assert [each.seq for each in mine] == [*range(1, WRITES + 1)]
         assert mine == sorted(mine, key=lambda each: each.timestamp)
+    assert all(each["blob"] is None for each in seen)  # headers alone
+    with story.client("validator") as client:
+        assert HEADERS in client.described("/v1/peers")["mesh"]
+        assert story.namespace.hex() not in str(client.described("/v1/peers")["mesh"])
     rows = [f"{h.namespace_id.hex()}:{h.seq}:{h.header_hash.hex()}" for h in headers]
     line = story.said("finality", "sign", "--key", story.pem("validator"), "--network", "test",
                       "--number", 1, *rows)  # fmt: skip
@@ -296,9 +338,20 @@ def a_validator_finalizes(story: Story) -> None:
 
 
 def a_light_node_reads_one_sender(story: Story) -> None:
-    """Its user is told bob's messages and no others."""
+    """Its user is told bob's messages and no others; the sidecar is at the store as well."""
     seen = told(story, "light", WRITES, "--sender", story.key("bob").public_field.hex())
     assert [b64decode(each["blob"]) for each in seen] == [b"bob %d" % n for n in range(WRITES)]
+    header = MsgHeader.from_json(seen[1]["header"])
+    with story.client("store") as client:
+
+        def sidecar() -> bytes:
+            try:
+                return client.sidecar(header)
+            except LuxRelayError:
+                return b""  # it is fetched beside the message
+
+        container = TFHESidecar.decode(story.eventually(sidecar, seconds=60))
+    assert container.ciphertext == SECRET.data
 
 
 def bad_messages(story: Story) -> Iterator[tuple[tuple[str, Code], Outgoing]]:
@@ -312,10 +365,28 @@ def bad_messages(story: Story) -> Iterator[tuple[tuple[str, Code], Outgoing]]:
     yield ("a regressed timestamp", Code.TIMESTAMP_INVALID), back
 
 
+def swapped_sidecars(story: Story) -> Iterator[tuple[tuple[str, Code], Outgoing]]:
+    """Yield bob's message with another container, and with a reference to another one."""
+    mine, other = (
+        story.signer("bob", WRITES + 1).sign(
+            b"with a secret", now_ms(), ciphertext=TFHECiphertext(type=CiphertextType.U8, data=data)
+        )
+        for data in (b"mine", b"other")
+    )
+    yield ("a swapped sidecar", Code.SIDECAR_INVALID), replace(mine, sidecar=other.sidecar)
+    header = MsgHeader.decode(mine.header)
+    reference = MsgHeader.decode(other.header).tfhe_sidecar
+    swapped = replace(header, tfhe_sidecar=reference).encode()
+    wrong = replace(mine, header=swapped, sidecar=other.sidecar)
+    yield ("a swapped reference", Code.INVALID_SIGNATURE), wrong
+
+
 WORDS: Mapping[Code, str] = {
     Code.POLICY_VIOLATION: "does not let this sender write",
     Code.FEE_TOO_LOW: f"0 of {WRITES} messages",
     Code.TIMESTAMP_INVALID: "before",
+    Code.SIDECAR_INVALID: "sidecar",
+    Code.INVALID_SIGNATURE: "signature",
 }
 """What the reason says."""
 
@@ -332,7 +403,12 @@ def refused_at_every_door(story: Story, message: Outgoing, code: Code, name: str
         with PublishStream(client) as stream:
             answers += stream.publish([message])
     found += [(each.code, each.stored, each.reason) for each in answers]
-    item = PublishItem(header=message.header, blob=message.blob, parent_id=message.parent)
+    item = PublishItem(
+        header=message.header,
+        blob=message.blob,
+        parent_id=message.parent,
+        sidecar=message.sidecar,
+    )
     for address, token in ((place.sync, ""), (place.grpc, story.tokens["relay"])):
         with RelaySyncClient(address, token=token) as relay:
             (each,) = relay.publish([item])
@@ -370,7 +446,7 @@ def the_command_refuses(story: Story) -> None:
     with story.client("relay") as client:
         use = client.quota(payer.quotas[0].account)
     payer.follow(use.account, use.messages_used, use.bytes_used)
-    signer = LaneSigner(story.key("alice"), story.namespace, fee=payer)
+    signer = LaneSigner(story.key("alice"), story.namespace, bound_network="test", fee=payer)
     with pytest.raises(QuotaError, match="code 1007"):
         signer.sign(b"once more", now_ms())
 
@@ -422,7 +498,7 @@ def an_archive_proves_it(story: Story) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "luxrelay", "archive", "ingest", "--relay",
          story.places["store"].sync, "--out", str(out), "--policies",
-         str(story.folder / "room.policy"), "--network", "test", "--finality",
+         str(story.folder / "room.policy"), "--network", "test", "--bound", "--finality",
          str(story.folder / "statements.hex"), "--finality-signer", signer, "--json",
          "--spark", "spark.sql.codegen.wholeStage=false",  # a few rows are not worth compiling
          "--spark", "spark.sql.codegen.factoryMode=NO_CODEGEN"],

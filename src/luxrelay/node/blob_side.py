@@ -30,7 +30,7 @@ from luxrelay.node.config import NodeConfig
 from luxrelay.node.hint_book import HintBook
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.global_topics import GlobalTopics
-from luxrelay.node.subscription_config import announced_topics_of
+from luxrelay.node.subscription_config import announced_topics_of, headers_only_of
 from luxrelay.store import RelayStore
 from luxrelay.sync.fetch import AskBlob
 
@@ -196,7 +196,7 @@ def blob_side_of(
     """Return the parts on a host and an open store; called on the trio loop.
 
     A validator that takes every header asks for payloads of the namespaces that it follows; of the
-    others a reader has to ask for one.
+    others, and of those with ``headers_only``, a reader has to ask for one.
 
     Raises:
         AddressError: a peer id in the configuration is none.
@@ -205,11 +205,12 @@ def blob_side_of(
     limits, following = config.store_limits, config.following
     news = BlobNews()
     headers_alone = carried.everything and config.peering.role == NodeRole.VALIDATOR
+    unheard = headers_only_of(config)
     wanted = WantedBlobs(
         ttl_ms=min(config.ttl_ms, limits.blob_ttl_ms or config.ttl_ms),
         largest=limits.largest_blob,
         news=news.tell,
-        unasked=lambda parent: not headers_alone or parent in carried,
+        unasked=lambda parent: parent not in unheard and (not headers_alone or parent in carried),
     )
     topics = GlobalTopics(
         network=config.network,

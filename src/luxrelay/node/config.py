@@ -26,6 +26,7 @@ from luxrelay.errors import (
     KeyFormatError,
 )
 from luxrelay.files import read_bounded
+from luxrelay.gossip import TopicKind, global_topic
 from luxrelay.node.channel_keys import ChannelSection, channel_section_of
 from luxrelay.node.document import Document
 from luxrelay.node.gateway.config import GatewayConfig
@@ -39,7 +40,7 @@ from luxrelay.node.peering import (
 )
 from luxrelay.node.rates import rate_of
 from luxrelay.node.store_keys import StoreLimits, store_limits_of
-from luxrelay.node.subscription_config import Following, following_of
+from luxrelay.node.subscription_config import Following, following_of, global_topics_of
 from luxrelay.wire import from_hex
 
 NAMESPACES_MAX: Final = 1024
@@ -71,6 +72,8 @@ class NamespaceEntry:
     """Bytes of the namespace with its lanes; 0 for the quota that all others have."""
     thin_ratio: int = field(default=0, compare=False)
     """Of older messages every Nth stays; 0 for all (J3)."""
+    headers_only: bool = field(default=False, compare=False)
+    """Its headers come from ``headers/global``; its own topic is not followed (G25)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +252,7 @@ def parse_config(
     document = Document(text, source, environ)
     config = _config_of(document, base)
     _tuned(config, document)
+    _heard(config, document)
     document.settle()
     return config
 
@@ -268,6 +272,19 @@ def _tuned(config: NodeConfig, lines: Document) -> None:
             where = lines.where("gossip", name)
             hint = "docs/reference/config.md names them"
             lines.report(ConfigError(error.what, where=where, hint=hint))
+
+
+def _heard(config: NodeConfig, lines: Document) -> None:
+    """Report a namespace of which nothing would be heard (G25)."""
+    heard = global_topic(config.network, TopicKind.HEADERS_GLOBAL) in global_topics_of(config)
+    if any(entry.headers_only for entry in config.namespaces) and not heard:
+        lines.report(
+            ConfigError(
+                "headers_only is for nodes that follow headers/global",
+                where=lines.where("gossip", "role"),
+                hint="give gossip.role or gossip.global_topics, or follow the namespace's topic",
+            )
+        )
 
 
 def _text_of(path: Path) -> str:
@@ -501,7 +518,7 @@ def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> Names
     namespace = topic_namespace(topic) if topic else NamespaceId(from_hex(text))
     if not any(namespace):
         raise ConfigError("the all-zero namespace is invalid", where=where, hint="see S6")
-    quota, ratio = values["quota_bytes"], values["thin_ratio"]
+    quota, ratio, only = values["quota_bytes"], values["thin_ratio"], values["headers_only"]
     if ratio == 1:
         raise ConfigError("thin_ratio is 1", where=where, hint="0 keeps all, 2 every second one")
     declared = values["policy_hash"]
@@ -512,6 +529,9 @@ def _namespace_entry(values: Mapping[str, Any], where: str, base: Path) -> Names
                 where=where,
                 hint="give one of the two",
             )
-        return NamespaceEntry(namespace, b"", topic, base / values["policy_file"], quota, ratio)
+        file = base / values["policy_file"]
+        return NamespaceEntry(namespace, b"", topic, file, quota, ratio, headers_only=only)
     policy = from_hex(declared) if declared else default_policy(namespace).policy_hash
-    return NamespaceEntry(namespace, policy, topic, quota_bytes=quota, thin_ratio=ratio)
+    return NamespaceEntry(
+        namespace, policy, topic, quota_bytes=quota, thin_ratio=ratio, headers_only=only
+    )

@@ -115,8 +115,8 @@ def changes_between(old: NodeConfig, new: NodeConfig) -> Changes:
     return Changes(tuple(taken), tuple(refused))
 
 
-def _names(entries: tuple[NamespaceEntry, ...]) -> set[bytes]:
-    return {bytes(entry.namespace_id) for entry in entries}
+def _names(entries: tuple[NamespaceEntry, ...]) -> set[tuple[bytes, bool]]:
+    return {(bytes(entry.namespace_id), entry.headers_only) for entry in entries}
 
 
 def _ratios(entries: tuple[NamespaceEntry, ...]) -> dict[bytes, int]:

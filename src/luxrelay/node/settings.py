@@ -891,6 +891,15 @@ KEYS: Final = (
     ),
     Key(
         "namespace",
+        "headers_only",
+        False,
+        "",
+        boolean,
+        "Whether its headers come from headers/global and its own topic is not followed: for "
+        "validators and indexers (LP-6420 §2.2, G25). A payload is fetched when a reader asks.",
+    ),
+    Key(
+        "namespace",
         "thin_ratio",
         0,
         "",

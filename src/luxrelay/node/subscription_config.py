@@ -77,7 +77,16 @@ def announced_topics_of(config: NodeConfig) -> frozenset[str]:
     return frozenset(global_topics_of(config))
 
 
+def headers_only_of(config: NodeConfig) -> frozenset[NamespaceId]:
+    """Return the namespaces whose own topics a node does not follow."""
+    return frozenset(entry.namespace_id for entry in config.namespaces if entry.headers_only)
+
+
 def followed_topics(config: NodeConfig, namespaces: Iterable[NamespaceId]) -> tuple[str, ...]:
-    """Return every topic a node follows: the global ones, then one for each of its namespaces."""
-    own = [topic_for_namespace(config.network, each) for each in namespaces]
+    """Return every topic a node follows: the global ones, then one for each of its namespaces.
+
+    Without those whose headers ``headers/global`` brings (G25).
+    """
+    unheard = headers_only_of(config)
+    own = [topic_for_namespace(config.network, each) for each in namespaces if each not in unheard]
     return (*global_topics_of(config), *own)

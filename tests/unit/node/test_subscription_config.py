@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from luxrelay.bus import topic_namespace
+from luxrelay.errors import ConfigError
 from luxrelay.node.config import NodeConfig, parse_config
-from luxrelay.node.subscription_config import announced_topics_of, followed_topics, global_topics_of
+from luxrelay.node.node import changes_between
+from luxrelay.node.subscription_config import (
+    announced_topics_of,
+    followed_topics,
+    global_topics_of,
+    headers_only_of,
+)
 
 HEADERS, PROPOSED, FINALIZED, BLOBS = (
     f"/lux/test/relay/{kind}"
@@ -14,7 +21,7 @@ HEADERS, PROPOSED, FINALIZED, BLOBS = (
 )
 
 
-def config_of(gossip: str) -> NodeConfig:
+def config_of(gossip: str, namespace: str = "") -> NodeConfig:
     """Return a configuration with one namespace."""
     text = f"""
     [node]
@@ -24,6 +31,7 @@ def config_of(gossip: str) -> NodeConfig:
     {gossip}
     [[namespace]]
     content_topic = "/chat/1/room"
+    {namespace}
     """
     return parse_config(text, source="relay.toml", base=Path("/etc"))
 
@@ -58,3 +66,16 @@ def test_topics_that_are_named_stand_alone_or_beside_the_role() -> None:
     assert global_topics_of(more) == (HEADERS, FINALIZED, BLOBS)
     assert global_topics_of(none) == ()
     assert announced_topics_of(none) == frozenset()
+
+
+def test_a_namespace_of_headers_alone_has_no_topic() -> None:
+    """Its headers come from headers/global, which the node has to follow then (20-01, G25)."""
+    config = config_of('role = "validator"', "headers_only = true")
+    names = [each.namespace_id for each in config.namespaces]
+
+    assert followed_topics(config, names) == (HEADERS, PROPOSED, FINALIZED)
+    assert headers_only_of(config) == set(names)
+    for gossip in ('role = "light"', 'global_topics = ["blobs/available"]'):
+        with pytest.raises(ConfigError, match="headers/global"):
+            config_of(gossip, "headers_only = true")
+    assert changes_between(config, config_of('role = "validator"')).refused == ("namespaces",)
