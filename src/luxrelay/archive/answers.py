@@ -10,6 +10,7 @@ from datetime import date
 from struct import Struct
 from typing import Final, NamedTuple
 
+from luxrelay.bus import MsgHeader
 from luxrelay.errors import ArchiveArgumentError
 from luxrelay.sync.messages import WireMessage
 
@@ -65,6 +66,14 @@ class ArchivedMessage:
     """The sender's address, 20 bytes, for keys that have one."""
     parent_id: bytes | None
     """The namespace it is a lane of, or its own; None when no relay said it."""
+    sidecar: bytes | None = None
+    """The TFHE sidecar; None without one or when no relay had it."""
+
+    def payload(self, commitment: bytes) -> bytes | None:
+        """Return the blob or the sidecar, whichever is committed to; None when it is not here."""
+        reference = MsgHeader.decode(self.header).tfhe_sidecar
+        named = reference is not None and reference.commitment == commitment
+        return self.sidecar if named else self.blob
 
     def wire(self) -> WireMessage:
         """Return it as a relay would send it."""
@@ -74,6 +83,7 @@ class ArchivedMessage:
             received_at=self.received_at,
             expires_at=self.expires_at,
             finality=self.finality,
+            sidecar_len=len(self.sidecar or b""),
         )
 
 

@@ -46,7 +46,7 @@ from luxrelay.archive.schema import (
     MS_PER_DAY,
     prune_key,
 )
-from luxrelay.bus import Code, VerifyKey, sender_address
+from luxrelay.bus import Code, MsgHeader, VerifyKey, check_sidecar, sender_address
 from luxrelay.bus import constants as c
 from luxrelay.bus.keys import SIGNING_SCHEMES
 from luxrelay.bus.structure import structure_verdict
@@ -94,6 +94,7 @@ def check_batch(batch: pa.RecordBatch, rules: ArchiveRules | None = None) -> pa.
     columns = _spread(heads, bad, judged)
     outcomes, columns["blob"] = _check_rows(batch, heads, bad, columns)
     code, reason = np.zeros(len(batch), np.int32), [""] * len(batch)
+    columns["sidecar"] = _check_sidecars(batch, outcomes)
     for row, outcome in outcomes.items():
         code[row], reason[row] = outcome
     columns["parent_id"] = _parents(batch.column("parent"), columns)
@@ -317,6 +318,24 @@ def _check_rows(
     absent = left & (sizes == 0)
     kept = _if_any(unread | (absent & (stated > 0)), pa.scalar(None, pa.binary()), blobs)
     return outcomes, _if_any(absent & (stated == 0), pa.scalar(b"", pa.binary()), kept)
+
+
+def _check_sidecars(batch: pa.RecordBatch, outcomes: Outcomes) -> pa.Array:
+    """Return the sidecars of a batch after noting in ``outcomes`` those that are not the header's.
+
+    Source: LP-6411 §2.10; 11-35, 11-36.
+    """
+    sidecars = batch.column("sidecar")
+    if sidecars.null_count == len(sidecars):
+        return sidecars
+    headers = batch.column("header")
+    for row in np.flatnonzero(_bools(pc.is_valid(sidecars))).tolist():
+        if row not in outcomes:
+            header = MsgHeader.decode(headers[row].as_py())
+            verdict = check_sidecar(header, sidecars[row].as_py())
+            if not verdict.accepted:
+                outcomes[row] = RuleOutcome(int(verdict.code), verdict.reason)
+    return sidecars
 
 
 def _check_blobs(blobs: pa.Array, sizes: Places, heads: _Heads, rows: Places) -> Outcomes:

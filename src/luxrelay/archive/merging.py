@@ -56,6 +56,8 @@ _KNOWN: Final = ", ".join(
         "relays": _RELAYS,
         "copies": f"size({_RELAYS})",
         "blob": "coalesce(t.blob, s.blob)",
+        # A sidecar belongs to the header that refers to it, and to no other copy (H3).
+        "sidecar": "if(t.digest = s.digest, coalesce(t.sidecar, s.sidecar), t.sidecar)",
         "received_at": "least(t.received_at, s.received_at)",
         "latency_ms": "least(t.latency_ms, s.latency_ms)",
         "expires_at": "greatest(t.expires_at, s.expires_at)",
@@ -241,14 +243,15 @@ def _now(now_ms: int) -> Column:
 def _messages_of(checked: DataFrame) -> DataFrame:
     """Return one row a content id: the copy that came first, and who had one.
 
-    Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload is
-    preferred, because a relay may hold the header alone.
+    Copies may differ in unsigned bytes; the first valid one stays (J11). One with its payload, then
+    one with its sidecar, is preferred, because a relay may hold the header alone.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  # heavy; a session is here
 
     own = {"content_id", "received_at", "expires_at", "finality", "latency_ms", "copies", "relays"}
     carried = [name for name in MESSAGES.names if name not in own and name != "ingested_at"]
-    order = f.struct(f.col("blob").isNull(), f.col("received_at"), f.col("digest"))
+    bare = f.col("blob").isNull(), f.col("sidecar").isNull()
+    order = f.struct(*bare, f.col("received_at"), f.col("digest"))
     grouped = (
         checked.where(f.col("code") == 0)
         .groupBy("content_id")

@@ -61,7 +61,7 @@ _PARTS: Final = pa.schema([pa.field("part", pa.string())])
 _EPOCH: Final = date(1970, 1, 1)
 _LONG: Final = frozenset({
     "header", "blob", "blob_commitment", "signature", "header_hash", "digest", "message_id",
-    "content_id", "timestamp", "seq", "received_at", "expires_at",
+    "content_id", "timestamp", "seq", "received_at", "expires_at", "sidecar",
 })  # fmt: skip
 """Columns whose values hardly repeat: a dictionary of them would be built and thrown away."""
 _COUNTED: Final = frozenset({pa.int32(), pa.int64()})

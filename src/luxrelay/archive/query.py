@@ -146,7 +146,7 @@ _EPOCH: Final = date(1970, 1, 1)
 _PLACE_COLUMNS: Final = ("timestamp", "namespace_id", "seq", "content_id")
 _ROW_COLUMNS: Final = (
     *_PLACE_COLUMNS, "date", "header", "blob", "received_at", "expires_at", "finality", "copies",
-    "sender_address", "parent_id",
+    "sender_address", "parent_id", "sidecar",
 )  # fmt: skip
 
 
@@ -286,14 +286,15 @@ class ArchiveReader:
         return self._cut(found, limit, max_bytes)
 
     def by_blob(self, commitment: bytes, *, limit: int = 100, cursor: bytes = b"") -> ArchivePage:
-        """Return messages that commit to a blob; looks at one column of every file.
+        """Return messages that commit to a blob or sidecar; looks at two columns of every file.
 
         Raises:
             ArchiveArgumentError: a value is out of range.
 
         """
         _check(len(commitment) == 32, "a commitment has 32 bytes", "commitment")
-        return self._page(self._all_days(_is("blob_commitment", commitment)), limit, cursor)
+        named = _is("blob_commitment", commitment) | _is("sidecar_commitment", commitment)
+        return self._page(self._all_days(named), limit, cursor)
 
     def prove(self, message: ArchivedMessage) -> tuple[InclusionProof, bytes] | None:
         """Return the proof of a message and the root it leads to; None without a root yet.
@@ -535,6 +536,7 @@ def _message(place: AnswerPlace, row: dict[str, Any]) -> ArchivedMessage:
         copies=row["copies"],
         sender_address=row["sender_address"],
         parent_id=row["parent_id"],
+        sidecar=row["sidecar"],
     )
 
 

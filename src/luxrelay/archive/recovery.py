@@ -138,6 +138,7 @@ def checked_messages(page: Sequence[ArchivedMessage], rules: ArchiveRules) -> li
             "received_at": message.received_at,
             "expires_at": message.expires_at,
             "parent": message.parent_id,
+            "sidecar": message.sidecar,
         }
         for message in page
     ]
@@ -150,6 +151,7 @@ def checked_messages(page: Sequence[ArchivedMessage], rules: ArchiveRules) -> li
             blob=message.blob,
             parent=NamespaceId(parent or message.place.namespace_id),
             received_at=message.received_at,
+            sidecar=message.sidecar,
         )
         for message, code, parent in zip(page, codes, parents, strict=True)
         if code == 0

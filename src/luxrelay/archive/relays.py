@@ -174,7 +174,8 @@ def read_spans(
         for group in _groups(spans, CHUNK_ALONE if len(options.relays) == 1 else CHUNK_SEQUENCES):
             answers = {span.namespace: _Answer(span) for span in group}
             for relay, namespace, served in readers.fetch(answers):
-                yield from rows.add(relay, namespace, served)
+                for part in readers.with_sidecars(relay, served):
+                    yield from rows.add(relay, namespace, part)
             for answer in answers.values():
                 readers.judge(answer)
         if options.fault_rows:
@@ -297,9 +298,7 @@ class _Readers:
                     raise _endless(relay, namespace)
                 yield namespace, page
         except (SyncUnreachableError, SyncRemoteError) as error:
-            self._fault = error
-            self._clients.pop(relay).close()
-            self.down.append(relay)
+            self._lose(relay, error)
 
     def _answers(
         self, relay: str, wanted: Mapping[bytes, Sequence[SeqRange]]
@@ -324,6 +323,31 @@ class _Readers:
             ):
                 yield namespace, single
 
+    def with_sidecars(self, relay: str, served: Served) -> Iterator[Served]:
+        """Yield messages with the sidecars that the relay holds, few of them at once.
+
+        A relay that fails is not asked again, and what it still owes is read as if it had none.
+        """
+        messages, seqs = served
+        first = size = 0
+        for place, message in enumerate(messages):
+            if not message.sidecar_len or relay not in self._clients:
+                continue
+            try:
+                message.sidecar = _sidecar(self._clients[relay], message.header)
+            except (SyncUnreachableError, SyncRemoteError) as error:
+                self._lose(relay, error)
+            size += len(message.sidecar)
+            if size >= BATCH_BYTES:
+                yield messages[first : place + 1], seqs[first : place + 1]
+                first, size = place + 1, 0
+        yield messages[first:], seqs[first:]
+
+    def _lose(self, relay: str, error: LuxRelayError) -> None:
+        self._fault = error
+        self._clients.pop(relay).close()
+        self.down.append(relay)
+
     def judge(self, answer: _Answer) -> None:
         """Raise when a chunk is incomplete and that is nobody's choice."""
         holes = answer.holes()
@@ -340,6 +364,15 @@ class _Readers:
         ]
         if lost and self._options.fail_on_data_loss:
             raise data_loss(lost, self.down)
+
+
+def _sidecar(client: RelaySyncClient, header: bytes) -> bytes:
+    """Return what the relay gives as the sidecar of a header; empty when it has none."""
+    if len(header) < c.FIXED_BYTES + c.SIDECAR_BYTES or not (
+        header[c.OFFSET_FLAGS] & c.FLAG_TFHE_SIDECAR
+    ):
+        return b""
+    return client.get_blob(header[-c.SIDECAR_BYTES :][: c.HASH_BYTES]) or b""
 
 
 class _Rows:
@@ -360,7 +393,7 @@ class _Rows:
         """Take in messages; yield each batch that is full."""
         parent = self._parents.get(namespace, namespace)
         messages, seqs = served
-        sizes = [len(message.header) + len(message.blob) for message in messages]
+        sizes = [len(each.header) + len(each.blob) + len(each.sidecar) for each in messages]
         first = 0
         while first < len(messages):
             last = self._room(first, sizes)
@@ -417,6 +450,9 @@ class _Rows:
             "received_at": _times(received),
             "expires_at": _times(expires),
             "finality": _states(finality),
+            "sidecar": pa.array(
+                [each and (each.sidecar or None) for each in messages], pa.binary()
+            ),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in RAW.names], schema=_SCHEMA)
 

@@ -132,6 +132,9 @@ RAW: Final = Table(
             "finality state that the relay claims, unsigned; 0 is pending",
         ),
         Column("parent", ColumnKind.BINARY, "namespace that it is a lane of, or its own, 20 bytes"),
+        Column(
+            "sidecar", ColumnKind.BINARY, "TFHE sidecar as served; null when the relay has none"
+        ),
     ),
 )
 
@@ -182,6 +185,9 @@ _HEADER_COLUMNS: Final = (
     ),
     Column("policy_version", ColumnKind.INT, "version of the policy it binds to, or null"),
     Column("retention", ColumnKind.INT, "1 standard, 2 archive, 3 permanent, null when unknown"),
+    Column(
+        "sidecar", ColumnKind.BINARY, "TFHE sidecar; null when there is none or no relay had it"
+    ),
 )
 
 CHECKED: Final = Table(

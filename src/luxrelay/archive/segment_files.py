@@ -132,10 +132,15 @@ def _named(path: Path) -> Iterator[None]:
 
 def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
     batch.validate(full=True)  # a damaged file may say that values lie outside of it
-    missing = [name for name in RAW.names if name not in batch.schema.names]
+    missing = [name for name in RAW.names if name not in {*batch.schema.names, *_ADDED}]
     if missing:
         raise unreadable(path, f"it lacks the column {missing[0]}")
-    columns = [batch.column(name).cast(column.kind.arrow) for name, column in _COLUMNS.items()]
+    columns = [
+        batch.column(name).cast(column.kind.arrow)
+        if name in batch.schema.names
+        else pa.nulls(batch.num_rows, column.kind.arrow)
+        for name, column in _COLUMNS.items()
+    ]
     whole = pa.RecordBatch.from_arrays(columns, schema=RAW.arrow())
     for name in _NEVER_NULL:
         if nulls := whole.column(name).null_count:
@@ -147,6 +152,8 @@ def _pieces(batch: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
         yield whole.slice(first, BATCH_ROWS)
 
 
+_ADDED: Final = ("sidecar",)
+"""Columns that segments of an earlier version have not got; null then."""
 _TIMES: Final = ("received_at", "expires_at")
 _NEVER_NULL: Final = ("relay", "received_at", "expires_at")
 """What a table needs of each row, and only the writer of a segment knows."""

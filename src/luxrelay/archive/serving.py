@@ -183,11 +183,12 @@ class ArchiveStore:
         return [_stored(message) for _, message in found], missing
 
     def get_blob(self, commitment: bytes, now_ms: int) -> bytes | None:
-        """Return the blob committed to; None when it is not archived."""
+        """Return the blob or sidecar committed to; None when it is not archived."""
         del now_ms
         with self._search_lock:
             page = self._searcher.by_blob(commitment, limit=PAGE_MAX)
-        return next((each.blob for each in page.messages if each.blob is not None), None)
+        found = (each.payload(commitment) for each in page.messages)
+        return next((each for each in found if each is not None), None)
 
     def head(self, namespace_id: NamespaceId) -> ArchiveHead:
         """Return the head of a namespace; zeros for an unknown one."""
@@ -274,4 +275,5 @@ def _stored(message: ArchivedMessage) -> StoredMessage:
         received_at=message.received_at,
         expires_at=message.expires_at,
         finality=message.finality,
+        sidecar_len=len(message.sidecar or b""),
     )

@@ -79,15 +79,26 @@ class Snapshot:
 
         """
         try:
-            return self._messages.to_table(columns=list(columns), filter=condition)
+            return self._read(columns, condition)
         except FileNotFoundError:
             self.refresh()
         except (OSError, pa.ArrowException) as error:
             raise _damaged(self._folder, MESSAGES, error) from None
         try:
-            return self._messages.to_table(columns=list(columns), filter=condition)
+            return self._read(columns, condition)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(self._folder, MESSAGES, error) from None
+
+    def _read(self, columns: Sequence[str], condition: Expression | None) -> pa.Table:
+        """Return the rows; a column that an older archive has not got yet is null."""
+        there = set(self._messages.schema.names)
+        known = [name for name in columns if name in there]
+        table = self._messages.to_table(columns=known, filter=condition)
+        for place, name in enumerate(columns):
+            if name not in there:
+                kind = MESSAGES.arrow().field(name).type
+                table = table.add_column(place, name, pa.nulls(table.num_rows, kind))
+        return table
 
     def files_of(self, condition: Expression) -> int:
         """Return how many files bounds do not rule out."""

@@ -140,6 +140,8 @@ def message_json(reader: ArchiveReader, message: ArchivedMessage, *, proof: bool
         "finality": message.finality,
         "copies": message.copies,
     }
+    if message.sidecar is not None:
+        value["sidecar"] = "0x" + message.sidecar.hex()
     if proof:
         found = reader.prove(message)
         value["proof"] = found and {

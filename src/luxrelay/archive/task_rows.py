@@ -36,8 +36,8 @@ class Copy:
 
     row: int
     """The row that is kept, counted over the task."""
-    order: tuple[bool, int, bytes]
-    """The lowest is kept: one with its payload, then the first received."""
+    order: tuple[bool, bool, int, bytes]
+    """The lowest is kept: one with its payload, one with its sidecar, then the first received."""
     received_at: int
     expires_at: int
     relays: set[str]
@@ -180,10 +180,10 @@ def _copies_in(batch: pa.RecordBatch, first: int) -> Iterator[tuple[bytes, Copy]
     """Yield content id and what is known of each good row; ``first`` is the batch's first row."""
     names = ("code", "content_id", "digest", "received_at", "expires_at", "relay")
     columns = [batch.column(name).to_pylist() for name in names]
-    bare = batch.column("blob").is_null().to_pylist()
-    for row, (absent, code, content_id, digest, received_at, expires_at, relay) in enumerate(
-        zip(bare, *columns, strict=True), start=first
+    bare = [batch.column(name).is_null().to_pylist() for name in ("blob", "sidecar")]
+    for row, (blob, sidecar, code, content_id, digest, received_at, expires_at, relay) in enumerate(
+        zip(*bare, *columns, strict=True), start=first
     ):
         if code == 0:
-            order = (absent, received_at, digest)
+            order = (blob, sidecar, received_at, digest)
             yield content_id, Copy(row, order, received_at, expires_at, {relay})

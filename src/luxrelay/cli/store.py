@@ -296,7 +296,10 @@ def _export(arguments: argparse.Namespace) -> int:
         for name in names:
             parent = store.head(name).parent
             for message in messages_of(store, name):
-                yield json.dumps(_message_json(message, parent)).encode() + b"\n"
+                shown = _message_json(message, parent)
+                if sidecar := _sidecar_of(store, message):
+                    shown["sidecar"] = "0x" + sidecar.hex()
+                yield json.dumps(shown).encode() + b"\n"
                 count += 1
 
     with look(arguments) as store:
@@ -362,6 +365,12 @@ def _message_json(message: StoredMessage, parent: NamespaceId) -> dict[str, Any]
     }
 
 
+def _sidecar_of(store: RelayStore, message: StoredMessage) -> bytes | None:
+    """Return the TFHE sidecar of a message; None when it is not here."""
+    reference = message.header.tfhe_sidecar if message.sidecar_len else None
+    return None if reference is None else store.get_blob(reference.commitment)
+
+
 def export_segments(arguments: argparse.Namespace, chosen: NamespaceId | None) -> int:
     """Write segments below ``--out`` and return the exit code."""
     from luxrelay.archive.segment_files import write_segments  # noqa: PLC0415  with the extra only
@@ -390,6 +399,7 @@ def _batches(store: RelayStore, heads: list[NamespaceHead], relay: str) -> Itera
     size = 0
     for head in heads:
         for message in messages_of(store, head.namespace_id):
+            sidecar = _sidecar_of(store, message)
             rows.append(
                 {
                     "relay": relay,
@@ -401,9 +411,10 @@ def _batches(store: RelayStore, heads: list[NamespaceHead], relay: str) -> Itera
                     "expires_at": message.expires_at,
                     "finality": message.finality,
                     "parent": head.parent,
+                    "sidecar": sidecar,
                 }
             )
-            size += len(message.header_bytes) + len(message.blob or b"")
+            size += len(message.header_bytes) + len(message.blob or b"") + len(sidecar or b"")
             if len(rows) >= SEGMENT_ROWS or size >= SEGMENT_BYTES:
                 yield pa.RecordBatch.from_pylist(rows, schema=RAW.arrow())
                 rows, size = [], 0

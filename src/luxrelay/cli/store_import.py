@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from luxrelay.bus import MsgHeader, NamespaceId, VerdictKind, check_blob, lane, verify_header
+from luxrelay.bus import (
+    MsgHeader,
+    NamespaceId,
+    VerdictKind,
+    check_blob,
+    check_sidecar,
+    lane,
+    verify_header,
+)
 from luxrelay.bus import constants as c
 from luxrelay.bus.bound import verify_header_bound
 from luxrelay.cli.arguments import SubParsers, add_command, whole_number
@@ -28,7 +36,7 @@ from luxrelay.store import IncomingMessage, PutOutcome, RelayStore, RelayStoreCo
 from luxrelay.text import parse_json
 from luxrelay.wire import from_hex
 
-LINE_BYTES_MAX: Final = 2 * (c.MAX_BLOB_BYTES + 64 * 1024)
+LINE_BYTES_MAX: Final = 2 * (2 * c.MAX_BLOB_BYTES + 64 * 1024)
 """Longest line that is read; the largest message in hex, and room for its other fields."""
 BATCH: Final = 256
 """Messages stored at a time."""
@@ -192,12 +200,19 @@ def _message(value: Any, now_ms: int, bound: str) -> IncomingMessage:
             raise InputError("the blob does not fit the header's commitment", where=verdict.reason)
         if not verdict.accepted:
             blob = None  # of a kind that this installation cannot check; the header proves itself
+    sidecar = _bytes(value, "sidecar") if value.get("sidecar") is not None else None
+    if sidecar is not None:
+        verdict = check_sidecar(header, sidecar)
+        if not verdict.accepted:
+            raise InputError("the sidecar is not the header's", where=verdict.reason)
     received = value.get("receivedAt")
     if not isinstance(received, int) or isinstance(received, bool):
         raise InputError("expected Unix milliseconds", where="receivedAt")
     if max(header.timestamp, received) > now_ms + _AHEAD_MS:
         raise InputError("it comes from the future", where="timestamp or receivedAt")
-    return IncomingMessage(header=header, blob=blob, parent=parent, received_at=received)
+    return IncomingMessage(
+        header=header, blob=blob, parent=parent, received_at=received, sidecar=sidecar
+    )
 
 
 def _parent(value: dict[str, Any], header: MsgHeader) -> NamespaceId:

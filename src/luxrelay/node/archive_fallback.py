@@ -299,6 +299,7 @@ class OlderMessages:
             received_at=message.received_at,
             expires_at=message.expires_at,
             finality=message.finality,
+            sidecar_len=message.sidecar_len,
         )
 
     def _payload(self, header: MsgHeader, blob: bytes) -> bytes | None:

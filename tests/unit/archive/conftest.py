@@ -61,6 +61,7 @@ class MemoryRelays:
 
     def __init__(self) -> None:
         self.held: dict[str, dict[bytes, list[WireMessage]]] = {}
+        self.blobs: dict[str, dict[bytes, bytes] | None] = {}
         self.down: set[str] = set()
         self.fails_after: dict[str, int] = {}
         self.pages: dict[str, int] = {}
@@ -105,6 +106,15 @@ class MemoryClient:
         """Close once, however often it is called."""
         self._relays.open_clients -= not self._closed
         self._closed = True
+
+    def get_blob(self, commitment: bytes) -> bytes | None:
+        """Return a blob or sidecar; a relay that has None for them goes away instead."""
+        held = self._relays.blobs[self._relay]
+        if held is None:
+            self._relays.down.add(self._relay)
+            self._check()
+            return None
+        return held.get(commitment)
 
     def _check(self) -> None:
         if self._relay in self._relays.down:

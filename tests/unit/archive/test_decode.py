@@ -15,12 +15,15 @@ from luxrelay.archive.decode import KEPT_MAX, check_batch, checker
 from luxrelay.archive.rules import CODE_EPHEMERAL, ArchiveRules
 from luxrelay.archive.schema import CHECKED, CODE_UNREAD, RAW
 from luxrelay.bus import (
+    CiphertextType,
     Code,
     MsgHeader,
     NamespaceId,
     SignatureScheme,
     SigningKey,
+    TFHECiphertext,
     TFHESidecarRef,
+    attach_sidecar,
     message_id,
 )
 from luxrelay.bus.policy import (
@@ -36,6 +39,7 @@ from luxrelay.sync import WireMessage
 
 NS = b"n" * 20
 OWNER = SigningKey.from_seed(SignatureScheme.ED25519, b"\x08" * 32)
+KEY = SigningKey.from_seed(SignatureScheme.ED25519, b"\x07" * 32)
 Forge = Callable[..., WireMessage]
 
 
@@ -92,6 +96,28 @@ def test_sidecar_reference_becomes_columns(forge: Forge) -> None:
     assert row["code"] == 0
     assert row["sidecar_commitment"] == b"s" * 32
     assert int(row["sidecar_epoch"]) == 2**64 - 1
+
+
+def test_a_sidecar_is_held_against_its_header(forge: Forge) -> None:
+    """One that is not the header's makes the row a reject; a relay without it does not (11-36)."""
+    secret = TFHECiphertext(type=CiphertextType.U8, data=b"opaque")
+    header, sidecar = attach_sidecar(MsgHeader.decode(forge().header), secret)
+    signed = KEY.sign_header(header).encode()
+
+    rows = _checked(
+        _row(forge(), header=signed, sidecar=sidecar),
+        _row(forge(), header=signed, sidecar=sidecar[:-1] + b"\x01"),
+        _row(forge(), header=signed),
+        _row(forge(), sidecar=sidecar),
+        _row(forge(), header=b"garbage", sidecar=sidecar),
+    )
+
+    good, wrong, without, unasked, garbage = rows
+    assert [row["code"] for row in (good, without)] == [0, 0]
+    assert (good["sidecar"], without["sidecar"]) == (sidecar, None)
+    assert [row["code"] for row in (wrong, unasked)] == [Code.SIDECAR_INVALID] * 2
+    assert "sidecar" in wrong["reason"]
+    assert garbage["code"] not in {0, Code.SIDECAR_INVALID}
 
 
 def test_copies_of_a_header_are_each_a_row(forge: Forge) -> None:

@@ -12,7 +12,7 @@ def test_raw_rows_keep_their_published_shape() -> None:
     """The raw row schema is a contract with users of the source."""
     assert RAW.plain_ddl() == (
         "relay STRING, namespace BINARY, seq BIGINT, header BINARY, blob BINARY,"
-        " received_at BIGINT, expires_at BIGINT, finality INT, parent BINARY"
+        " received_at BIGINT, expires_at BIGINT, finality INT, parent BINARY, sidecar BINARY"
     )
 
 

@@ -50,6 +50,19 @@ def test_what_is_written_is_read(
     assert not list((tmp_path / "out").glob("*.new"))
 
 
+def test_a_segment_of_an_earlier_version_has_no_sidecars(
+    forge: Callable[..., WireMessage], tmp_path: Path
+) -> None:
+    """The column that it lacks is null."""
+    path = tmp_path / "1.parquet"
+    pq.write_table(pa.Table.from_batches([_batch(forge, 1, 2)]).drop(["sidecar"]), path)
+
+    (piece,) = read_segment(path)
+
+    assert piece.schema.equals(RAW.arrow())
+    assert piece.column("sidecar").to_pylist() == [None, None]
+
+
 def test_a_segment_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
     """Loss and damage have their own codes; the file's name is in the error."""
     broken = tmp_path / "1.arrow"

@@ -200,6 +200,33 @@ def test_export_segments_for_the_archive(folder: Path, tmp_path: Path, kind: str
     assert sum(batch.num_rows for batch in read_segment(second)) == 3
 
 
+@pytest.mark.parametrize("kind", ["json", "arrow"])
+def test_a_sidecar_is_exported_with_its_message(tmp_path: Path, now: int, kind: str) -> None:
+    """In lines, which `store import` takes again, and in segments."""
+    message = FORGE.in_lane(1, 1, at=now, ciphertext=b"opaque")
+    with RelayStore.open(tmp_path / "data" / "store", now_ms=now) as store:
+        store.put_many([message, FORGE.in_lane(2, 1, at=now)], now)
+    out = tmp_path / "out"
+    export = ["store", "export", str(tmp_path / "data"), "--out", str(out), "--format", kind]
+
+    assert main(export) == 0
+
+    if kind == "arrow":
+        (path,) = out.iterdir()
+        rows = [row for batch in read_segment(path) for row in batch.to_pylist()]
+        assert [row["sidecar"] for row in rows] == [message.sidecar, None]
+        return
+    assert main(["store", "import", str(tmp_path / "again"), str(out)]) == 0
+    reference = message.header.tfhe_sidecar
+    with RelayStore.open(tmp_path / "again" / "store", now_ms=now) as store:
+        assert store.get_blob(reference.commitment) == message.sidecar
+        assert store.verify() == []
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines[0]["sidecar"] = lines[0]["sidecar"][:-2] + "ff"
+    out.write_text(json.dumps(lines[0]) + "\n")
+    assert main(["store", "import", str(tmp_path / "wrong"), str(out)]) != 0
+
+
 def test_segments_need_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They cannot go to standard output."""
     assert main(["store", "export", str(folder), "--format", "arrow"]) == 1
