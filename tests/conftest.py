@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from reached import RECORDER  # it stands in tests/doors
 
 from luxrelay.node.folder import Runtime, read_runtime
 
@@ -54,6 +55,67 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _no_state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Commands under test keep the state of channels in a folder of the test run."""
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data-home"))
+
+
+ROOT = Path(__file__).resolve().parents[1]
+REACHED = Path(os.environ.get("REACHED_BY", ROOT / "docs" / "reference" / "reached_by.json"))
+"""The doors that tests go through, as committed; `tools/doors.py` writes it from the records."""
+COMMITTED: dict[str, list[str]] = (
+    {
+        f"{file}::{test}": doors
+        for file, tests in json.loads(REACHED.read_text())["tests"].items()
+        for test, doors in tests.items()
+    }
+    if REACHED.exists()
+    else {}
+)
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that has not passed says nothing about doors."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or not report.passed
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """What counts at doors is read before the first fixture of a test."""
+    RECORDER.begin()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """And once more behind the last one; a test may reach more doors than committed, not fewer."""
+    ended = yield
+    doors = RECORDER.end()
+    if not item.stash.get(FAILED, False):
+        _note_doors(item, doors)
+    return ended
+
+
+def _note_doors(item: pytest.Item, doors: list[str]) -> None:
+    function = getattr(item, "originalname", item.name)  # xdist writes its group behind the id
+    name = f"{item.path.relative_to(ROOT).as_posix()}::{function}"
+    known = COMMITTED.get(name, [])
+    if RECORDER.unsure or not (doors or known):
+        return
+    folder = ROOT / "build" / "doors"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{os.getpid()}.jsonl").open("a") as records:
+        records.write(json.dumps({"test": name, "doors": doors}) + "\n")
+    lost = set(known) - set(doors)
+    if lost and not os.environ.get("RECORD_DOORS"):
+        pytest.fail(
+            f"the test went by {', '.join(sorted(lost))} once, and does not any more; if that is "
+            "wanted: RECORD_DOORS=1 pytest of its file, then tools/doors.py",
+            pytrace=False,
+        )
 
 
 @pytest.fixture
@@ -138,7 +200,10 @@ class NodeProcess:
             runtime = read_runtime(self.folder / "data")
             return runtime if runtime is not None and runtime.pid == process.pid else None
 
-        return eventually(ready, 120.0)  # a loaded machine compiles for long
+        found = eventually(ready, 120.0)  # a loaded machine compiles for long
+        if self.source is None:
+            RECORDER.started(process.pid, found.http)
+        return found
 
     def run_to_end(self) -> tuple[int, str]:
         """Start a node that should fail; return its exit code and what it said."""
@@ -157,12 +222,14 @@ class NodeProcess:
         """Send a signal and return the exit code."""
         assert self.process is not None
         process, self.process = self.process, None
+        RECORDER.ends(process.pid)
         process.send_signal(number)
         return process.wait(30)
 
     def kill(self) -> None:
         """End it without asking, if it still runs."""
         if self.process is not None and self.process.poll() is None:
+            RECORDER.ends(self.process.pid)
             self.process.kill()
             self.process.wait()
 

@@ -214,7 +214,9 @@ def metrics_page() -> str:
         lines.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |")
     lines.append(
         "\nNames that begin with `relay_` are those of LP-6420 and LP-6421, `luxda_` those of "
-        "LP-6491.\nLabels come from closed sets; `topic` is one of a configured namespace."
+        "LP-6491. Those that the retention\ndocument has under `p2pmes_` stand under `luxrelay_`, "
+        "with namespaces where it has chats.\nLabels come from closed sets; `topic` is one of a "
+        "configured namespace."
     )
     return "\n".join(lines) + "\n"
 

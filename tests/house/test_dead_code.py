@@ -15,6 +15,9 @@ import importlib
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.trial
 SRC = Path(__file__).resolve().parents[2] / "src"
 ROOMS_OF_TESTS = ("testing", "sim")
 REASONS = {

@@ -57,6 +57,12 @@ def test_publish_query_head_and_restart(
     assert main(["query", *arguments, "--lanes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["messages"]
     assert [bytes.fromhex(m["blob"][2:]) for m in found] == [b"one", b"two", b"x\xe9"]
+    last = str(found[-1]["header"]["timestamp"])
+    assert main(["query", *arguments, "--lanes", "--json", "--from-ms", last]) == 0
+    late = json.loads(capsys.readouterr().out)["messages"]
+    assert late == found[-1:] or late == found[-2:]  # two of one millisecond
+    assert main(["query", *arguments, "--lanes", "--json", "--to-ms", str(int(last) - 1)]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == found[: len(found) - len(late)]
     assert main(["head", *arguments, "--json"]) == 0
     (head,) = json.loads(capsys.readouterr().out)
     assert (head["contiguousHead"], head["latestSeq"], head["messages"]) == (3, 3, 3)

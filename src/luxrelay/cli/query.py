@@ -36,22 +36,7 @@ def register(commands: SubParsers) -> None:
     )
     add_relay(query)
     add_namespace(query)
-    query.add_argument(
-        "--lanes", action="store_true", help="the lanes of the namespace instead of itself"
-    )
-    query.add_argument(
-        "--from-seq", type=whole_number(0, _U64), default=0, metavar="N", help="after this sequence"
-    )
-    query.add_argument(
-        "--to-seq", type=whole_number(0, _U64), default=0, metavar="N", help="up to it; 0 = latest"
-    )
-    query.add_argument(
-        "--limit",
-        type=whole_number(1, 10_000),
-        default=100,
-        metavar="N",
-        help="messages of each namespace (default %(default)s)",
-    )
+    _add_bounds(query)
     query.add_argument(
         "--sidecars",
         action="store_true",
@@ -71,6 +56,39 @@ def register(commands: SubParsers) -> None:
     head.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_bounds(query: argparse.ArgumentParser) -> None:
+    query.add_argument(
+        "--lanes", action="store_true", help="the lanes of the namespace instead of itself"
+    )
+    query.add_argument(
+        "--from-seq", type=whole_number(0, _U64), default=0, metavar="N", help="after this sequence"
+    )
+    query.add_argument(
+        "--to-seq", type=whole_number(0, _U64), default=0, metavar="N", help="up to it; 0 = latest"
+    )
+    query.add_argument(
+        "--from-ms",
+        type=whole_number(0, _U64),
+        default=0,
+        metavar="MS",
+        help="timestamps from here on, Unix milliseconds",
+    )
+    query.add_argument(
+        "--to-ms",
+        type=whole_number(0, _U64),
+        default=0,
+        metavar="MS",
+        help="up to here, inclusive; 0 = no bound",
+    )
+    query.add_argument(
+        "--limit",
+        type=whole_number(1, 10_000),
+        default=100,
+        metavar="N",
+        help="messages of each namespace (default %(default)s)",
+    )
+
+
 def _query(arguments: argparse.Namespace) -> int:
     namespace = chosen_namespace(arguments)
     shown: list[tuple[MsgHeader, WireMessage]] = []
@@ -79,7 +97,14 @@ def _query(arguments: argparse.Namespace) -> int:
         heads = list(relay.list_heads(namespace)) if arguments.lanes else []
         chosen = [h.namespace_id for h in heads if h.messages] if arguments.lanes else [namespace]
         for each in chosen:
-            page = relay.sync_page(each, arguments.from_seq, arguments.to_seq, arguments.limit)
+            page = relay.sync_page(
+                each,
+                arguments.from_seq,
+                arguments.to_seq,
+                arguments.limit,
+                from_time=arguments.from_ms,
+                to_time=arguments.to_ms,
+            )
             more |= page.status.has_more
             shown += [(_decode(message, relay.address), message) for message in page.messages]
         if arguments.sidecars:

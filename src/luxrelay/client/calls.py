@@ -179,6 +179,8 @@ class Query:
     """Timestamps up to here, inclusive; 0 for no bound."""
     limit: int = 1000
     """Messages in the page; the node may give fewer."""
+    offset: int = 0
+    """Matches to pass over before a first page, 10,000 at most; cursors are stable (P19)."""
     cursor: str = ""
     """``next_cursor`` of the page before."""
 
@@ -193,6 +195,8 @@ def query(wanted: Query, checks: Checks) -> Call[Page]:
         "limit": wanted.limit,
         "cursor": wanted.cursor,
     }
+    if wanted.offset:  # an older node knows no offset, and says so
+        fields["offset"] = wanted.offset
 
     def read(answer: Answer) -> Page:
         about = json.loads(answer.headers["luxrelay-page"])

@@ -357,6 +357,7 @@ def store_config_of(config: NodeConfig) -> RelayStoreConfig:
         thin_ratios={
             entry.namespace_id: entry.thin_ratio for entry in config.namespaces if entry.thin_ratio
         },
+        gc_interval_ms=config.expire_interval_ms,
         **asdict(config.store_limits),
     )
 

@@ -87,6 +87,7 @@ class SyncLimits:
     validators: frozenset[str]
     validator_keys: frozenset[bytes]
     validator_proof: bytes
+    validator_weight: int
     known_hosts: tuple[str, ...]
     out_bytes_per_s: int
     in_bytes_per_s: int
@@ -458,7 +459,13 @@ def _sync_limits(
         *("connections_max", "address_connections_per_s", "address_connections_burst"),
         *("publishers_max", "peer_publishers_max", "publisher_silent_ms"),
         *("subscribers_max", "peer_subscribers_max"),
-        *("accepts_per_s", "stranger_ms_per_s", "stranger_burst_ms", "known_ms_per_s"),
+        *(
+            "validator_weight",
+            "accepts_per_s",
+            "stranger_ms_per_s",
+            "stranger_burst_ms",
+            "known_ms_per_s",
+        ),
     )
     return SyncLimits(
         tls_certificate=certificate,

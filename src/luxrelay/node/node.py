@@ -630,11 +630,11 @@ class Node:
     async def _upkeep(self, parts: Parts, ready: ReadyReport[None]) -> None:
         """Forget by the clock, in short cycles while there is more to forget than one takes."""
         ready.started(None)
-        config, store = self._config, parts.store
-        pause_ms = config.expire_interval_ms
+        store = parts.store
+        pause_ms = store.config.cycle_interval_ms(hit_limit=False)
         while True:
             await trio.sleep(pause_ms / 1000)
-            pause_ms = config.expire_interval_ms
+            pause_ms = store.config.cycle_interval_ms(hit_limit=False)
             ended: list[CycleStats] = []
 
             def forget() -> None:

@@ -93,6 +93,7 @@ def peering_of(gossip: Mapping[str, Any], base: Path, validators: Iterable[bytes
             places=base / gossip["places"] if gossip["places"] else None,
             system_peers_max=gossip["system_peers_max"],
             regions_min=gossip["regions_min"],
+            outbound_distinct_min=gossip["outbound_distinct_min"],
         ),
         **{name: gossip[name] for name in plain},
     )
@@ -183,7 +184,7 @@ def diversity_of(config: NodeConfig) -> DiversityParams:
         private_subnet_max=peering.private_group_peers_max,
         asn_max=peering.tuning.system_peers_max,
         regions_min=peering.tuning.regions_min,
-        outbound_distinct_min=min(4, outbound),
+        outbound_distinct_min=min(peering.tuning.outbound_distinct_min, outbound),
         outbound_max=outbound,
         peers_min=peering.peers_min,
         rotation_interval_s=peering.rotation_interval_ms / 1000,

@@ -49,6 +49,7 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
             peer_bytes_per_s=limits.peer_bytes_per_s,
             peer_requests_per_s=limits.peer_requests_per_s,
             peer_streams_max=limits.peer_streams_max,
+            validator_weight=float(limits.validator_weight),
         ),
     )
 

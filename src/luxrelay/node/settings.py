@@ -86,6 +86,15 @@ TUNING_KEYS: Final = (
         "Regions that peers should be of, with `places`; the last places are kept for those that "
         "are missing (LP-6420 §6.1, G21).",
     ),
+    Key(
+        "gossip",
+        "outbound_distinct_min",
+        4,
+        "networks",
+        whole(0, 100),
+        "Networks (an IPv4 /16, an IPv6 /32) that outbound peers should be of; the last places are "
+        "kept for those that are missing (LP-6420 §6.1, G21).",
+    ),
 )
 """Further keys of the section ``gossip``."""
 
@@ -498,7 +507,7 @@ KEYS: Final = (
         _MINUTE_MS,
         "milliseconds",
         whole(100, _DAY_MS),
-        "Time between two deletions of expired messages.",
+        "Time between two deletions of expired messages (GC_INTERVAL, J2).",
     ),
     *STORE_KEYS,
     Key(
@@ -608,8 +617,8 @@ KEYS: Final = (
         "hex",
         list_of(match(r"[0-9a-f]{64}", "64 lower-case hex digits"), 1024),
         "SHA-256 fingerprints of validators' public TLS keys, for those that no key of "
-        "[validators] vouches for; who proves one by client certificate gets four shares "
-        "(LP-6421 §6.2, P33).",
+        "[validators] vouches for; who proves one by client certificate gets the "
+        "shares of `validator_weight` (LP-6421 §6.2, P33).",
     ),
     Key(
         "sync",
@@ -619,6 +628,14 @@ KEYS: Final = (
         match(r"|(0x)?([0-9a-fA-F]{2}){1,2048}", "hex digits of at most 2,048 bytes"),
         "The proof that a validator vouches for the key of tls_certificate, shown to the relays in "
         "peers: `luxrelay keys vouch --tls-certificate` (P33).",
+    ),
+    Key(
+        "sync",
+        "validator_weight",
+        4,
+        "shares",
+        whole(3, 1000),
+        "Shares of a validator where anybody else has one (ValidatorPriority, P33).",
     ),
     Key(
         "sync",

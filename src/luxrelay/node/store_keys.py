@@ -73,6 +73,15 @@ STORE_KEYS: Final = (
         whole(1, _YEAR_MS),
         "Time that a message stays in memory after it came.",
     ),
+    Key(
+        "store",
+        "gc_short_interval_ms",
+        60_000,
+        "milliseconds",
+        whole(100, _YEAR_MS),
+        "Time to the next deletion after one that found more than it may delete at once "
+        "(GC_SHORT_INTERVAL, J2).",
+    ),
 )
 """In the order of the documentation."""
 
@@ -88,6 +97,7 @@ class StoreLimits:
     hot_messages_max: int
     hot_bytes_max: int
     hot_ttl_ms: int
+    gc_short_interval_ms: int
 
     @property
     def largest_blob(self) -> int:

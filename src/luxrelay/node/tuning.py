@@ -53,6 +53,8 @@ class Tuning:
     """Peers of one autonomous system."""
     regions_min: int = 0
     """Regions that peers should be of."""
+    outbound_distinct_min: int = 4
+    """Networks that outbound peers should be of."""
 
 
 def tuned_mesh(base: GossipParams, changes: Sequence[str]) -> GossipParams:

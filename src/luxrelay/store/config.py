@@ -20,6 +20,8 @@ GIB: Final = 1024 * MIB
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * 60 * MINUTE_MS
+OFFSET_MAX: Final = 10_000
+"""Matches that a query may pass over (P19)."""
 
 BATCH_FLOOR_BYTES: Final = c.MAX_BLOB_BYTES + c.MAX_HEADER_BYTES
 """The largest single message: no byte bound on a group or a page may lie below it."""
@@ -122,7 +124,7 @@ class RelayStoreConfig:
     page_rows_max: int = 100_000
     """Rows a page may look at, so that a narrow filter cannot hold a reader for long; the page
     ends early with ``has_more`` and a cursor."""
-    offset_max: int = 10_000
+    offset_max: int = OFFSET_MAX
     """Matches a query may skip (P19); a cursor has no such bound."""
     ids_max: int = 1_000
     """Message ids in one `get_messages` call (P22)."""
@@ -266,12 +268,10 @@ class RelayStoreConfig:
 
 _NETWORK: Final = {
     "retention_window_ms": 30 * DAY_MS,
-    "gc_interval_ms": HOUR_MS,
-    "gc_short_interval_ms": MINUTE_MS,
     "gc_batch_limit": 100_000,
     "gc_chunk_size": 1_000,
 }
-"""RETENTION_WINDOW and its kin, as the document fixes them."""
+"""RETENTION_WINDOW and what else of the document peers see; when a cycle runs is a node's own."""
 _NO_BOUNDS: Final = frozenset(
     {"blobs_enabled", "durability", "when_full", "namespace_quotas", "thin_ratios"}
 )

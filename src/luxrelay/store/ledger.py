@@ -378,12 +378,22 @@ def read_heads(
         if len(heads) == limit:
             return heads, bytes(heads[-1].namespace_id)
         namespace = NamespaceId(key[-c.NAMESPACE_BYTES :])
-        if namespace not in ledger.states:
-            raise StoreError(
-                "a namespace has no state", where=namespace.hex(), code="store.corrupt"
-            )
-        heads.append(ledger.head(namespace))
+        if _is_held(database, ledger, family, key):
+            heads.append(ledger.head(namespace))
     return heads, b""
+
+
+def _is_held(database: Database, ledger: Ledger, family: str, key: bytes) -> bool:
+    """Return whether a namespace of a row has a state; False when its row is gone by now."""
+    namespace = NamespaceId(key[-c.NAMESPACE_BYTES :])
+    if namespace in ledger.states:
+        return True
+    with ledger.lock:  # a batch writes its rows first and tells its states second, under the lock
+        if namespace in ledger.states:
+            return True
+        if database.get(family, key) is None:
+            return False
+    raise StoreError("a namespace has no state", where=namespace.hex(), code="store.corrupt")
 
 
 def _find_runs(slices: Slices, state: NamespaceState) -> None:

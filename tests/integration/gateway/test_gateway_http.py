@@ -166,7 +166,7 @@ def test_blob_ranges(standing: Any) -> None:
 
 
 def test_pages_join_and_say_what_is_missing(stand: Any) -> None:
-    """Pages of a query join without loss, and a gap makes an answer incomplete."""
+    """Pages join without loss, a gap makes an answer incomplete, an offset passes over (P19)."""
     key = SigningKey.generate()
     signer = stand.store_line(10, key=key)
     stand.store_line(5, key=key, first=13)
@@ -177,11 +177,13 @@ def test_pages_join_and_say_what_is_missing(stand: Any) -> None:
         some = client.page(Query(namespace_id=signer.namespace_id, after_seq=2, to_seq=5))
         gaps = client.gaps(signer.namespace_id)
         rest = client.page(Query(namespace_id=signer.namespace_id, after_seq=10))
+        passed = client.page(Query(namespace_id=signer.namespace_id, offset=8, limit=3))
 
     assert (page.has_more, page.complete, len(page.messages)) == (True, False, 4)
     assert [m.header.seq for m in every] == [*range(1, 11), *range(13, 18)]
     assert [m.header.seq for m in some.messages] == [3, 4, 5]
     assert some.complete
+    assert [m.header.seq for m in passed.messages] == [9, 10, 13]
     assert gaps == [(11, 12)]
     assert (rest.complete, rest.gaps) == (False, [(11, 12)])
 
@@ -237,6 +239,7 @@ def test_facts_about_the_node(standing: Any) -> None:
             "query after_seq",
         ),
         (f"/v1/namespaces/{PARENT.hex()}/messages?cursor=zz", "query cursor"),
+        (f"/v1/namespaces/{PARENT.hex()}/messages?offset=10001", "query offset"),
         (f"/v1/namespaces/{PARENT.hex()}/messages?cursor=00", "query cursor"),
         ("/v1/namespaces?nonsense=1", "query 'nonsense'"),
         ("/v1/namespaces?limit=1&limit=2", "query"),

@@ -102,7 +102,7 @@ DOORS = pytest.mark.parametrize("door", [ws, grpc], ids=["WebSocket", "gRPC"])
 
 @DOORS
 def test_no_hole_is_passed(stand: Stand, writer: Writer, door: Any) -> None:
-    """The view waits for what is missing, and goes on in order when it comes (11-14)."""
+    """The view waits for what is missing, and goes on in order when it comes (11-14, 11-47)."""
     stand.publish([writer.message(1), writer.message(4)])
     told = door(stand, writer.lane)
 

@@ -34,8 +34,9 @@ def pair() -> tuple[Outgoing, Outgoing]:
     return first, LaneSigner(key, PARENT, next_seq=2).sign(b"second", now - BACK_MS)
 
 
+@pytest.mark.trial
 def test_http_refuses_it_and_says_how_far(stand: Stand, pair: tuple[Outgoing, Outgoing]) -> None:
-    """The receipt has the code; the reason how far back, behind which sequence (11-16)."""
+    """The receipt has the code; the reason how far back, behind which sequence (11-16, 11-47)."""
     with stand.client("read", "publish") as client:
         (taken,) = client.publish(pair[:1])
         (refused,) = client.publish(pair[1:])
@@ -46,6 +47,7 @@ def test_http_refuses_it_and_says_how_far(stand: Stand, pair: tuple[Outgoing, Ou
     assert "20.000 s before that of sequence 1" in refused.reason
 
 
+@pytest.mark.trial
 def test_grpc_refuses_it_and_says_how_far(stand: Stand, pair: tuple[Outgoing, Outgoing]) -> None:
     """As over HTTP."""
     server = RelaySyncServer(
@@ -64,6 +66,7 @@ def test_grpc_refuses_it_and_says_how_far(stand: Stand, pair: tuple[Outgoing, Ou
     assert "20.000 s before that of sequence 1" in refused.reason
 
 
+@pytest.mark.trial
 def test_history_that_goes_back_is_told_at_every_door(
     stand: Stand, pair: tuple[Outgoing, Outgoing]
 ) -> None:

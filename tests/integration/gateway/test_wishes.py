@@ -50,6 +50,7 @@ def bring(stand: Stand, message: Outgoing, blob: bytes) -> None:
     stand.doors.history(PARENT, [WireMessage(message.header, blob)])
 
 
+@pytest.mark.trial
 @DOORS
 def test_a_blob_that_comes_later_is_told(stand: Stand, door: Door) -> None:
     """Without asking again, and to who asked for it only (LP-6420 §8.1; 20-38)."""

@@ -1,5 +1,6 @@
 """Bound signatures cover what the literal ones leave open."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,25 @@ def test_every_scheme_signs_bound(unsigned: MsgHeader, scheme: SignatureScheme) 
     header = sign_header_bound(SigningKey.generate(scheme), unsigned, "closed")
 
     assert verify_header_bound(MsgHeader.decode(header.encode()), "closed")
+
+
+def test_what_is_signed_is_what_the_page_says(bound: MsgHeader) -> None:
+    """The bytes of docs/reference/wire-formats.md, put together by hand (H3)."""
+    raw = bound.encode()
+    key = bound.sender_pub_key
+    signed = hashlib.sha3_256(
+        b"lux.header.bound.v1"
+        + bytes([6])
+        + b"closed"
+        + raw[:106]
+        + len(key).to_bytes(2, "big")
+        + key
+        + hashlib.sha3_256(b"\x01voucher").digest()
+        + b"\x07" * 32
+        + (5).to_bytes(8, "big")
+    ).digest()
+
+    assert bound_hash(bound, "closed") == signed
 
 
 def test_not_on_another_network(bound: MsgHeader) -> None:

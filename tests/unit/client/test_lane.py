@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from luxrelay.bus import MsgHeader, SigningKey, topic_namespace
 from luxrelay.client import LaneSigner
 
@@ -14,6 +16,7 @@ def times(signer: LaneSigner, *walls: int) -> list[int]:
     return [MsgHeader.decode(signer.sign(b"x", wall).header).timestamp for wall in walls]
 
 
+@pytest.mark.trial
 def test_a_clock_that_is_set_back_does_not_show() -> None:
     """The timestamp stays where it was until the clock has come as far again."""
     signer = LaneSigner(SigningKey.generate(), PARENT)

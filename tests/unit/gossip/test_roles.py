@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -59,6 +60,9 @@ def test_a_validator_vouches_for_its_relay(scheme: SignatureScheme) -> None:
     validators = frozenset({key.public_field})
 
     assert proves_validator(PEER, proof, validators)
+    field = key.public_field
+    by_the_page = hashlib.sha3_256(b"lux.validator.v1\x00" + PEER).digest()
+    assert proof == len(field).to_bytes(2, "big") + field + key.sign(by_the_page)
     assert not proves_validator(PeerId(b"peer-0001"), proof, validators)
     assert not proves_validator(PEER, proof, frozenset())
     assert not proves_validator(PEER, proof[:-1], validators)

@@ -234,7 +234,7 @@ def test_sync_rates_and_certificates() -> None:
     limits = parse(
         MINIMAL
         + '[sync]\ntls_certificate = "c.pem"\ntls_key = "k.pem"\ntls_client_ca = "/ca.pem"\n'
-        f'peer_bytes_per_s = 7\nvalidators = ["{"ab" * 32}"]\n'
+        f'peer_bytes_per_s = 7\nvalidators = ["{"ab" * 32}"]\nvalidator_weight = 9\n'
     ).sync_limits
 
     assert limits.tls_certificate == Path("/etc/c.pem")
@@ -242,6 +242,7 @@ def test_sync_rates_and_certificates() -> None:
     assert limits.tls_peer_ca is None
     assert (limits.peer_bytes_per_s, limits.out_bytes_per_s) == (7, 8 * 1024 * 1024)
     assert limits.validators == {"ab" * 32}
+    assert limits.validator_weight == 9
 
 
 @pytest.mark.parametrize(

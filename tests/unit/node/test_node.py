@@ -50,6 +50,7 @@ def test_peers_keys_reach_network_and_router() -> None:
     rotation_interval_ms = 7000
     rotation_count = 1
     group_peers_max = 6
+    outbound_distinct_min = 2
     address_connections_max = 7
     subnet_connections_max = 8
     exempt_loopback = true
@@ -70,6 +71,7 @@ def test_peers_keys_reach_network_and_router() -> None:
     assert (net.loopback_exempt, net.require_hello) == (True, True)
     assert (params.peer_exchange, params.exempt_loopback) == (False, True)
     assert (diversity.subnet_max, diversity.peers_min) == (6, 5)
+    assert diversity.outbound_distinct_min == 2
     assert (diversity.rotation_interval_s, diversity.rotation_count) == (7.0, 1)
     assert config.peering.validators == {b"\xab\xcd"}
 

@@ -183,6 +183,7 @@ class Gateway:
             to_time=values["to_ms"],
             limit=min(values["limit"], self._parts.config.page_messages_max),
             max_bytes=self._parts.config.page_bytes_max,
+            offset=values["offset"],
             cursor=_cursor(values["cursor"], 40),
         )
         store = self._parts.store

@@ -30,6 +30,7 @@ from luxrelay.node.gateway.http import Gateway
 from luxrelay.node.gateway.problem import CONTENT_TYPE
 from luxrelay.node.gateway.schemas import Schema, ref
 from luxrelay.node.gateway.websocket import Streams
+from luxrelay.store.config import OFFSET_MAX
 
 _U64: Final = whole(0, c.MAX_U64)
 _BINARY: Final[Schema] = {"type": "string", "format": "binary"}
@@ -42,6 +43,12 @@ _LIMIT: Final = Param(
 )
 _CURSOR: Final = Param(
     name="cursor", kind=cursor_of(80), default=b"", sentence="nextCursor of the page before."
+)
+_OFFSET: Final = Param(
+    name="offset",
+    kind=whole(0, OFFSET_MAX),
+    default=0,
+    sentence="Matches of the store passed over before a first page; a cursor is stable.",
 )
 _FROM_MS: Final = Param(
     name="from_ms", kind=_U64, default=0, sentence="Timestamps from here on, Unix milliseconds."
@@ -216,6 +223,7 @@ def _namespaces(gateway: Gateway) -> list[Route]:
         NAMESPACE,
         Param(name="after_seq", kind=_U64, default=0, sentence="Only sequences above this one."),
         Param(name="to_seq", kind=_U64, default=0, sentence="Up to it, inclusive; 0 = latest."),
+        _OFFSET,
         _FROM_MS,
         _TO_MS,
         _LIMIT,

@@ -129,8 +129,9 @@ class StoreAndArchive:
         )
 
     def lacks(self, query: NamespaceQuery, earliest_seq: int) -> bool:
-        """Return whether an archive is to be asked for a part of a question; any thread."""
-        return self._older is not None and span_below(query, earliest_seq) is not None
+        """Return whether an archive is to be asked; an offset counts in the store. Any thread."""
+        asked = self._older is not None and not query.offset
+        return asked and span_below(query, earliest_seq) is not None
 
     async def page(self, query: NamespaceQuery, shown: Callable[[QueryPage], Shown]) -> Shown:
         """Return what ``shown`` makes, in a worker, of a page of a namespace.

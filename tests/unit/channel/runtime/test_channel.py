@@ -663,6 +663,7 @@ class Prover:
         return proof.startswith(b"proof of")
 
 
+@pytest.mark.trial
 @both
 def test_proofs_over_a_layer_that_carries_none_are_refused(backend: str) -> None:
     """When it is opened: its receivers would take no message of it, and nobody would say so."""

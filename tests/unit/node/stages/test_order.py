@@ -221,6 +221,7 @@ MESSAGES = st.lists(
 """Sequence, milliseconds, writer, nonce."""
 
 
+@pytest.mark.trial
 @settings(max_examples=40, deadline=None)
 @given(drawn=MESSAGES, seed=st.integers(0, 2**32))
 def test_three_relays_end_alike_whatever_came_first(

@@ -1,10 +1,15 @@
 """What a store answers is what it holds, within bounds."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import pytest
 
 from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.store import NamespaceQuery, RelayStore, TimeQuery
+from luxrelay.store.ledger import Ledger
 
 Opener = Callable[..., RelayStore]
 
@@ -66,6 +71,32 @@ def test_heads_are_bounded(forge: Any, open_store: Opener, now: int) -> None:
 
     assert seen == sorted(forge.lane(sender) for sender in range(5))
     assert [head.namespace_id for head in store.heads(None, b"", 2)[0]] == seen[:2]
+
+
+def test_a_lane_that_is_just_being_stored_is_no_damage(
+    forge: Any, open_store: Opener, now: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are written before the state is told: who lists heads in between waits for it."""
+    store = open_store()
+    publish, written, told = Ledger.publish, threading.Event(), threading.Event()
+
+    def later(*arguments: Any) -> None:
+        written.set()
+        assert told.wait(10)
+        publish(*arguments)
+
+    monkeypatch.setattr(Ledger, "publish", later)
+    with ThreadPoolExecutor(2) as threads:
+        putting = threads.submit(store.put_many, [forge.in_lane(1, 1)], now)
+        assert written.wait(60)
+        listing = threads.submit(store.heads, forge.in_lane(1, 1).parent, b"", 9)
+        with pytest.raises(TimeoutError):
+            listing.result(0.2)
+        told.set()
+        putting.result(60)
+        heads, _ = listing.result(60)
+
+    assert [head.namespace_id for head in heads] == [forge.lane(1)]
 
 
 def test_the_newest_message_is_served(
