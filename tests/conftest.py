@@ -91,7 +91,11 @@ def pytest_runtest_setup() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """And once more behind the last one; a test may reach more doors than committed, not fewer."""
+    """And once more behind the last one.
+
+    A test that went by doors and goes by none any more fails. One that goes by fewer fails with
+    ``DOORS=strict``: on a slow machine more happens beside a test than on a fast one.
+    """
     ended = yield
     doors = RECORDER.end()
     if not item.stash.get(FAILED, False):
@@ -110,7 +114,8 @@ def _note_doors(item: pytest.Item, doors: list[str]) -> None:
     with (folder / f"{os.getpid()}.jsonl").open("a") as records:
         records.write(json.dumps({"test": name, "doors": doors}) + "\n")
     lost = set(known) - set(doors)
-    if lost and not os.environ.get("RECORD_DOORS"):
+    strict = not doors or os.environ.get("DOORS") == "strict"
+    if lost and strict and not os.environ.get("RECORD_DOORS"):
         pytest.fail(
             f"the test went by {', '.join(sorted(lost))} once, and does not any more; if that is "
             "wanted: RECORD_DOORS=1 pytest of its file, then tools/doors.py",
