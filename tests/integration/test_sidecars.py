@@ -27,8 +27,10 @@ from luxrelay.bus import (
     TFHESidecar,
     attach_sidecar,
     check_sidecar,
+    sha3_commitment,
     topic_namespace,
 )
+from luxrelay.bus.bound import sign_header_bound
 from luxrelay.cli.main import main
 from luxrelay.client import Checks, LaneSigner, Outgoing, PublishStream, Query, RelayClient
 from luxrelay.errors import LuxRelayError
@@ -81,7 +83,9 @@ class Stand:
         """A node that is not started yet."""
         node = self.new_node(name)
         node.sections["node"] |= {"signing": "bound", "network": NETWORK} | of_node
-        node.sections["gateway"] = {"listen": "127.0.0.1:0", "admin_listen": ""}
+        node.sections["gateway"] = {
+            "listen": "127.0.0.1:0", "admin_listen": "", "grpc_listen": "127.0.0.1:0",
+        }  # fmt: skip
         node.policy = self.signed_policy
         return node
 
@@ -225,7 +229,10 @@ Door = Callable[[Outgoing], Answer]
 def _doors(stack: ExitStack, place: Runtime, token: str) -> Iterator[tuple[str, Door]]:
     """Yield the doors where applications publish, by name."""
     http = stack.enter_context(RelayClient(place.gateway, token=token))
-    grpc = stack.enter_context(RelaySyncClient(place.sync))
+    ports = {
+        "gRPC": stack.enter_context(RelaySyncClient(place.sync)),
+        "gRPC of the gateway": stack.enter_context(RelaySyncClient(place.grpc, token=token)),
+    }
     stream = stack.enter_context(PublishStream(http))
 
     def by_http(message: Outgoing) -> Answer:
@@ -236,14 +243,14 @@ def _doors(stack: ExitStack, place: Runtime, token: str) -> Iterator[tuple[str, 
         (receipt,) = stream.publish([message])
         return receipt.code, receipt.stored
 
-    def by_grpc(message: Outgoing) -> Answer:
+    def by_grpc(client: RelaySyncClient, message: Outgoing) -> Answer:
         item = PublishItem(
             header=message.header,
             blob=message.blob,
             parent_id=message.parent,
             sidecar=message.sidecar,
         )
-        (receipt,) = grpc.publish([item])
+        (receipt,) = client.publish([item])
         return receipt.code, receipt.stored
 
     def by_json(message: Outgoing) -> Answer:
@@ -268,7 +275,8 @@ def _doors(stack: ExitStack, place: Runtime, token: str) -> Iterator[tuple[str, 
     yield "HTTP", by_http
     yield "JSON", by_json
     yield "WebSocket", by_websocket
-    yield "gRPC", by_grpc
+    for name, client in ports.items():
+        yield name, partial(by_grpc, client)
 
 
 def swapped(message: Outgoing, ciphertext: TFHECiphertext) -> Outgoing:
@@ -405,12 +413,12 @@ def gossiped(place: Runtime, messages: Sequence[Outgoing], until: Callable[[], b
     trio.run(send)
 
 
-def refused_by_gossip(place: Runtime, code: Code) -> float:
-    """Return how many messages of gossip a node has refused with a code."""
+def refused(place: Runtime, door: str, code: Code) -> float:
+    """Return how many messages of a door a node has refused with a code."""
     name = f'code="{code.name.lower()}"'
     total = 0.0
     for line in page(place.http, "/metrics").splitlines():
-        if line.startswith("luxrelay_verdicts_total") and 'door="gossip"' in line and name in line:
+        if line.startswith("luxrelay_verdicts_total") and f'door="{door}"' in line and name in line:
             total += float(line.rpartition(" ")[2])
     return total
 
@@ -424,7 +432,7 @@ def test_a_hop_that_swaps_the_reference_displaces_nothing(
     own = stand.signer().sign(b"hello", now_ms(), ciphertext=SECRET)
     hostile = swapped(own, replace(SECRET, data=b"another"))
 
-    gossiped(place, [hostile], lambda: refused_by_gossip(place, Code.INVALID_SIGNATURE) == 1)
+    gossiped(place, [hostile], lambda: refused(place, "gossip", Code.INVALID_SIGNATURE) == 1)
     assert not _stored(place)
     gossiped(place, [own], lambda: _stored(place))
     assert wanted(place) == {"blobs": 0, "sidecars": 1}
@@ -437,3 +445,39 @@ def test_a_hop_that_swaps_the_reference_displaces_nothing(
     assert (receipt.code, receipt.stored) == (Code.DUPLICATE, True)
     assert sidecar_at(place, MsgHeader.decode(own.header)) == own.sidecar
     eventually(lambda: wanted(place)["sidecars"] == 0, seconds=30)
+
+
+def test_bytes_that_are_no_sidecar_are_asked_for_once(
+    stand: Stand, eventually: Callable[..., Any]
+) -> None:
+    """A sender refers to bytes that are a blob of others: they are refused, nobody is blamed."""
+    holder, asker = stand.node("holder"), stand.node("asker")
+    there = holder.start()
+    asker.sections["gossip"]["peers"] = list(there.gossip)
+    asker.sections["sync"]["interval_ms"] = 3_600_000
+    here = asker.start()
+    eventually(lambda: json.loads(page(here.http, "/status"))["peers"])
+    blob = b"no sidecar " * 1_000
+    first = stand.signer().sign(blob, now_ms(), ciphertext=SECRET)
+    with RelaySyncClient(there.sync) as client:
+        item = PublishItem(header=first.header, blob=blob, parent_id=PARENT, sidecar=first.sidecar)
+        assert client.publish([item])[0].stored
+    key = SigningKey.generate()
+    honest = LaneSigner(key, PARENT, policy_hash=stand.policy_hash, bound_network=NETWORK).sign(
+        b"hello", now_ms(), ciphertext=SECRET
+    )
+    header = MsgHeader.decode(honest.header)
+    assert header.tfhe_sidecar is not None
+    reference = replace(header.tfhe_sidecar, commitment=sha3_commitment(blob))
+    wrong = sign_header_bound(key, replace(header, tfhe_sidecar=reference), NETWORK)
+
+    gossiped(
+        here,
+        [replace(honest, header=wrong.encode())],
+        lambda: refused(here, "sync", Code.SIDECAR_INVALID) == 1,
+    )
+
+    eventually(lambda: wanted(here) == {"blobs": 0, "sidecars": 0}, seconds=30)
+    assert refused(here, "sync", Code.SIDECAR_INVALID) == 1
+    assert "luxrelay_blob_fetch_blamed_total 0.0" in page(here.http, "/metrics")
+    assert sidecar_at(here, wrong) == b""
