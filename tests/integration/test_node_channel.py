@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ from luxrelay.channel import (
 from luxrelay.channel.runtime.remote import RemoteMessaging
 from luxrelay.cli.main import main
 from luxrelay.client import AsyncRelayClient
+from luxrelay.node.folder import read_runtime
 from luxrelay.node.keyfile import create_shared_key
 
 if TYPE_CHECKING:
@@ -272,6 +274,16 @@ def test_a_node_refuses_a_key_that_is_none(
     assert "no shared key" in said
 
 
+def metrics(node: NodeProcess) -> dict[str, float]:
+    """Return what the node's page says of channels in its process."""
+    runtime = read_runtime(node.folder / "data")
+    assert runtime is not None
+    with urllib.request.urlopen(f"http://{runtime.http}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'luxrelay_channel_payloads_total\{what="(\w+)"\} (\S+)', text)
+    return {what: float(value) for what, value in found}
+
+
 def test_an_open_node_has_channels_on_any_topic(
     new_node: Callable[[str], NodeProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +311,10 @@ def test_an_open_node_has_channels_on_any_topic(
                         assert event.message == b"hello"
                         break
                 await within(120, lambda: program.count("bob: good day") == 1)
+                told = await anyio.to_thread.run_sync(metrics, node)
+                assert told["received"] >= 2  # what comes back of its own as well
+                assert told["sent"] >= 1
+                assert told["dropped"] == 0
                 await bob.close()
 
     anyio.run(act, backend="trio")

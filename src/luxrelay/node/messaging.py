@@ -86,6 +86,10 @@ class NodeMessaging:
         self._subscribers: dict[_Notes, None] = {}
         self.closed = False
         """The node has stopped."""
+        self.sent = 0
+        """Payloads that the node has taken."""
+        self.received = 0
+        """Payloads that subscribers were told."""
         self.dropped = 0
         """Notes that a subscriber had no room for."""
 
@@ -146,7 +150,7 @@ class NodeMessaging:
             held = await trio.to_thread.run_sync(partial(self._history, parent, since_ms))
             for message in held:
                 if message.blob:
-                    yield _envelope(message)
+                    yield self._told(message)
         while wanted := await notes.next():
             read = partial(self._parts.store.get_contents, wanted, self._parts.clock_ms())
             try:
@@ -155,7 +159,12 @@ class NodeMessaging:
                 return  # the store has closed, and with it the layer
             for message in found:
                 if message.blob:
-                    yield _envelope(message)
+                    yield self._told(message)
+
+    def _told(self, message: StoredMessage) -> Envelope:
+        assert message.blob is not None
+        self.received += 1
+        return Envelope(payload=message.blob, hint=message.header.blob_commitment)
 
     def _history(self, parent: NamespaceId, since_ms: int) -> list[StoredMessage]:
         """Return the newest page of each lane since then, oldest first; a worker thread."""
@@ -201,11 +210,13 @@ class NodeMessaging:
         async with self._turn:
             signer = self._signer(topic_namespace(content_topic), policy_hash)
             try:
-                return await trio.to_thread.run_sync(partial(self._send, signer, payload))
+                receipt = await trio.to_thread.run_sync(partial(self._send, signer, payload))
             except LuxRelayError as error:
                 if isinstance(error, MessagingError):
                     raise
                 raise MessagingError(error.what, where=error.where) from error
+            self.sent += 1
+            return receipt
 
     def _signer(self, parent: NamespaceId, policy_hash: bytes) -> LaneSigner:
         signer = self._signers.get(parent)
@@ -302,6 +313,15 @@ class LentMessaging:
             return records[0].policy_hash
         return min(policies.get(parent, frozenset()), default=None)
 
+    def totals(self) -> dict[str, int]:
+        """Return what went over all layers, for the metrics; any thread."""
+        layers = list(self._layers.values())
+        return {
+            "sent": sum(layer.sent for layer in layers),
+            "received": sum(layer.received for layer in layers),
+            "dropped": sum(layer.dropped for layer in layers),
+        }
+
     def close(self) -> None:
         """End what was lent: the node stops."""
         for layer in self._layers.values():
@@ -348,8 +368,3 @@ def _not_carried(content_topic: str) -> MessagingError:
         hint="give it a [[namespace]] with this content_topic, or have it follow the namespace",
         code="channel.refused",
     )
-
-
-def _envelope(message: StoredMessage) -> Envelope:
-    assert message.blob is not None
-    return Envelope(payload=message.blob, hint=message.header.blob_commitment)

@@ -489,6 +489,7 @@ class Node:
             pages=self._pages_stats,
             rounds=self._rounds,
             tokens=lambda: self._tokens.fault,
+            channels=lambda: {} if self._lent is None else self._lent.totals(),
         )
         return modules
 

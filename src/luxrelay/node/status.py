@@ -63,6 +63,7 @@ def views_of(
     pages: Callable[[], ObserverStats],
     rounds: Rounds,
     tokens: Callable[[], str],
+    channels: Callable[[], Mapping[str, int]],
 ) -> Views:
     """Return what the pages show; each is called from their threads."""
     read_net = _from_loop(parts.driver.stats)
@@ -92,6 +93,7 @@ def views_of(
                 wanted=parts.blobs.wanted.view,
                 blob_bytes=lambda: parts.store.stats().blob_bytes,
                 carried=parts.carried.numbers,
+                channels=channels,
                 fetch_latency=parts.catch_up.blob_latency.snapshot,
                 blobs=None if parts.blobs.exchange is None else parts.blobs.exchange.counters,
             ),
@@ -116,11 +118,10 @@ def views_of(
     def healthy() -> tuple[bool, dict[str, Any]]:
         fault = parts.doors.fault()
         down = sorted(name for name, m in modules.status().items() if m["state"] in DOWN)
-        hanging = rounds.hanging()
         ready = readiness.serving and not fault and not down
         ages = {name: kind["ended_s"] for name, kind in rounds.view().items()}
         shown = {"ready": ready, "fault": fault, "down": down}
-        shown |= {"hanging": hanging, "round_ended_s": ages}
+        shown |= {"hanging": rounds.hanging(), "round_ended_s": ages}
         # A token file that became broken leaves the tokens as they were: told, not unready.
         return ready, shown | ({"tokens": broken} if (broken := tokens()) else {})
 

@@ -56,6 +56,8 @@ class TopicSources:
     """How long blobs took that were fetched from others."""
     carried: Callable[[], dict[str, int]] = dict
     """Numbers of `CarriedNamespaces`."""
+    channels: Callable[[], Mapping[str, int]] = dict
+    """Totals of `LentMessaging`; nothing when no channel was opened."""
 
 
 def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
@@ -100,6 +102,7 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
         sum_value=total_ms,
     )
     yield from _carried_metrics(sources.carried())
+    yield _channel_payloads(sources.channels())
     counters = sources.blobs or BlobCounters()
     for each in fields(counters):
         yield CounterMetricFamily(
@@ -107,6 +110,18 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
             _BLOBS[each.name],
             value=getattr(counters, each.name),
         )
+
+
+def _channel_payloads(totals: Mapping[str, int]) -> Metric:
+    payloads = CounterMetricFamily(
+        "luxrelay_channel_payloads",
+        "Payloads of channels in this process: sent, received, and dropped because a channel had "
+        "not taken thousands before; others send those again (C10).",
+        labels=("what",),
+    )
+    for what in ("sent", "received", "dropped"):
+        payloads.add_metric((what,), totals.get(what, 0))
+    return payloads
 
 
 def _carried_metrics(numbers: dict[str, int]) -> Iterable[Metric]:
