@@ -205,6 +205,37 @@ def test_each_refusal_has_its_code_and_numbers_at_every_door(
         assert limits["prepaidIssuers"] == [said("keys", "export-public", tmp_path / "issuer.pem")]
 
 
+def test_a_policy_wants_what_is_free_elsewhere_prepaid(
+    new_node: Callable[[str], NodeProcess],
+    said: Run,
+    issue: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """`customParams.prepaidIssuers`: a node with a free tier takes nothing unpaid there (S7)."""
+    alice = tmp_path / "alice.pem"
+    form = json.dumps(
+        {
+            "owner": {"type": "raw_key", "value": said("keys", "export-public", alice)},
+            "customParams": {
+                "prepaidIssuers": [said("keys", "export-public", tmp_path / "issuer.pem")]
+            },
+        }
+    )
+    node = charging(new_node("relay"), said, tmp_path, free=True)
+    node.policy = said(
+        "policy", "sign", form, "--key", alice, "--network", "test", "--topic", TOPIC
+    )
+    place = node.start()
+    bound = ("--policy-hash", said("policy", "encode", form, "--hash"))
+
+    free = publish(place, alice, *bound, "hello")
+    assert free.returncode == 1
+    assert "prepaid quota of one of 1 issuers, the message has a fee proof of kind 0" in free.stderr
+    assert "(code 1007)" in free.stderr
+    paid = publish(place, alice, *bound, "--quota", issue("quota", "--messages", 1), "hello")
+    assert paid.returncode == 0, paid.stderr
+
+
 class Careless:
     """Attaches a proof from a quota without looking whether it pays."""
 

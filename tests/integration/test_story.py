@@ -125,7 +125,6 @@ class Story:
         issuer = self.said("keys", "export-public", self.pem("issuer"))
         node.sections["fees"] = {
             "prepaid_issuers": [issuer],
-            "free_tier": False,
         }
         node.sections["node"]["signing"] = "bound"
         node.sections["gateway"] = {
@@ -225,6 +224,7 @@ def the_owner_makes_a_namespace(story: Story) -> None:
                 ],
             },
             "encryptionMode": "tfhe",
+            "customParams": {"prepaidIssuers": [fields["issuer"]]},
             "rateLimit": {
                 "messagesPerSecond": 1000, "bytesPerSecond": 10**6, "burstMessages": 1000,
             },

@@ -21,6 +21,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -28,7 +29,7 @@ from luxrelay.bus.cbor import CborValue, decode_cbor, encode_cbor
 from luxrelay.bus.constants import ADDRESS_BYTES, MAX_U32, MAX_U64
 from luxrelay.bus.schemes import SCHEMES
 from luxrelay.errors import BusArgumentError, PolicyError
-from luxrelay.wire import ByteReader
+from luxrelay.wire import ByteReader, from_hex
 
 _RATES: Final = Struct(">IQI")
 _TAIL: Final = Struct(">BBBBH")
@@ -42,6 +43,8 @@ MAX_WRITERS: Final = 10_000
 """Most writers of an allowlist; ``MAX_POLICY_BYTES`` holds about 2,800 wallets."""
 MAX_CUSTOM_BYTES: Final = 4096
 """Longest customData."""
+PREPAID_ISSUERS: Final = "prepaidIssuers"
+"""Parameter of a policy that wants each message prepaid."""
 MAX_POLICY_BYTES: Final = 64 * 1024
 """Longest policy."""
 
@@ -284,6 +287,14 @@ class NamespacePolicy:
         assert isinstance(value, Mapping)  # __post_init__ admits nothing else
         return value
 
+    @property
+    def prepaid_issuers(self) -> frozenset[bytes] | None:
+        """Key fields whose prepaid quotas have to pay every message; None when nothing has to (S7).
+
+        The parameter ``prepaidIssuers``: key fields as hex text. What is no hex names nobody.
+        """
+        return _prepaid_issuers(self.custom) if self.custom else None
+
     @classmethod
     def decode(cls, data: bytes) -> NamespacePolicy:
         """Return the policy that ``data`` is the one encoding of.
@@ -306,6 +317,22 @@ class NamespacePolicy:
         if policy.encode() != data:
             raise reader.fail("the encoding is not canonical")
         return policy
+
+
+@lru_cache(maxsize=256)
+def _prepaid_issuers(custom: bytes) -> frozenset[bytes] | None:
+    value = decode_cbor(custom)
+    assert isinstance(value, Mapping)  # a policy admits nothing else
+    named = value.get(PREPAID_ISSUERS)
+    if named is None:
+        return None
+    found = set()
+    for text in named if isinstance(named, list | tuple) else ():
+        try:
+            found.add(from_hex(str(text)))
+        except ValueError:
+            continue
+    return frozenset(found)
 
 
 def encode_custom(params: Mapping[str, CborValue]) -> bytes:

@@ -29,6 +29,7 @@ from luxrelay.bus.cbor import CborValue
 from luxrelay.bus.constants import MAX_U32, MAX_U64
 from luxrelay.bus.policy import (
     MAX_U256,
+    PREPAID_ISSUERS,
     EncryptionMode,
     Identity,
     IdentityType,
@@ -40,10 +41,14 @@ from luxrelay.bus.policy import (
     WritersMode,
     encode_custom,
 )
+from luxrelay.bus.schemes import SCHEMES, SignatureScheme
 from luxrelay.errors import BusArgumentError, PolicyError
 from luxrelay.wire import from_hex
 
 _Choice = TypeVar("_Choice", bound=IntEnum)
+_ISSUER_TYPES: Final = frozenset(
+    {bytes([SignatureScheme.ED25519]), bytes([SignatureScheme.SECP256K1])}
+)
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,78}")
 _TEXTUAL: Final = frozenset(
@@ -210,7 +215,21 @@ def _custom(obj: Mapping[str, object]) -> bytes:
     params = obj.get("customParams", {})
     if not isinstance(params, Mapping):
         raise PolicyError("expected an object", where="customParams")
+    if PREPAID_ISSUERS in params:
+        _check_issuers(params[PREPAID_ISSUERS])
     return encode_custom(params)
+
+
+def _check_issuers(named: object) -> None:
+    where = f"customParams.{PREPAID_ISSUERS}"
+    if not isinstance(named, list) or not named:
+        raise PolicyError("expected a list of key fields, one at least", where=where)
+    for index, text in enumerate(named):
+        field = _bytes(text, f"{where}[{index}]")
+        if field[:1] not in _ISSUER_TYPES or len(field) != SCHEMES[field[0]].key_field_bytes:
+            raise PolicyError(
+                "expected the key field of an Ed25519 or secp256k1 key", where=f"{where}[{index}]"
+            )
 
 
 def _has_bytes(value: CborValue) -> bool:

@@ -37,12 +37,14 @@ from luxrelay.bus.authorization import (
     authorize_write,
     sidecar_fits,
 )
+from luxrelay.bus.fee import FeeKind, FeeProof, Prepaid
 from luxrelay.bus.fee_verifiers import FeeVerifiers
 from luxrelay.bus.header import ContentId, MsgHeader, NamespaceId
 from luxrelay.bus.keys import SIGNING_SCHEMES, verify_header
 from luxrelay.bus.namespace import lane
 from luxrelay.bus.policy import NamespacePolicy, WritersMode
-from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind
+from luxrelay.bus.verdict import ACCEPTED, Code, Verdict, VerdictKind, ignore
+from luxrelay.errors import FeeError
 
 SLOT_SENDERS_MAX: Final = 4
 """Senders a slot keeps (H17, J11)."""
@@ -408,6 +410,36 @@ _FEE_PROOF: Final = ContextRule(
     ),
     lambda header, context: context.fees.prove(header),
 )
+
+
+def _unpaid(header: MsgHeader, context: ValidationContext) -> str:
+    """Return what a policy that wants messages prepaid has against one; empty for nothing."""
+    policy = _policy(header, context)
+    issuers = None if policy is None else policy.prepaid_issuers
+    if issuers is None:
+        return ""
+    kind = header.fee_proof[0] if header.fee_proof else 0
+    wanted = f"the policy wants a prepaid quota of one of {len(issuers)} issuers"
+    if kind != FeeKind.PREPAID:
+        return f"{wanted}, the message has a fee proof of kind {kind}"
+    try:
+        body = FeeProof.decode(header.fee_proof).body
+    except FeeError as error:
+        return f"{wanted}, {error.what}"
+    assert isinstance(body, Prepaid)
+    return "" if body.issuer in issuers else f"{wanted}, this one is of {body.issuer.hex()}"
+
+
+_PREPAID: Final = ContextRule(
+    Code.FEE_TOO_LOW,
+    _IGNORE,
+    "LP-6411 §2.9, S7",
+    "the policy wants a prepaid quota of issuers that it names, and the message has none",
+    lambda header, context: bool(_unpaid(header, context)),
+    lambda header, context: ignore(
+        Code.FEE_TOO_LOW, f"{_unpaid(header, context)} (LP-6411 §2.9, S7)"
+    ),
+)
 _NOT_NEXT: Final = ContextRule(
     Code.SEQUENCE_GAP,
     _REJECT,
@@ -432,7 +464,7 @@ ORDER_RULES: Final = (_REGRESSION, _PENDING_REGRESSION)
 """The order of timestamps, asked again of messages that come in one group (H13)."""
 _COMMON: Final = (_UNKNOWN_NAMESPACE, _WRONG_TOPIC, _KZG, _SCHEME, _FEE_FORM, _POLICY)
 _BY_POLICY: Final = (_PQ_MODE, _SIDECAR)
-_KNOWN_ALREADY: Final = (_DUPLICATE, _CONTENTION, _RATE, _WRITER, _WRITER_UNKNOWN)
+_KNOWN_ALREADY: Final = (_DUPLICATE, _CONTENTION, _RATE, _WRITER, _WRITER_UNKNOWN, _PREPAID)
 LIVE_RULES: Final = (
     *_COMMON,
     _LIVE_CLOCK,
@@ -467,6 +499,7 @@ VALIDATOR_RULES: Final = (
     _RATE,
     _WRITER,
     _WRITER_UNKNOWN,
+    _PREPAID,
 )
 """The ordered view of a namespace, before the signature (LP-6411 §3.2, H16)."""
 VIEW_RULES: Final = (

@@ -29,9 +29,9 @@ from luxrelay.bus import (
     validate_structure,
 )
 from luxrelay.bus.constants import FLAG_KZG_COMMITMENT, FLAG_TFHE_SIDECAR, MAX_U64
-from luxrelay.bus.fee import OnChain
-from luxrelay.bus.fee_verifiers import OnChainVerifier
-from luxrelay.bus.policy import EncryptionMode, PqMode, TokenKind
+from luxrelay.bus.fee import OnChain, Prepaid
+from luxrelay.bus.fee_verifiers import OnChainVerifier, PrepaidVerifier
+from luxrelay.bus.policy import EncryptionMode, PqMode, TokenKind, encode_custom
 from luxrelay.bus.semantics import (
     LIVE_RULES,
     PROVEN_RULES,
@@ -640,3 +640,42 @@ class TestPlan:
         stranger = SigningKey.generate()
         forged = replace(header, signature=stranger.sign(header.header_hash))
         assert whole(forged.encode(), context) == (REJECT, Code.INVALID_SIGNATURE)
+
+
+def test_a_policy_may_want_each_message_prepaid(
+    context: ValidationContext, header: MsgHeader, key: SigningKey
+) -> None:
+    """By a quota of an issuer that it names; kind 0 and other issuers' are ignored (11-33, S7)."""
+    issuer, other = (SigningKey.from_seed(SignatureScheme.ED25519, b"%d" % n * 32) for n in (1, 2))
+    policy = NamespacePolicy(
+        owner=Identity(IdentityType.RAW_KEY, key.public_field),
+        custom=encode_custom({"prepaidIssuers": ["0x" + issuer.public_field.hex(), "zz", 7]}),
+    )
+    kinds = PrepaidVerifier("devnet", [issuer.public_field, other.public_field])
+    context = replace(
+        context,
+        policy_hashes=frozenset({policy.policy_hash}),
+        policies={policy.policy_hash: policy},
+        fees=FeeVerifiers("devnet", {FeeKind.PREPAID: kinds}),
+    )
+
+    def paid(by: SigningKey | None) -> MsgHeader:
+        signed = key.sign_header(replace(header, policy_hash=policy.policy_hash))
+        if by is None:
+            return signed
+        quota = Prepaid(
+            owner=Identity(IdentityType.RAW_KEY, key.public_field), namespace_id=PARENT,
+            messages=1, bytes_total=10**6, expires_at=NOW, nonce=bytes(16), issuer=by.public_field,
+        ).issued_by(by, "devnet")  # fmt: skip
+        return replace(signed, fee_proof=FeeProof.signed(quota, signed, key, "devnet").encode())
+
+    assert check_context(paid(issuer), context).accepted
+    for wrong, words in ((None, "kind 0"), (other, other.public_field.hex())):
+        verdict = check_context(paid(wrong), context)
+        assert (verdict.kind, verdict.code) == (VerdictKind.IGNORE, Code.FEE_TOO_LOW)
+        assert "one of 1 issuers" in verdict.reason
+        assert words in verdict.reason
+        assert not check_context(paid(wrong), context, SYNC_RULES).accepted
+    nobody = replace(policy, custom=encode_custom({"prepaidIssuers": "anybody"}))
+    assert nobody.prepaid_issuers == frozenset()
+    assert replace(policy, custom=b"").prepaid_issuers is None
