@@ -70,6 +70,8 @@ COMMITTED: dict[str, list[str]] = (
     else {}
 )
 FAILED = pytest.StashKey[bool]()
+BEGAN = pytest.StashKey[float]()
+LOST = pytest.StashKey[list[str]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,6 +105,35 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     return ended
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Records from here on are of this run."""
+    session.config.stash[BEGAN] = time.time()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A row of the specifications has the doors that it had, as far as all their tests ran."""
+    if hasattr(session.config, "workerinput") or os.environ.get("RECORD_DOORS"):
+        return
+    sys.path.insert(0, str(ROOT / "tools"))
+    import doors
+
+    lost = doors.lost_by_rows(
+        doors.PAGE.read_text(), doors.read_data(), session.config.stash[BEGAN]
+    )
+    if lost:
+        session.config.stash[LOST] = lost
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which doors were lost, and what to do when that is wanted."""
+    for row in config.stash.get(LOST, []):
+        terminalreporter.write_line(f"no test of a row goes by its door any more: {row}", red=True)
+    if config.stash.get(LOST, []):
+        terminalreporter.write_line("RECORD_DOORS=1 pytest of its files, then tools/doors.py")
+
+
 def _note_doors(item: pytest.Item, doors: list[str]) -> None:
     function = getattr(item, "originalname", item.name)  # xdist writes its group behind the id
     name = f"{item.path.relative_to(ROOT).as_posix()}::{function}"
@@ -112,7 +143,7 @@ def _note_doors(item: pytest.Item, doors: list[str]) -> None:
     folder = ROOT / "build" / "doors"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{os.getpid()}.jsonl").open("a") as records:
-        records.write(json.dumps({"test": name, "doors": doors}) + "\n")
+        records.write(json.dumps({"test": name, "doors": doors, "at": time.time()}) + "\n")
     lost = set(known) - set(doors)
     strict = not doors or os.environ.get("DOORS") == "strict"
     if lost and strict and not os.environ.get("RECORD_DOORS"):

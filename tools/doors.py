@@ -97,6 +97,28 @@ def merged(reached: Reached, records: dict[str, set[str]], page: str) -> Reached
     return kept
 
 
+def lost_by_rows(page: str, reached: Reached, since: float) -> list[str]:
+    """Return ``row: door`` where all tests that have gone by a door of a row ran, and none did."""
+    went: dict[str, set[str]] = {}
+    for path in RECORDS.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            if record.get("at", 0.0) >= since:
+                went.setdefault(record["test"], set()).update(record["doors"])
+    lost = []
+    for _, cells in rows(page):
+        known = {
+            f"{file}::{test}": doors
+            for file in named_tests(cells)
+            for test, doors in reached.get(file, {}).items()
+        }
+        for door in in_order({door for doors in known.values() for door in doors}):
+            those = [test for test, doors in known.items() if door in doors]
+            if went.keys() >= set(those) and not any(door in went[test] for test in those):
+                lost.append(f"{cells[0]}: {door}")
+    return lost
+
+
 def read_data() -> Reached:
     """Return what is committed."""
     found: Reached = json.loads(DATA.read_text())["tests"] if DATA.exists() else {}

@@ -117,6 +117,28 @@ def test_a_test_that_goes_by_fewer_doors_fails(tmp_path: Path) -> None:
     assert codes == [1, 0]
 
 
+def test_a_row_that_loses_a_door_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all tests that went by it ran; records of earlier runs do not count."""
+    one, other = (f"{folder}/{name}.py" for folder in ("tests",) for name in "xy")
+    page = f"| 1 a | code | [x](../../{one}), [y](../../{other}) | HTTP, gossip |  |"
+    reached = {one: {"test_a": ["gossip", "HTTP"]}, other: {"test_b": ["HTTP"]}}
+    monkeypatch.setattr(doors, "RECORDS", tmp_path)
+
+    def ran(**went: list[str]) -> list[str]:
+        files = {"test_a": one, "test_b": other}
+        old = {"test": f"{one}::test_a", "doors": ["gossip", "HTTP"], "at": 1.0}
+        new = [{"test": f"{files[t]}::{t}", "doors": d, "at": 9.0} for t, d in went.items()]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [old, *new]))
+        return doors.lost_by_rows(page, reached, 5.0)
+
+    assert ran(test_a=["gossip"], test_b=["HTTP"]) == []
+    assert ran(test_a=["HTTP"]) == ["1 a: gossip"]
+    assert ran(test_a=["gossip"]) == []  # the other test that goes by HTTP did not run
+    assert ran(test_a=["gossip"], test_b=[]) == ["1 a: HTTP"]
+
+
 def test_calls_of_the_contract_are_told_apart() -> None:
     """RelaySync is one service; other gRPC is not."""
     service = relay_sync_pb2.DESCRIPTOR.services_by_name["RelaySync"]
