@@ -35,7 +35,7 @@ _NEAR: Final = 0.9
 """How alike a variable's name and a key's are when the one is the other, mistyped."""
 _TOOLS: Final = re.compile(
     r"LUXRELAY_(?:TOKEN|KEY_PASSPHRASE|JARS|FILE_BYTES|KILLS|KILL_ROUNDS|RESTARTS|SCREENSHOTS"
-    r"|TEST_CLOCK|(?:ADVERSARY|API|ARCHIVE|BENCH|CHANNEL|CHAOS|DAMAGE|HOSTILE|INTEROP|NET|SIM|SOAK)_[A-Z0-9_]+)"
+    r"|TEST_CLOCK|CHANNEL_(?:CHUNKS|KILLS|MESSAGES)|(?:ADVERSARY|API|ARCHIVE|BENCH|CHAOS|DAMAGE|HOSTILE|INTEROP|NET|SIM|SOAK)_[A-Z0-9_]+)"
 )
 """Variables of commands, tests and measurements; none is a key's."""
 _ORCHESTRATOR: Final = re.compile(

@@ -77,6 +77,7 @@ def test_the_environment_overrides_the_file() -> None:
         ("LUXRELAY_STORE_TTL_MS", "ten", "whole number"),
         ("LUXRELAY_SYNC_ALLOW_PUBLISH", "yes", "true or false"),
         ("LUXRELAY_STORE_TTL", "60000", "no key is called LUXRELAY_STORE_TTL"),
+        ("LUXRELAY_CHANNEL_KEEP", "false", "no key is called LUXRELAY_CHANNEL_KEEP"),
     ],
 )
 def test_a_variable_that_does_not_fit_is_named(name: str, value: str, words: str) -> None:
