@@ -90,6 +90,10 @@ def command(path: tuple[str, ...], address: str, folder: Path) -> list[str]:
         ("sync",): [*relay, "--config", str(config)],
         ("subscribe",): [*gateway, *of_topic, *once],
         ("peers",): gateway,
+        ("namespace", "follow"): [*gateway, *of_topic],
+        ("namespace", "followed"): gateway,
+        ("namespace", "unfollow"): [*gateway, *of_topic],
+        ("fees", "show"): [*gateway, str(folder / "quota")],
         ("channel", "chat"): [
             "room", *gateway, *of_topic, "--key", str(key), *once, "--no-state"
         ],
@@ -112,6 +116,10 @@ ASKING = sorted(set(COMMANDS) - LISTENS - SPARK)
 def folder(tmp_path: Path) -> Path:
     """A key, a file to send, a node's configuration."""
     run("keys", "new", str(tmp_path / "key.pem"))
+    key = ["--key", str(tmp_path / "key.pem")]
+    whose = ["--network", "test", "--owner", "11" * 20, "--messages", "1", "--topic", TOPIC]
+    issued = start("fees", "issue", *key, *whose)
+    (tmp_path / "quota").write_text(issued.communicate()[0])
     (tmp_path / "file").write_bytes(b"hello")
     (tmp_path / "relay.toml").write_text(
         f'[node]\nname = "relay"\nnetwork = "test"\ndata_dir = "data"\n'

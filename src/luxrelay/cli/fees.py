@@ -14,7 +14,7 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.fee import NONCE_BYTES, Prepaid
 from luxrelay.bus.prepaid import SignedQuota
 from luxrelay.cli.arguments import SubParsers, add_command, hex_bytes, whole_number
-from luxrelay.cli.gateway import add_token_in_clear, chosen_token
+from luxrelay.cli.gateway import add_gateway, chosen_token
 from luxrelay.cli.header import header_name, header_of
 from luxrelay.cli.output import print_json
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
@@ -124,18 +124,7 @@ def _register_show(actions: SubParsers) -> None:
         "luxrelay fees show alice.quota --gateway 127.0.0.1:9643",
         _show,
     )
-    show.add_argument(
-        "--gateway",
-        metavar="ADDRESS",
-        help="gateway of a node to ask what is left there: host:port or a URL",
-    )
-    show.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file that holds a token with the scope read, when the gateway wants one",
-    )
-    add_token_in_clear(show)
+    add_gateway(show, default=None)
     show.add_argument(
         "quota", type=Path, nargs="+", metavar="FILE", help="quotas in hex, one a line"
     )
@@ -211,7 +200,10 @@ def _ask(
     from luxrelay.client import RelayClient  # noqa: PLC0415  for those who ask
 
     with RelayClient(
-        arguments.gateway, token=chosen_token(arguments), token_in_clear=arguments.token_in_clear
+        arguments.gateway,
+        token=chosen_token(arguments),
+        timeout_s=arguments.timeout_s,
+        token_in_clear=arguments.token_in_clear,
     ) as client:
         limits = client.described("/v1/limits")
         for signed, each in zip(quotas, shown, strict=True):

@@ -20,14 +20,15 @@ TOKEN_VARIABLE: Final = "LUXRELAY_TOKEN"  # noqa: S105  the name of a variable
 _TOKEN_BYTES_MAX: Final = 4096
 
 
-def add_gateway(parser: argparse.ArgumentParser, *, default: str = DEFAULT_GATEWAY) -> None:
-    """Add --gateway, --timeout-s, --token-file and --token-in-clear."""
-    what = "gateway of a node" if default == DEFAULT_GATEWAY else "admin listener of a node"
+def add_gateway(parser: argparse.ArgumentParser, *, default: str | None = DEFAULT_GATEWAY) -> None:
+    """Add --gateway, --timeout-s, --token-file and --token-in-clear; None asks no node."""
+    what = "admin listener of a node" if default == DEFAULT_ADMIN else "gateway of a node"
+    otherwise = "default %(default)s" if default else "default: none is asked"
     parser.add_argument(
         "--gateway",
         default=default,
         metavar="ADDRESS",
-        help=f"{what}: host:port or a URL (default %(default)s)",
+        help=f"{what}: host:port or a URL ({otherwise})",
     )
     parser.add_argument(
         "--timeout-s",
