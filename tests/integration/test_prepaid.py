@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
-from luxrelay.bus import MsgHeader, SigningKey, topic_namespace
+from luxrelay.bus import MsgHeader, SigningKey, lane, topic_namespace
 from luxrelay.bus.fee import FeeProof
 from luxrelay.bus.prepaid import PrepaidPayer, SignedQuota
+from luxrelay.channel.runtime.remote import RemoteMessaging
 from luxrelay.cli.main import main
 from luxrelay.cli.quotas import read_quotas
-from luxrelay.client import LaneSigner, Outgoing, PublishStream, RelayClient
-from luxrelay.errors import LuxRelayError, QuotaError
+from luxrelay.client import AsyncRelayClient, LaneSigner, Outgoing, PublishStream, RelayClient
+from luxrelay.errors import LuxRelayError, MessagingError, QuotaError
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.node.keyfile import read_key_file
 from luxrelay.sync import PublishItem, RelaySyncClient
@@ -234,6 +236,43 @@ def test_a_policy_wants_what_is_free_elsewhere_prepaid(
     assert "(code 1007)" in free.stderr
     paid = publish(place, alice, *bound, "--quota", issue("quota", "--messages", 1), "hello")
     assert paid.returncode == 0, paid.stderr
+
+
+def test_what_a_channel_sends_is_paid(
+    new_node: Callable[[str], NodeProcess],
+    eventually: Callable[..., Any],
+    said: Run,
+    issue: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """`RemoteMessaging(fee=…)`: a second process finds the quota spent before it sends."""
+    node = charging(new_node("relay"), said, tmp_path)
+    place = node.start()
+    with client_of(node, place) as client:
+        text = client.endpoint.token
+
+        def known() -> bool:
+            try:
+                return bool(client.described("/v1/status"))
+            except LuxRelayError:
+                return False
+
+        eventually(known, seconds=30)
+    alice = read_key_file(tmp_path / "alice.pem", None)
+    quotas = read_quotas(issue("quota", "--messages", 2))
+
+    async def send(*payloads: bytes) -> None:
+        async with AsyncRelayClient(place.gateway, token=text) as client:
+            messaging = RemoteMessaging(client, alice, fee=PrepaidPayer(alice, quotas))
+            for payload in payloads:
+                assert (await messaging.send(TOPIC, payload)).stored
+
+    trio.run(send, b"one", b"two")
+    with pytest.raises(MessagingError, match="0 of 2 messages and 2,042 of 2,048") as refused:
+        trio.run(send, b"three")
+    assert refused.value.code == "channel.refused"
+    with RelayClient(place.gateway) as client:
+        assert client.head(lane(PARENT, alice.public_field)).latest_seq == 2
 
 
 class Careless:

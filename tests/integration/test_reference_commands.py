@@ -29,6 +29,8 @@ ELSEWHERE = {
     "keys vouch": ("tests/integration/test_producers.py", '"keys", "vouch"'),
     "fees": ("tests/integration/test_prepaid.py", '"fees", "attach"'),
     "finality sign": ("tests/integration/test_producers.py", '"finality", "sign"'),
+    "namespace follow": ("tests/integration/test_carried.py", 'command("follow"'),
+    "namespace unfollow": ("tests/integration/test_carried.py", 'command("unfollow"'),
     "namespace derive": ("tests/integration/test_producers.py", '"namespace", "derive"'),
 }
 """Commands that want Spark, peers, a recording or another program, and where they run."""

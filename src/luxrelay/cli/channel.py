@@ -42,6 +42,7 @@ from luxrelay.cli.arguments import SubParsers, add_command, whole_number
 from luxrelay.cli.gateway import add_first_contact, add_gateway, chosen_token
 from luxrelay.cli.output import Progress, printable
 from luxrelay.cli.passphrase import add_passphrase_file, open_key
+from luxrelay.cli.quotas import add_quota, chosen_payer
 from luxrelay.client import AsyncRelayClient, Checks, Retry
 from luxrelay.client.transport import in_background
 from luxrelay.errors import ChannelError, InputError, LuxRelayError, MessagingError
@@ -107,6 +108,7 @@ def register(commands: SubParsers) -> None:
         command.add_argument("--topic", required=True, metavar="TEXT", help="its content topic")
         command.add_argument("--key", type=Path, required=True, help="key file of the sender")
         add_passphrase_file(command)
+        add_quota(command)
         _add_configuration(command)
 
 
@@ -214,6 +216,7 @@ async def _open(
                 client,
                 key,
                 retry=Retry(first_contact_s=arguments.connect_s),
+                fee=chosen_payer(arguments, key),
             ),
             arguments.name,
             arguments.topic,

@@ -22,6 +22,7 @@ from typing import Final
 import anyio
 
 from luxrelay.bus import sha3_commitment
+from luxrelay.bus.prepaid import PrepaidPayer
 from luxrelay.channel.runtime.messaging import ChannelReceipt
 from luxrelay.client import AsyncRelayClient, LaneSigner, Outgoing, Receipt
 from luxrelay.errors import (
@@ -29,6 +30,7 @@ from luxrelay.errors import (
     ClientRemoteError,
     ClientUnreachableError,
     MessagingError,
+    QuotaError,
 )
 
 ATTEMPTS_MAX: Final = 4
@@ -60,12 +62,19 @@ class SendingLane:
         client: The node.
         signer: Signs for the lane.
         clock_ms: Unix milliseconds.
+        fee: What the signer pays from; the node's count is asked for once.
 
     """
 
     def __init__(
-        self, client: AsyncRelayClient, signer: LaneSigner, clock_ms: Callable[[], int]
+        self,
+        client: AsyncRelayClient,
+        signer: LaneSigner,
+        clock_ms: Callable[[], int],
+        fee: PrepaidPayer | None = None,
     ) -> None:
+        self._uncounted = () if fee is None else tuple(each.account for each in fee.quotas)
+        self._fee = fee
         self._client = client
         self._signer = signer
         self._clock_ms = clock_ms
@@ -115,15 +124,19 @@ class SendingLane:
                 # other ones in their slots would be not.
                 await self._client.publish(self._unsettled)
                 self._unsettled = []
+            await self._count()
             if not self._known:
                 head = await self._client.head(self._signer.namespace_id)
                 self._signer.follow(head.latest_seq, head.latest_timestamp)
             self._known = False
-            messages = [self._signer.sign(each.payload, self._clock_ms()) for each in batch]
+            signed = self._signed(batch)
+            if not signed:
+                return
+            messages = [message for _, message in signed]
             self._unsettled = messages
             receipts = await self._client.publish(messages)
             self._unsettled = []
-            self._known = self._settle(batch, receipts)
+            self._known = self._settle([sending for sending, _ in signed], receipts)
         except (ClientRefusedError, ClientRemoteError, ClientUnreachableError) as error:
             if isinstance(error, ClientRefusedError):
                 self._unsettled = []  # the node has answered: it took none of them
@@ -132,10 +145,32 @@ class SendingLane:
         finally:
             self._waiting[:0] = [sending for sending in batch if not sending.ended]
 
+    async def _count(self) -> None:
+        """Count what the node has counted of the quotas; an older one does not tell."""
+        accounts, self._uncounted = self._uncounted, ()
+        for account in accounts:
+            assert self._fee is not None, "there are quotas"
+            with suppress(ClientRefusedError):
+                use = await self._client.quota(account)
+                self._fee.follow(account, use.messages_used, use.bytes_used)
+
+    def _signed(self, batch: Sequence[_Sending]) -> list[tuple[_Sending, Outgoing]]:
+        """Return what could be signed; what no quota pays has ended."""
+        signed = []
+        for sending in batch:
+            try:
+                signed.append((sending, self._signer.sign(sending.payload, self._clock_ms())))
+            except QuotaError as error:
+                sending.error = MessagingError(
+                    error.what, where=error.where, hint=error.hint, code="channel.refused"
+                )
+        return signed
+
     def _settle(self, batch: Sequence[_Sending], receipts: Sequence[Receipt]) -> bool:
         """Tell each what became of it; return whether the next sequence is certain."""
         certain = True
         for sending, receipt in zip(batch, receipts, strict=True):
+            self._signer.lost(receipt)
             if receipt.stored:
                 sending.receipt = ChannelReceipt(hint=sha3_commitment(sending.payload), stored=True)
                 continue

@@ -19,6 +19,7 @@ from typing import Final
 import anyio
 
 from luxrelay.bus import NamespaceId, SigningKey, sha3_commitment, topic_namespace
+from luxrelay.bus.prepaid import PrepaidPayer
 from luxrelay.channel.runtime.lanes import SendingLane, failed
 from luxrelay.channel.runtime.messaging import (
     PAYLOAD_BYTES_MAX,
@@ -71,6 +72,7 @@ class RemoteMessaging:
         policy_hash: Of the policy of every topic; the open one when empty.
         retry: How a subscription tries again.
         clock_ms: Unix milliseconds; for tests.
+        fee: Pays every payload from prepaid quotas; what none pays is refused (S7).
 
     """
 
@@ -83,6 +85,7 @@ class RemoteMessaging:
         policy_hash: bytes = b"",
         retry: Retry | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        fee: PrepaidPayer | None = None,
     ) -> None:
         """Keep the parts; nothing is sent before the first call."""
         self._client = client
@@ -91,6 +94,7 @@ class RemoteMessaging:
         self._policy_hash = policy_hash
         self._retry = retry
         self._clock_ms = clock_ms
+        self._fee = fee
         self._lanes: dict[str, SendingLane] = {}
 
     carries_proofs = False
@@ -226,9 +230,10 @@ class RemoteMessaging:
                 parent,
                 policy_hash=self._policy_hash,
                 bound_network=self._client.checks.bound_network,
+                fee=self._fee,
             )
             lane = self._lanes.setdefault(
-                content_topic, SendingLane(self._client, signer, self._clock_ms)
+                content_topic, SendingLane(self._client, signer, self._clock_ms, self._fee)
             )
         return lane
 
