@@ -32,7 +32,18 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.bound import sign_header_bound
 from luxrelay.cli.main import main
-from luxrelay.client import Checks, LaneSigner, Outgoing, PublishStream, Query, RelayClient
+from luxrelay.client import (
+    NO_RETRY,
+    Checks,
+    LaneSigner,
+    Outgoing,
+    PublishStream,
+    Query,
+    RelayClient,
+    Subscribe,
+    subscribe,
+)
+from luxrelay.client import Message as ClientMessage
 from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import (
     HeaderAnnouncement,
@@ -45,6 +56,7 @@ from luxrelay.gossip.rpc_pb2 import RPC, Message
 from luxrelay.net import raw_pubsub_peer
 from luxrelay.node.gateway.tokens import TokenFile
 from luxrelay.sync import PublishItem, RelaySyncClient
+from luxrelay.sync.following import Followed, SubscribeWanted
 
 if TYPE_CHECKING:
     from tests.conftest import NodeProcess
@@ -481,3 +493,31 @@ def test_bytes_that_are_no_sidecar_are_asked_for_once(
     assert refused(here, "sync", Code.SIDECAR_INVALID) == 1
     assert "luxrelay_blob_fetch_blamed_total 0.0" in page(here.http, "/metrics")
     assert sidecar_at(here, wrong) == b""
+
+
+def test_a_subscriber_is_told_when_the_sidecar_comes(
+    stand: Stand,
+) -> None:
+    """Who asked for what comes later is told the message again, over WebSocket and gRPC."""
+    place = stand.node("relay").start()
+    own = stand.signer().sign(b"hello", now_ms(), ciphertext=SECRET)
+    gossiped(place, [own], lambda: _stored(place))
+    with ExitStack() as stack:
+        reader = stack.enter_context(RelayClient(place.gateway, checks=CHECKS))
+        stream = subscribe(reader, Subscribe(namespaces=[PARENT], blobs="later"), retry=NO_RETRY)
+        client = stack.enter_context(RelaySyncClient(place.sync))
+        followed = client.subscribe(SubscribeWanted(namespaces=[PARENT], blobs="later"))
+        told = (event for event in stream if isinstance(event, ClientMessage))
+        followed_messages = (each for each in followed if isinstance(each, Followed))
+        first, at_first = next(told), next(followed_messages)
+        assert (first.sidecar_held, first.completes, first.blob) == (False, False, b"hello")
+        assert (at_first.message.sidecar_len, at_first.completes) == (0, False)
+
+        item = PublishItem(header=own.header, blob=own.blob, parent_id=PARENT, sidecar=own.sidecar)
+        assert client.publish([item])[0].stored
+
+        again, later = next(told), next(followed_messages)
+        assert (again.sidecar_held, again.completes, again.header) == (True, True, first.header)
+        assert (later.message.sidecar_len, later.completes) == (len(own.sidecar), True)
+        followed.close()
+        stream.close()

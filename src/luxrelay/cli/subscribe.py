@@ -214,6 +214,7 @@ def _line(message: Message) -> str:
 
 
 def _as_json(message: Message) -> dict[str, Any]:
+    sidecar = {"sidecarHeld": message.sidecar_held} if message.header.tfhe_sidecar else {}
     return {
         "header": message.header.to_json(),
         "parentId": "0x" + message.parent.hex(),
@@ -222,6 +223,7 @@ def _as_json(message: Message) -> dict[str, Any]:
         "late": message.late,
         "regressed": message.regressed,
         "completes": message.completes,
+        **sidecar,
     }
 
 

@@ -169,7 +169,7 @@ class Message:
     """Its timestamp is before that of the message before it; live that is refused, in history it is
     told (LP-6411 §2.3, H13)."""
     completes: bool = False
-    """It was told before without its blob, which has come (`Subscribe.blobs`)."""
+    """It was told before without its blob or sidecar, which has come (`Subscribe.blobs`)."""
     sidecar_held: bool = False
     """The node has its TFHE sidecar; ``blob`` of the sidecar's commitment returns it."""
 

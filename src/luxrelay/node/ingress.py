@@ -573,42 +573,48 @@ class Doors:
         """Ask for the blobs that stored headers lack, and no more for those that came."""
         completed = []
         for candidate, before, after in zip(candidates, judged, written, strict=True):
-            header = candidate.header
-            if before.accepted and header.tfhe_sidecar is not None:
-                self._note_sidecar(candidate, header.tfhe_sidecar.commitment, after)
-            if not before.accepted or not header.blob_len:
+            header, came = candidate.header, False
+            if not before.accepted:
                 continue
-            if candidate.blob is None:
-                if after.accepted:
-                    self._wanted.add(
-                        header, candidate.parent, _holders(candidate), source=candidate.source
-                    )
-            elif header.blob_commitment in self._wanted.named and (
-                after.accepted
-                or (after.code is Code.DUPLICATE and self._completed(header.blob_commitment))
-            ):
-                self._wanted.arrived(header.blob_commitment)
-                if not after.accepted:
-                    completed.append(candidate)
+            if header.tfhe_sidecar is not None:
+                commitment = header.tfhe_sidecar.commitment
+                came = self._note_blob(
+                    candidate, candidate.sidecar, commitment, after, sidecar=True
+                )
+            if header.blob_len:
+                commitment = header.blob_commitment
+                came |= self._note_blob(candidate, candidate.blob, commitment, after)
+            if came:
+                completed.append(candidate)
         if completed:
             self._tell_completed(completed)
 
-    def _note_sidecar(self, candidate: Candidate, commitment: bytes, after: Verdict) -> None:
-        """Ask for the sidecar that a stored header lacks, and no more for the one that came."""
-        if candidate.sidecar is None:
+    def _note_blob(
+        self,
+        candidate: Candidate,
+        blob: bytes | None,
+        commitment: bytes,
+        after: Verdict,
+        *,
+        sidecar: bool = False,
+    ) -> bool:
+        """Ask for what a stored header lacks; return whether that came to one stored before."""
+        if blob is None:
             if after.accepted:
                 self._wanted.add(
                     candidate.header,
                     candidate.parent,
                     _holders(candidate),
                     source=candidate.source,
-                    sidecar=True,
+                    sidecar=sidecar,
                 )
         elif commitment in self._wanted.named and (
             after.accepted
-            or (after.code is Code.DUPLICATE and self._completed(commitment, sidecar=True))
+            or (after.code is Code.DUPLICATE and self._completed(commitment, sidecar=sidecar))
         ):
-            self._wanted.arrived(commitment, sidecar=True)
+            self._wanted.arrived(commitment, sidecar=sidecar)
+            return not after.accepted
+        return False
 
     def _completed(self, commitment: bytes, *, sidecar: bool = False) -> bool:
         """Whether what was lacking is stored now: there may have been no room for it."""

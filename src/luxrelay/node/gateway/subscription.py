@@ -376,7 +376,7 @@ class Subscription:
         self._tokens -= 1.0
         if self._wish.blobs is Blobs.NONE:
             message = replace(message, blob=None)
-        elif self._wish.blobs is Blobs.LATER and message.blob is None and message.header.blob_len:
+        elif self._wish.blobs is Blobs.LATER and _lacks_something(message):
             self._await(message.header.content_id)
         self._out.append(Told(message, parent, late))
 
@@ -413,8 +413,9 @@ class Subscription:
             answered.add(message.header.content_id)
             self._remember(message)
             if message.header.content_id in self._awaited:
-                if message.blob is not None:
-                    del self._awaited[message.header.content_id]
+                if message.blob is not None or message.sidecar_len:
+                    if not _lacks_something(message):
+                        del self._awaited[message.header.content_id]
                     self._tokens -= 1.0
                     self._out.append(Told(message, lane.parent, completes=True))
             elif self._in_order is None:
@@ -628,3 +629,10 @@ def _passed(message: StoredMessage) -> TellRefused:
         int(Code.CONTENTION),
         "the view has passed the sequence",
     )
+
+
+def _lacks_something(message: StoredMessage) -> bool:
+    """Return True when a message is here without its payload or its TFHE sidecar."""
+    header = message.header
+    no_sidecar = header.tfhe_sidecar is not None and not message.sidecar_len
+    return no_sidecar or (message.blob is None and header.blob_len > 0)

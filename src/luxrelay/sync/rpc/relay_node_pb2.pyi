@@ -533,7 +533,7 @@ class FollowedMessage(_message.Message):
     regressed: _builtins.bool
     """its timestamp is before that of the message before it"""
     completes: _builtins.bool
-    """it was told before without its blob"""
+    """it was told before without its blob or sidecar"""
     @_builtins.property
     def message(self) -> _relay_sync_pb2.StoredMessage: ...
     def __init__(
