@@ -1,8 +1,11 @@
 """The payer's half of prepaid quotas: their file, and who pays messages from them."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from luxrelay.bus import (
     FeeKind,
@@ -23,7 +26,7 @@ from luxrelay.bus.authorization import key_address
 from luxrelay.bus.bound import sign_header_bound, verify_header_bound
 from luxrelay.bus.fee import Prepaid
 from luxrelay.bus.fee_verifiers import PrepaidVerifier
-from luxrelay.bus.prepaid import UNSETTLED_MAX, PrepaidPayer, SignedQuota
+from luxrelay.bus.prepaid import TAG_QUOTA_FILE, UNSETTLED_MAX, PrepaidPayer, SignedQuota
 from luxrelay.client import LaneSigner, Receipt
 from luxrelay.errors import BusArgumentError, FeeError, QuotaError
 
@@ -208,3 +211,18 @@ def test_a_payer_remembers_so_many_messages() -> None:
     assert payer.left(account)[0] == UNSETTLED_MAX
     payer.settle(replace(first, seq=2).digest, stored=False)
     assert payer.left(account)[0] == UNSETTLED_MAX + 1
+
+
+@given(st.binary(max_size=300), st.data())
+def test_any_bytes_are_a_quota_or_an_error(data: bytes, drawn: st.DataObject) -> None:
+    """Also those of a quota with one byte changed, which is another quota or none."""
+    for each in (data, TAG_QUOTA_FILE + data):
+        with contextlib.suppress(FeeError):
+            assert SignedQuota.decode(each).encode() == each
+    good = quota().encode()
+    at = drawn.draw(st.integers(0, len(good) - 1))
+    changed = good[:at] + bytes([good[at] ^ drawn.draw(st.integers(1, 255))]) + good[at + 1 :]
+    with contextlib.suppress(FeeError):
+        found = SignedQuota.decode(changed)
+        assert found.encode() == changed
+        assert not found.verify()
