@@ -211,9 +211,15 @@ def test_how_to_operate(terminal: Terminal, eventually: Callable[..., Any]) -> N
     """The page's commands on a node of a first configuration, backed up while it runs."""
     terminal.type("luxrelay node init --topic /chat/1/room")
     terminal.move_listeners()
+    gateway = {
+        "LUXRELAY_GATEWAY_LISTEN": terminal.moved("127.0.0.1:9643"),
+        "LUXRELAY_GATEWAY_ADMIN_LISTEN": terminal.moved("127.0.0.1:9644"),
+    }
     for line in typed("docs/how-to/operate.md"):
         if " node run" in line:
-            terminal.run_node(line, terminal.folder, eventually)
+            terminal.run_node(line, terminal.folder, eventually, gateway)
+        elif " namespace " in line:
+            terminal.type(f"{line} --gateway 127.0.0.1:9644")
         else:
             terminal.type(line)
 
