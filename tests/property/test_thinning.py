@@ -59,12 +59,19 @@ def all_of(store: RelayStore, now: int) -> tuple[list[StoredMessage], list[tuple
     return page.messages, page.gaps
 
 
-def due(store: RelayStore, now: int) -> set[int]:
-    """Return the sequences of a store that a pass thins, if none of them has gone before."""
+def due(store: RelayStore, now: int, position: int) -> int:
+    """Return up to which sequence a pass thins that begins at ``position``.
+
+    It goes on to the first slot with a young candidate; one that came later below the position
+    stays and stops nothing.
+    """
     head = store.head(SPACE)
-    young = [each.seq for each in all_of(store, now)[0] if each.header.timestamp > now - OLD_MS]
-    last = min(head.contiguous_seq, head.latest_seq - 1, min(young, default=1_000) - 1)
-    return {seq for seq in range(1, last + 1) if seq % RATIO}
+    young = [
+        each.seq
+        for each in all_of(store, now)[0]
+        if each.header.timestamp > now - OLD_MS and each.seq >= position
+    ]
+    return min(head.contiguous_seq, head.latest_seq - 1, min(young, default=1_000) - 1)
 
 
 @pytest.mark.slow
@@ -72,12 +79,15 @@ def due(store: RelayStore, now: int) -> set[int]:
 @example(5, [("cycle", OLD_MS)], 1)  # the newest stays
 @example(4, [("put", [(6, 3, 1)]), ("cycle", 199), ("put", [(5, 1, 1)]), ("cycle", 1)], 5)
 @example(3, [("cycle", 1), ("put", [(2, 1, 2)]), ("cycle", 199)], 1)  # a young candidate
+@example(8, [("cycle", 200), ("put", [(2, 8, 1)]), ("cycle", 0)], 1)  # young below it
+@example(4, [("cycle", 200), ("put", [(1, 5, 1)]), ("cycle", 0)], 1)  # and at it
 @given(begun=st.integers(0, 8), steps=STEPS, chunk=st.integers(1, 5))
 def test_only_what_may_go_goes(begun: int, steps: list[tuple[str, object]], chunk: int) -> None:
     """Every Nth, the newest, the young and what lies above a hole stay (21-43, 21-44, J3)."""
     thinned = replace(PLAIN, thin_ratios={SPACE: RATIO}, thin_after_ms=OLD_MS, gc_chunk_size=chunk)
     now = oracle.NOW
     gone: set[int] = set()
+    position = 0  # the last slot that a pass came by; a start begins anew
     with TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("plain", "thinned")]
         plain, thin = (
@@ -96,11 +106,16 @@ def test_only_what_may_go_goes(begun: int, steps: list[tuple[str, object]], chun
                     assert thin.put_many(batch, now) == plain.put_many(batch, now)
                 elif step == "cycle":
                     now += value  # type: ignore[operator]  # a number
+                    there = [each.seq for each in all_of(thin, now)[0]]
                     assert not thin.expire(now).hit_limit
-                    gone |= due(plain, now)
+                    last = due(plain, now, position)
+                    gone |= {seq for seq in range(position, last + 1) if seq % RATIO}
+                    position = max(
+                        (seq for seq in there if position <= seq <= last), default=position
+                    )
                 else:
                     thin.close()
-                    thin = RelayStore.open(paths[1], thinned, now_ms=now)
+                    thin, position = RelayStore.open(paths[1], thinned, now_ms=now), 0
                 kept, told = all_of(plain, now)[0], all_of(thin, now)
                 assert [m.header_bytes for m in told[0]] == [
                     m.header_bytes for m in kept if m.seq not in gone
