@@ -226,7 +226,7 @@ def test_a_validator_three_relays_away_gets_every_header_once(
 
     authors = [signer() for _ in range(5)]
     for turn in range(8):
-        entry.client.publish([each.next(b"word %d" % turn) for each in authors])
+        entry.client.publish([each.next(b"%d of %d" % (turn, n)) for n, each in enumerate(authors)])
     for author in authors:
         eventually(lambda author=author: far.reached(author.namespace_id) == 8, seconds=60)
 
@@ -243,8 +243,17 @@ def test_a_validator_three_relays_away_gets_every_header_once(
     page = far.client.page(Query(namespace_id=authors[0].namespace_id))
     assert [message.blob for message in page.messages] == [None] * 8
     commitment = page.messages[0].header.blob_commitment
-    assert far.client.blob(commitment) == b"word 0"
+    assert far.client.blob(commitment) == b"0 of 0"
     assert far.admin.followed() == []
+    # Once the namespace is followed, those of before are fetched as well.
+    far.admin.follow(content_topic=ROOM)
+    lanes = [author.namespace_id for author in authors]
+    eventually(lambda: all(_payloads(far, each) == 8 for each in lanes), seconds=60)
+
+
+def _payloads(place: Doors, lane: NamespaceId) -> int:
+    page = place.client.page(Query(namespace_id=lane))
+    return sum(message.blob is not None for message in page.messages)
 
 
 def _meshed(chain: list[Doors]) -> bool:

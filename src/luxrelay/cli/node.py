@@ -94,8 +94,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _carried(config: NodeConfig) -> str:
     count = len(config.namespaces)
+    if config.following.carry == "open":
+        return f"{count} namespaces, and every other one whose policy can be told"
     if not count:
-        return "no namespaces: it takes no messages until a [[namespace]] is listed"
+        return "no namespaces: it takes no messages until one is listed or followed"
     return "1 namespace" if count == 1 else f"{count} namespaces"
 
 

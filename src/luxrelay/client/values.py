@@ -348,7 +348,12 @@ class Checks:
             return
         network = self.bound_network
         if not (verify_header_bound(header, network) if network else verify_header(header)):
-            raise ClientRemoteError("a signature does not hold", where=f"sequence {header.seq}")
+            raise ClientRemoteError(
+                "a signature does not hold",
+                where=f"sequence {header.seq}",
+                hint="The network may sign bound to its name (`signing` of /v1/limits): then give "
+                "that name, --bound for a command; otherwise ask another node",
+            )
         if blob is not None and not check_blob(header, blob).accepted:
             raise ClientRemoteError(
                 "a blob is not what its header commits to", where=f"sequence {header.seq}"

@@ -178,7 +178,7 @@ def assemble(
         carried=carried,
     )
     driver = spread.driver = _driver(config, net_config, host, doors, rng)
-    carried.told = _follower(config, driver, policies)
+    carried.told = _follower(config, driver, policies, blobs.news.tell)
     blame = GossipBlame(driver.app_score, steady_ms)
     followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order, carries=carried.asked)
     server = _server(config, store, doors, followed, carried=carried, meter=meter)
@@ -225,13 +225,17 @@ def _carried(config: NodeConfig, store: RelayStore, policies: CurrentPolicies) -
 
 
 def _follower(
-    config: NodeConfig, driver: GossipDriver, policies: CurrentPolicies
+    config: NodeConfig,
+    driver: GossipDriver,
+    policies: CurrentPolicies,
+    look: Callable[[], None],
 ) -> Callable[[CarriedNamespace, bool], None]:
     """Return what has a running node follow a namespace, or no longer; any thread may call it."""
     token = trio.lowlevel.current_trio_token()
 
     def told(entry: CarriedNamespace, begins: bool) -> None:
         policies.followed()
+        look()  # payloads that only readers asked for so far may be fetched now
         topic = topic_for_namespace(config.network, entry.namespace_id)
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(driver.subscribe if begins else driver.unsubscribe, topic)

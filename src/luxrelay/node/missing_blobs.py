@@ -60,8 +60,6 @@ class WantedBlob:
     """When it is asked for next, Unix milliseconds."""
     asked: int = field(default=0, compare=False)
     """How often it was asked for since something new was heard of it."""
-    on_request: bool = field(default=False, compare=False)
-    """Asked for only when a reader asks for it."""
     sidecar: bool = False
     """Whether it is the TFHE sidecar, of which the header says no length (LP-6411 §2.10)."""
 
@@ -149,7 +147,6 @@ class WantedBlobs:
         commitment = header.blob_commitment if reference is None else reference.commitment
         if self._largest < (1 if sidecar else header.blob_len):
             return
-        on_request = not self._unasked(parent)
         with self._lock:
             said = tuple(holders)
             lack = header.content_id, sidecar
@@ -168,11 +165,10 @@ class WantedBlobs:
                 until_ms=header.timestamp + self._ttl_ms,
                 holders=tuple(dict.fromkeys(said))[:HOLDERS_MAX],
                 source=source,
-                on_request=on_request,
                 sidecar=sidecar,
             )
             self.named.setdefault(commitment, {})[lack] = None
-        if not on_request:
+        if self._unasked(parent):
             self._news()
 
     def find(self, commitment: bytes) -> WantedBlob | None:
@@ -215,7 +211,7 @@ class WantedBlobs:
                     break
                 if each.until_ms <= now_ms:
                     late.append(content)
-                elif not each.on_request and _come(each, now_ms):
+                elif self._unasked(each.parent) and _come(each, now_ms):
                     due.append(content)
             for content in late:
                 self._drop(content)
@@ -271,7 +267,7 @@ class WantedBlobs:
     def next_ms(self) -> int | None:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""
         with self._lock:
-            waiting = (each.ask_at_ms for each in self._wanted.values() if not each.on_request)
+            waiting = (w.ask_at_ms for w in self._wanted.values() if self._unasked(w.parent))
             return min(waiting, default=None)
 
 

@@ -98,7 +98,7 @@ def test_check_says_that_nothing_is_carried(
     path.write_text('[node]\ndata_dir = "data"\n')
 
     assert main(["node", "check", "--config", str(path)]) == 0
-    assert "takes no messages until a [[namespace]]" in capsys.readouterr().out
+    assert "takes no messages until one is listed or followed" in capsys.readouterr().out
 
 
 def test_a_token_for_a_gateway_that_is_off(

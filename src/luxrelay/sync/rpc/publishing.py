@@ -60,7 +60,8 @@ class NodeServicer(RelayNodeServicer):
             if self._publisher is None:
                 call.refuse(
                     grpc.StatusCode.UNIMPLEMENTED,
-                    "this relay takes no messages here; publish to another node",
+                    "this relay takes no messages here; publish to another node, or set "
+                    "allow_publish in its [sync]",
                 )
             for request in request_iterator:
                 call.renew()
