@@ -315,7 +315,8 @@ def test_how_to_use_a_channel(terminal: Terminal, eventually: Callable[..., Any]
     assert len(read_shared_key(terminal.folder / "room.key")) == 32
     terminal.move_listeners()
     run = "luxrelay node run --config relay.toml"
-    gateway = {"LUXRELAY_GATEWAY_LISTEN": "127.0.0.1:0"}
+    admin = {"LUXRELAY_GATEWAY_ADMIN_LISTEN": "127.0.0.1:0"}
+    gateway = {"LUXRELAY_GATEWAY_LISTEN": "127.0.0.1:0", **admin}
     runtime = terminal.run_node(run, terminal.folder, eventually, gateway)
     scopes = "--scope read --scope publish"
     terminal.type(f"luxrelay node token new --config relay.toml {scopes} --out alice.token alice")
@@ -334,7 +335,12 @@ def test_two_terminals(terminal: Terminal, eventually: Callable[..., Any]) -> No
     terminal.move_listeners()
     variable, _, run = run.partition(" ")
     name, _, address = terminal.moved(variable).partition("=")
-    runtime = terminal.run_node(run, terminal.folder, eventually, {name: address})
+    runtime = terminal.run_node(
+        run,
+        terminal.folder,
+        eventually,
+        {name: address, "LUXRELAY_GATEWAY_ADMIN_LISTEN": "127.0.0.1:0"},
+    )
     assert runtime.gateway == address
 
     def join(who: str) -> subprocess.Popen[bytes]:
