@@ -8,7 +8,7 @@ Source: LP-6410 §2; decisions H19, H20, H21.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -66,18 +66,37 @@ def read_policy_file(path: Path) -> list[SignedPolicy]:
     return documents
 
 
-def load_registry(config: NodeConfig) -> PolicyRegistry:
+def read_policies(config: NodeConfig) -> dict[NamespaceId, list[SignedPolicy]]:
+    """Return the documents of every policy file that a configuration names; not yet checked.
+
+    Raises:
+        ConfigError: a file cannot be read.
+
+    """
+    return {
+        entry.namespace_id: read_policy_file(entry.policy_file)
+        for entry in config.namespaces
+        if entry.policy_file is not None
+    }
+
+
+def load_registry(
+    config: NodeConfig, documents: Mapping[NamespaceId, Sequence[SignedPolicy]] | None = None
+) -> PolicyRegistry:
     """Return a registry with the policies of every namespace that names a policy file.
+
+    Args:
+        config: The configuration.
+        documents: What `read_policies` gave; the files are read when None.
 
     Raises:
         ConfigError: a file cannot be read, or a document in it does not check.
 
     """
     registry = PolicyRegistry(RegistryConfig(network=config.network))
+    known = read_policies(config) if documents is None else documents
     for entry in config.namespaces:
-        if entry.policy_file is None:
-            continue
-        for index, document in enumerate(read_policy_file(entry.policy_file)):
+        for index, document in enumerate(known.get(entry.namespace_id, ())):
             where = f"{entry.policy_file}, document {index + 1}"
             _check_namespace(document, entry.namespace_id, where)
             try:
@@ -143,7 +162,8 @@ class CurrentPolicies(PoliciesInForce):
             ConfigError: a policy file cannot be read, or a document in it does not check.
 
         """
-        super().__init__(*_policies_of(config))
+        self._documents = read_policies(config)
+        super().__init__(*_policies_of(config, self._documents))
         self._config = config
         self._carried = CarriedNamespaces()
 
@@ -154,8 +174,11 @@ class CurrentPolicies(PoliciesInForce):
         self.followed()
 
     def followed(self) -> None:
-        """Take over what the node follows now; its documents have been checked."""
-        self.replace(*_policies_of(self._config, self._carried))
+        """Take over what the node follows now; its documents have been checked.
+
+        The files are not read: a change of theirs counts from the next reload on, as ever.
+        """
+        self.replace(*_policies_of(self._config, self._documents, self._carried))
 
     def reload(self, config: NodeConfig) -> None:
         """Read them again; nothing changes when one cannot be read.
@@ -164,14 +187,17 @@ class CurrentPolicies(PoliciesInForce):
             ConfigError: a policy file cannot be read, or a document in it does not check.
 
         """
-        self.replace(*_policies_of(config, self._carried))
-        self._config = config
+        documents = read_policies(config)
+        self.replace(*_policies_of(config, documents, self._carried))
+        self._config, self._documents = config, documents
 
 
 def _policies_of(
-    config: NodeConfig, carried: CarriedNamespaces | None = None
+    config: NodeConfig,
+    documents: Mapping[NamespaceId, Sequence[SignedPolicy]],
+    carried: CarriedNamespaces | None = None,
 ) -> tuple[dict[NamespaceId, frozenset[bytes]], PolicyRegistry]:
-    registry = load_registry(config)
+    registry = load_registry(config, documents)
     entries = {entry.namespace_id: entry.policy_hash for entry in config.namespaces}
     for followed in () if carried is None else carried.entries():
         if followed.namespace_id not in entries:

@@ -14,8 +14,15 @@ from luxrelay.bus import (
     topic_namespace,
 )
 from luxrelay.errors import ConfigError
+from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.config import parse_config
-from luxrelay.node.policies import DOCUMENTS_MAX, FILE_BYTES_MAX, load_registry, read_policy_file
+from luxrelay.node.policies import (
+    DOCUMENTS_MAX,
+    FILE_BYTES_MAX,
+    CurrentPolicies,
+    load_registry,
+    read_policy_file,
+)
 
 TOPIC = "/chat/1/room"
 OWNER = SigningKey.generate()
@@ -69,6 +76,25 @@ def test_registry_of_a_configuration(tmp_path: Path) -> None:
     assert loaded.namespaces[0].policy_hash == b""
     assert [r.policy.version for r in registry.history(topic_namespace(TOPIC))] == [1, 2]
     assert registry.history(topic_namespace("/other")) == ()
+
+
+def test_what_is_followed_reads_no_policy_file(tmp_path: Path) -> None:
+    """A file that was broken or changed meanwhile counts from the next reload on (G35, H19)."""
+    file = tmp_path / "room.policy"
+    write(file, document())
+    loaded = parse_config(config(tmp_path), source="relay.toml", base=tmp_path)
+    policies, carried = CurrentPolicies(loaded), CarriedNamespaces()
+    policies.attach(carried)
+    carried.told = lambda *_: policies.followed()
+    file.write_text("no document\n")
+
+    assert carried.follow(topic_namespace("/other"))
+
+    (record,) = policies.in_force(topic_namespace(TOPIC), None, 1)
+    assert record.policy.version == 1
+    assert policies.get(topic_namespace("/other"), frozenset())
+    with pytest.raises(ConfigError):
+        policies.reload(loaded)
 
 
 @pytest.mark.parametrize(
