@@ -31,7 +31,7 @@ from luxrelay.bus.constants import NAMESPACE_BYTES
 from luxrelay.bus.policy import default_policy_hash
 from luxrelay.bus.registry import PolicyRegistry, RegistryConfig
 from luxrelay.bus.signed_policy import SignedPolicy
-from luxrelay.errors import GatewayError, LuxRelayError, PolicyError
+from luxrelay.errors import GatewayError, LuxRelayError, NodeError, PolicyError
 from luxrelay.files import read_bounded, write_whole
 from luxrelay.wire import from_hex
 
@@ -92,7 +92,7 @@ class CarriedNamespaces:
             remembered_max: Most answers remembered.
 
         Raises:
-            OSError: the file is there and cannot be read.
+            NodeError: the file is there and cannot be read.
 
         """
         self.everything = everything
@@ -389,6 +389,14 @@ class CarriedNamespaces:
             found = _read(read_bounded(self._path, _FILE_BYTES_MAX))
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise NodeError(
+                f"cannot read what is followed at run time: {error.strerror}",
+                where=str(self._path),
+                hint="mend the file's rights or its disk; without the file nothing is followed "
+                "beside the configuration",
+                code="store.io",
+            ) from error
         except (ValueError, TypeError, KeyError, LuxRelayError):
             self.set_aside = self._path.with_suffix(".unreadable")
             self._path.replace(self.set_aside)

@@ -17,7 +17,7 @@ from luxrelay.bus import (
 )
 from luxrelay.bus.policy import Identity, IdentityType, NamespacePolicy, default_policy_hash
 from luxrelay.bus.signed_policy import SignedPolicy
-from luxrelay.errors import GatewayError, PolicyError
+from luxrelay.errors import GatewayError, NodeError, PolicyError
 from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 
 ROOM, HALL, DEN = (topic_namespace(f"/chat/1/{name}") for name in ("room", "hall", "den"))
@@ -139,6 +139,21 @@ def test_an_unreadable_list_is_set_aside(tmp_path: Path) -> None:
         assert carried.entries() == ()
         assert carried.set_aside is not None
         assert carried.set_aside.read_text() == text
+
+
+def test_a_list_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """A folder in its place, or a file without end, is the operator's to mend: no traceback."""
+    path = tmp_path / "followed.json"
+    path.mkdir()
+    with pytest.raises(NodeError, match="it is a folder") as caught:
+        CarriedNamespaces(path=path)
+    assert caught.value.code == "store.io"
+    assert str(path) in str(caught.value)
+    path.rmdir()
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole: nothing of it is read
+    with pytest.raises(NodeError):
+        CarriedNamespaces(path=path)
 
 
 def test_applications_push_out_each_other_and_no_operator(tmp_path: Path) -> None:
