@@ -155,20 +155,21 @@ class Honest:
 class Watch:
     """What the process holds: resident memory, descriptors, threads and tasks."""
 
-    def __init__(self, pid: int, pages: str) -> None:
+    def __init__(self, pid: int, pages: str, eventually: Callable[..., Any]) -> None:
         self._proc = Path(f"/proc/{pid}")
+        self._eventually = eventually
         self._pages = pages
 
     def page(self, path: str) -> str:
         """A page of the node."""
-        for _ in range(100):
-            with (
-                suppress(OSError),
-                urllib.request.urlopen(f"http://{self._pages}{path}", timeout=PATIENCE_S) as answer,
-            ):
+
+        def asked() -> str:
+            address = f"http://{self._pages}{path}"
+            with suppress(OSError), urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
                 return str(answer.read().decode())
-            time.sleep(0.1)
-        raise AssertionError(f"{path} is not answered")
+            return ""
+
+        return str(self._eventually(asked, PATIENCE_S))
 
     def rss_kib(self) -> int:
         """Resident memory."""

@@ -94,7 +94,7 @@ class Stand:
         scopes = ("read", "publish") if strict else ("read", "publish", "admin")
         self.token, _ = tokens.new("attacker", scopes, now_ms(), requests_per_s=rate)
         honest, _ = tokens.new("honest", ("read", "publish"), now_ms())
-        self.watch = Watch(runtime.pid, runtime.http)
+        self.watch = Watch(runtime.pid, runtime.http, eventually)
         self.honest = Honest(
             runtime.gateway, "" if strict else runtime.sync, neighbour.sync, honest
         )
