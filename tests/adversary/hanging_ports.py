@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+END_S = 20
+"""Seconds in which a thread of a port that was closed has ended."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -33,6 +35,69 @@ HEADERS = h2_frame(  # :status 200, content-type application/grpc, and then no w
 )
 
 
+class Taking:
+    """Takes what comes to a port until it is closed; then no connection is open, not the last one.
+
+    A thread that waits in ``accept`` takes one more connection when the port is only closed. So
+    the port is shut down first, which ends the wait; what was taken is closed after it.
+    """
+
+    def __init__(self, port: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        """``serve`` has each connection, in its own thread; its ``OSError`` ends nothing else."""
+        self._port, self._serve = port, serve
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._taking = threading.Thread(target=self._run, daemon=True)
+        self._taking.start()
+
+    @property
+    def taken(self) -> int:
+        """Connections that came."""
+        return len(self._threads)
+
+    def keep(self, end: socket.socket) -> socket.socket:
+        """Close this one as well at the end."""
+        self._open.append(end)
+        return end
+
+    def left_open(self) -> int:
+        """Return how many ends are open, threads that serve among them."""
+        ends = sum(end.fileno() >= 0 for end in (self._port, *self._open))
+        return ends + sum(each.is_alive() for each in (self._taking, *self._threads))
+
+    def close(self) -> None:
+        """Let everything go, and wait for the threads."""
+        shut(self._port)
+        self._taking.join(END_S)
+        ended = 0
+        while ended < len(self._threads):  # one that serves may keep a further end meanwhile
+            for end in self._open:
+                shut(end)
+            self._threads[ended].join(END_S)
+            ended += 1
+        for end in self._open:
+            shut(end)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.keep(self._port.accept()[0])
+                thread = threading.Thread(target=self._have, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _have(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            self._serve(client)
+
+
+def shut(end: socket.socket) -> None:
+    """Close a socket, also under a thread that waits at it."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
 class Listener:
     """A port that takes connections, says what it is told to, and then nothing."""
 
@@ -43,36 +108,31 @@ class Listener:
         self._says = says
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.taken = 0
-        self._open: list[socket.socket] = []
-        if takes:
-            threading.Thread(target=self._run, daemon=True).start()
-        else:  # a full backlog: a further SYN is dropped, as behind a black hole
+        self._full: list[socket.socket] = []
+        self._taking = Taking(self._listener, self._serve) if takes else None
+        if not takes:  # a full backlog: a further SYN is dropped, as behind a black hole
             for _ in range(backlog + 8):
                 client = socket.socket()
                 client.setblocking(False)
                 client.connect_ex(self._listener.getsockname())
-                self._open.append(client)
+                self._full.append(client)
 
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.taken += 1
-                self._open.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    @property
+    def taken(self) -> int:
+        """Connections that came."""
+        return self._taking.taken if self._taking else 0
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            client.sendall(self._says(b""))
-            while data := client.recv(65_536):
-                client.sendall(self._says(data))
+        client.sendall(self._says(b""))
+        while data := client.recv(65_536):
+            client.sendall(self._says(data))
 
     def close(self) -> None:
         """Let everything go."""
-        self._listener.close()
-        for client in self._open:
-            client.close()
+        if self._taking:
+            self._taking.close()
+        for end in (self._listener, *self._full):
+            shut(end)
 
 
 def on_headers(answer: bytes) -> Callable[[bytes], bytes]:
@@ -111,10 +171,9 @@ class Dripping(Listener):
         super().__init__(lambda _: b"")
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            client.sendall(self._begin)
-            while not self._over.wait(self._every_s):
-                client.sendall(self._more)
+        client.sendall(self._begin)
+        while not self._over.wait(self._every_s):
+            client.sendall(self._more)
 
     def close(self) -> None:
         """Let everything go."""
@@ -127,18 +186,17 @@ class WebSockets(Dripping):
 
     def _serve(self, client: socket.socket) -> None:
         asked = b""
-        with contextlib.suppress(OSError):
-            while b"\r\n\r\n" not in asked and (data := client.recv(65_536)):
-                asked += data
-            key = re.search(rb"(?i)sec-websocket-key: *([^\r\n]+)", asked)
-            if key is None:
-                return
-            accept = base64.b64encode(hashlib.sha1(key[1] + _MAGIC, usedforsecurity=False).digest())
-            self._begin = (
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
-                b"Connection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
-            )
-            super()._serve(client)
+        while b"\r\n\r\n" not in asked and (data := client.recv(65_536)):
+            asked += data
+        key = re.search(rb"(?i)sec-websocket-key: *([^\r\n]+)", asked)
+        if key is None:
+            return
+        accept = base64.b64encode(hashlib.sha1(key[1] + _MAGIC, usedforsecurity=False).digest())
+        self._begin = (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+        )
+        super()._serve(client)
 
 
 class Encrypted(Listener):
@@ -151,10 +209,13 @@ class Encrypted(Listener):
         super().__init__(lambda _: b"")
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            client = self._context.wrap_socket(client, server_side=True)
-            self._open.append(client)
-            while client.recv(65_536):
+        with self._context.wrap_socket(
+            client, server_side=True, do_handshake_on_connect=False
+        ) as inside:
+            assert self._taking is not None
+            self._taking.keep(inside)
+            inside.do_handshake()
+            while inside.recv(65_536):
                 pass
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import trio
-from hanging_ports import PEERS, PREFACE, SETTINGS, Listener
+from hanging_ports import PEERS, PREFACE, SETTINGS, Listener, Taking
 
 from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.client import LaneSigner, Live, RelayClient, Subscribe, subscribe
@@ -324,3 +324,17 @@ def test_a_name_that_is_never_answered_does_not_hold_the_end(
 
     eventually(caught_up)
     assert end(node) == 0
+
+
+def test_a_port_of_these_tests_leaves_nothing_open() -> None:
+    """What comes while a port closes is closed with it; a socket left open fails a later test."""
+    for _ in range(20):
+        port = socket.create_server(("127.0.0.1", 0))
+        taking = Taking(port, lambda client: client.sendall(client.recv(1)))
+        end = socket.create_connection(port.getsockname())
+        taking.close()
+        end.settimeout(10)
+        with contextlib.suppress(ConnectionError):  # it was in the backlog still
+            assert end.recv(1) == b""
+        end.close()
+        assert taking.left_open() == 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hanging_ports import Taking
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.node.subscription_messages import StoreFollowing
@@ -32,11 +33,10 @@ class Wire:
         self._cut = threading.Event()
         self.asked = 0
         """Pings of clients that were carried."""
-        self._ends: list[socket.socket] = []
         self._relays: list[socket.socket] = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
-        threading.Thread(target=self._admit, daemon=True).start()
+        self._taking = Taking(self._door, self._admit)
 
     def cut(self) -> None:
         """Carry nothing any more, and say nothing of it."""
@@ -44,20 +44,15 @@ class Wire:
 
     def close(self) -> None:
         """The ends are closed."""
-        for end in (self._door, *self._ends):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        self._taking.close()
 
-    def _admit(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._door.accept()
-                relay = socket.create_connection(("127.0.0.1", self._port))
-                self._ends += [client, relay]
-                self._relays.append(relay)
-                for source, target in ((client, relay), (relay, client)):
-                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+    def _admit(self, client: socket.socket) -> None:
+        relay = self._taking.keep(socket.create_connection(("127.0.0.1", self._port)))
+        self._relays.append(relay)
+        back = threading.Thread(target=self._carry, args=(relay, client), daemon=True)
+        back.start()
+        self._carry(client, relay)
+        back.join()
 
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         tail = b""  # a ping may come in two parts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hanging_ports import Taking
 
 from luxrelay.bus import MsgHeader, SigningKey, lane, sha3_commitment, topic_namespace
 from luxrelay.bus.policy import default_policy
@@ -154,22 +154,12 @@ def _is_silent(peer: socket.socket) -> None:
 @contextmanager
 def other_port(act: Callable[[socket.socket], None]) -> Iterator[str]:
     """Listen on a port that is no relay's, and do with each connection what ``act`` does."""
-    kept: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):  # closed at the end
-                while True:
-                    peer, _ = listener.accept()
-                    kept.append(peer)
-                    with suppress(OSError):  # who asks may have gone
-                        act(peer)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-    for peer in kept:
-        peer.close()
+        taking = Taking(listener, act)
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            taking.close()
 
 
 @pytest.mark.trial
