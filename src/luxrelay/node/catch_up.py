@@ -38,6 +38,7 @@ from luxrelay.sync.report import (
 from luxrelay.sync.rpc.blob_driver import OtherSources
 from luxrelay.sync.rpc.catchup_driver import run_catchup
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
+from luxrelay.sync.transfer import LinkWindow
 
 _HEADS_READ: Final = 1_000
 LOOK_BACK_MAX: Final = 1_000_000
@@ -74,9 +75,14 @@ class StoreSink:
         """Judge and store one page; return what became of each message."""
         del peer  # who served a message is not kept with it (P35)
         verdicts = self._doors.history(parent, messages)
-        reached = self._store.head(messages[0].namespace_id).contiguous_seq if messages else 0
+        namespaces = dict.fromkeys(message.namespace_id for message in messages)
+        reached = {each: self._store.head(each).contiguous_seq for each in namespaces}
         self.pages += 1
-        return AcceptResult(outcomes=tuple(map(_outcome, verdicts)), contiguous_seq=reached)
+        return AcceptResult(
+            outcomes=tuple(map(_outcome, verdicts)),
+            contiguous_seq=next(iter(reached.values()), 0),
+            reached=reached,
+        )
 
 
 @dataclass(slots=True)
@@ -93,6 +99,8 @@ class CatchUpTotals:
     """Of those, invalid."""
     failures: int = 0
     """Calls that failed: a relay was away, busy or too slow."""
+    cut: int = 0
+    """Pages that ended before their end; what had come of them was kept."""
     blobs: int = 0
     """Blobs that arrived for headers stored without them."""
     withheld: int = 0
@@ -150,6 +158,7 @@ class CatchUpLoop:
         self._sink = StoreSink(store, doors)
         self._parents = parents
         self._peers = peers
+        self._windows = {peer: LinkWindow() for peer in peers}
         self._stopping = stopping
         self._lock = threading.Lock()
         self._totals = CatchUpTotals()
@@ -175,6 +184,7 @@ class CatchUpLoop:
                     self._best_first(),
                     self._sink,
                     parent=parent,
+                    windows=self._windows,
                     cancelled=self._stopping,
                     on_progress=self._note_progress,
                 )
@@ -383,6 +393,7 @@ class CatchUpLoop:
             self._progress = None
             self._lag[parent] = sum(span.size for _, span in left) + report.holes_unlisted
             self._totals.withheld += sum(peer.withheld for peer in report.peers)
+            self._totals.cut += sum(peer.cut for peer in report.peers)
             self._totals.received += report.received
             self._totals.stored += report.stored
             self._totals.rejected += report.rejected

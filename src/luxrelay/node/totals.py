@@ -10,6 +10,7 @@ CATCH_UP: Final = {
     "stored": "Of those, new to the store.",
     "rejected": "Of those, invalid.",
     "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
+    "cut": "Catch-up pages that ended before their end; what had come of them was kept.",
     "blobs": "Blobs that arrived for headers stored without them.",
     "withheld": "Messages that a relay claimed to hold and did not deliver.",
     "reconciliations": "Comparisons of the whole window with a relay.",

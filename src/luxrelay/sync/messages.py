@@ -5,6 +5,7 @@ Source: LP-6421 §2.2; decisions P23, P35, P36, P37.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -86,6 +87,23 @@ class SyncPage:
     """Messages of the asked namespace and range; a slot may bring several candidates (J11)."""
     status: SyncStatus
     """The final status frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFlow:
+    """How a page comes over a link that may be slow (P46).
+
+    A page that is cut is what came of it; its status says ``has_more`` and gives no cursor.
+    """
+
+    silence_s: float
+    """The page is over when no frame comes for so long, seconds."""
+    frame_bytes: int = 0
+    """Bytes of a frame of several messages at most; 0 for what the relay likes."""
+    blob_bytes: int = 0
+    """Larger blobs are left out; 0 for none."""
+    took: Callable[[int], object] = bool
+    """Told the bytes of each frame as it comes, in the calling thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

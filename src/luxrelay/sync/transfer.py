@@ -124,10 +124,17 @@ class LinkWindow:
         self._pass(now)
         self.under_way += size
 
-    def came(self, size: int, now: float) -> None:
-        """Take note that ``size`` of the bytes asked for arrived."""
+    def came(self, size: int, now: float, expected: int | None = None) -> None:
+        """Take note that ``size`` bytes arrived.
+
+        Args:
+            size: All of them; the rate is measured by these.
+            now: Monotonic seconds.
+            expected: How many of them were asked for; all when not given.
+
+        """
         self._pass(now)
-        self.under_way = max(0, self.under_way - size)
+        self.under_way = max(0, self.under_way - (size if expected is None else expected))
         self._sampled += size
         if self._busy_s >= SAMPLE_S or (self._busy_s > 0 and self._sampled >= self.size):
             self._sample(self._sampled / self._busy_s)

@@ -59,6 +59,8 @@ class SyncRequest(_message.Message):
     TO_TIMESTAMP_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    MAX_FRAME_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_BLOB_BYTES_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     """20 bytes"""
     from_seq: _builtins.int
@@ -79,6 +81,10 @@ class SyncRequest(_message.Message):
     """inclusive, Unix milliseconds; 0 = open"""
     held: _builtins.bool
     """also what is past its time and waits for the archive"""
+    max_frame_bytes: _builtins.int
+    """a frame of several messages has no more; 0 = as the relay likes"""
+    max_blob_bytes: _builtins.int
+    """larger blobs are left out, GetBlob has them; 0 = none is too large"""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneRange]:
         """instead of namespace_id, from_seq, to_seq and cursor"""
@@ -97,10 +103,12 @@ class SyncRequest(_message.Message):
         to_timestamp: _builtins.int = ...,
         lanes: _abc.Iterable[Global___LaneRange] | None = ...,
         held: _builtins.bool = ...,
+        max_frame_bytes: _builtins.int = ...,
+        max_blob_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "held", b"held", "lanes", b"lanes", "max_bytes", b"max_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "held", b"held", "lanes", b"lanes", "max_blob_bytes", b"max_blob_bytes", "max_bytes", b"max_bytes", "max_frame_bytes", b"max_frame_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
