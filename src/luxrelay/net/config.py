@@ -157,6 +157,11 @@ class NetConfig:
     """Seconds for Noise and Yamux on a new connection, and for the protocol of a new stream."""
     dial_timeout_s: float = 10.0
     """Seconds for one dial, from the first packet to the finished handshake."""
+    silence_max_s: float = 15.0
+    """Seconds without a byte of any peer after which nothing is heard at all (G37); after a third
+    of it every connection is pinged. 0: never looked at."""
+    clock_interval_s: float = 20.0
+    """Seconds between two questions for the clock of a peer that tells it (G36)."""
     write_timeout_s: float = 10.0
     """Seconds one frame may wait for the socket before the connection counts as dead."""
     keepalive_interval_s: float = 15.0
@@ -214,7 +219,12 @@ class NetConfig:
         """Hold only bounds that make sense together."""
         for name in self.__slots__:
             value = getattr(self, name)
-            may_be_zero = name in ("inline_blob_max", "outbound_target", "peers_min")
+            may_be_zero = name in (
+                "inline_blob_max",
+                "outbound_target",
+                "peers_min",
+                "silence_max_s",
+            )
             low = isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
             if low and not (may_be_zero and value == 0):
                 raise ConfigError(

@@ -59,6 +59,7 @@ from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters, Link, NetStats
+from luxrelay.net.peer_clocks import PeerClocks
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import (
     FrameReader,
@@ -237,6 +238,7 @@ class GossipDriver:
         deliver: Called with each accepted message, once per message id; must neither block nor call
             the driver.
         echoed: Called with who has shown messages of ours; the same.
+        clocks: Learns what time the peers tell; of its own when None.
 
     Raises:
         AddressError: An address in ``config.peers`` names no peer that can be dialled.
@@ -254,8 +256,10 @@ class GossipDriver:
         clock: Callable[[], float] = trio.current_time,
         deliver: Callable[[Deliver], None] | None = None,
         echoed: Callable[[Echo], None] = lambda _: None,
+        clocks: PeerClocks | None = None,
     ) -> None:
         self.counters = DriverCounters()
+        self.clocks = clocks if clocks is not None else PeerClocks()
         self._router = router
         self._host = host
         self._config = config
@@ -268,7 +272,7 @@ class GossipDriver:
             if peer != host.peer_id:
                 self._kept.setdefault(peer, []).append(text)
         self._links: dict[PeerId, Link] = {}
-        self._greeter = Greeter(host, config)
+        self._greeter = Greeter(host, config, self.clocks)
         self._exchange = PeerExchange(host, config, rng)
         self._connector = Connector(
             host,
@@ -315,6 +319,8 @@ class GossipDriver:
                 nursery.start_soon(keep, "verdicts", self._judge)
                 nursery.start_soon(keep, "watch", self._watch_connections)
                 nursery.start_soon(keep, "connector", self._connector.run)
+                nursery.start_soon(keep, "clocks", self._keep_clocks)
+                nursery.start_soon(keep, "silence", self._keep_heard)
                 if self._config.dht:
                     nursery.start_soon(keep, "finder", self._finder.run)
                 saving = partial(self._host.bans.keep_written, self._config.bans_save_s)
@@ -402,10 +408,27 @@ class GossipDriver:
             exchange=self._exchange.counters,
             finder=self._finder.counters,
             known_peers=len(self._connector.book),
+            clock=self.clocks.view(self._host.wall_ms(), self._host.steady_ms()),
+            clock_offsets=self.clocks.offsets(self._host.wall_ms(), self._host.steady_ms()),
+            quiet_s=self.quiet_s(),
             bans=self._host.banned(),
             faults=self._host.faults.counts(),
             peers={peer: link.snapshot() for peer, link in self._links.items()},
         )
+
+    def quiet_s(self) -> float | None:
+        """Seconds since the last byte of any peer came; None without peers, here and named.
+
+        Any thread may call it.
+        """
+        if not (self._links or self._kept or self._config.bootstrap):
+            return None
+        return (self._host.steady_ms() - self._host.heard_ms) / 1000
+
+    def greeted(self) -> tuple[int, int, int]:
+        """Peers accepted and refused as of another network so far, and connected now."""
+        counters = self._greeter.counters
+        return counters.accepted, counters.foreign, len(self._links)
 
     def explain(self, peer: PeerId) -> ScoreTerms | None:
         """A peer's score taken apart, for people; None for a stranger."""
@@ -517,6 +540,22 @@ class GossipDriver:
         self._progress.set()
         self._progress = trio.Event()
 
+    async def _keep_clocks(self) -> None:
+        """The clocks of the peers are asked for again and again, all at once (G36)."""
+        while True:
+            await trio.sleep(self._config.clock_interval_s)
+            async with trio.open_nursery() as nursery:
+                for peer in self.clocks.tellers():
+                    self._host.faults.start(nursery, "clock", self._greeter.ask_time, PeerId(peer))
+
+    async def _keep_heard(self) -> None:
+        """Peers that have nothing to say are asked for a sign of life (G37)."""
+        third_s = self._config.silence_max_s / 3
+        while third_s:
+            await trio.sleep(third_s / 2)
+            if (self.quiet_s() or 0.0) >= third_s:
+                await self._host.probe()
+
     # Peers.
 
     async def _watch_connections(self) -> None:
@@ -554,6 +593,7 @@ class GossipDriver:
         none for `idle_s`, and `stream_attempts_max` times in a row, is let go: it takes no gossip.
         """
         deaf, lost = _Deaf(self._config), 0
+        self.clocks.connected(link.peer, dialled=self._host.dialled(link.peer))
         try:
             greeted, link.hello = await self._greeter.greet(link.peer)
             if greeted is Greeted.GONE:
@@ -581,6 +621,7 @@ class GossipDriver:
                 await self._pause(link.peer, pause_s)
         finally:
             link.close()
+            self.clocks.gone(link.peer)
             self._exchange.gone(link.peer)
             self._router.peer_disconnected(link.peer, self._clock())
             self._act()

@@ -1,12 +1,13 @@
 """Says hello to each new peer and answers theirs; a peer of another network is let go.
 
-Source: decisions G32; requirements 20-03, 20-55.
+Source: decisions G32, G36; requirements 20-03, 20-55.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -20,6 +21,7 @@ from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import NetConfig
 from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
 from luxrelay.net.host import RelayHost, broke_off
+from luxrelay.net.peer_clocks import PeerClocks
 from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
@@ -58,12 +60,14 @@ class Greeter:
     Args:
         host: Whose peers are greeted.
         config: What we say, `require_hello` and `hello_timeout_s`.
+        clocks: Learns what time the peers tell.
 
     """
 
-    def __init__(self, host: RelayHost, config: NetConfig) -> None:
+    def __init__(self, host: RelayHost, config: NetConfig, clocks: PeerClocks) -> None:
         self._host = host
         self._config = config
+        self._clocks = clocks
         self.counters = GreetingCounters()
 
     def own(self) -> Hello:
@@ -77,6 +81,7 @@ class Greeter:
             agent=config.agent,
             frame_max=config.frame_max,
             inline_blob_max=config.inline_blob_max,
+            time_ms=self._host.wall_ms(),
             record=self._host.own_record(),
         )
 
@@ -103,6 +108,13 @@ class Greeter:
             return await self._let_go(peer, objection)
         self.counters.accepted += 1
         return Greeted.OURS, theirs
+
+    async def ask_time(self, peer: PeerId) -> None:
+        """The peer's clock is known anew, unless it does not answer in time."""
+        with suppress(
+            NetError, FrameError, HelloError, trio.BrokenResourceError, trio.TooSlowError
+        ):
+            await self._ask(peer)
 
     async def _hear(self, peer: PeerId, known: Sequence[INetConn]) -> Hello | None:
         """What the peer says; None when nothing came in time or each stream broke.
@@ -140,8 +152,12 @@ class Greeter:
         stream = await self._host.open_stream(peer, HELLO)
         try:
             with trio.fail_after(self._config.hello_timeout_s):
+                asked_ms = self._host.steady_ms()
                 await stream.send_all(encode_frame(self.own().encode()))
-                return Hello.decode(await _frame_or_end(stream))
+                theirs = Hello.decode(await _frame_or_end(stream))
+                if theirs.time_ms:
+                    self._clocks.hello(peer, theirs.time_ms, asked_ms, self._host.steady_ms())
+                return theirs
         finally:
             await stream.reset()
 

@@ -332,8 +332,9 @@ class RelayHost:
         quiet_libp2p()
         self.config = config
         self.bans = bans if bans is not None else BanList(config.bans_max)
-        self._clock_ms = clock_ms
-        self._steady_ms = steady_ms
+        self.wall_ms, self.steady_ms = clock_ms, steady_ms
+        self.heard_ms = steady_ms()
+        """When the last byte of a peer came, by the steady clock; at first, when it was made."""
         self._seed = seed
         self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
         self.keys = keys = create_new_key_pair(seed)
@@ -359,6 +360,7 @@ class RelayHost:
                 self.mux_counters,
                 budget=self.unread,
                 faults=self.faults,
+                heard=self._note_heard,
             ),
             config.handshake_timeout_s,
             config.negotiation_lines_max,
@@ -515,7 +517,7 @@ class RelayHost:
         return peer
 
     def _refusal(self, address: TcpAddress, peer: PeerId, chosen: bool) -> str:
-        ban = self.bans.banned(peer, self._steady_ms())
+        ban = self.bans.banned(peer, self.steady_ms())
         reason = f"it is banned ({ban.reason})" if ban is not None else ""
         if not chosen and not reason:
             reason = self._swarm.limits.refusal(address.host)
@@ -523,13 +525,13 @@ class RelayHost:
 
     async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
         """The peer is disconnected and not let in for so long."""
-        self.bans.ban(peer, self._steady_ms() + int(seconds * 1000), reason)
+        self.bans.ban(peer, self.steady_ms() + int(seconds * 1000), reason)
         await self.disconnect(peer)
 
     def banned(self) -> dict[PeerId, Ban]:
         """Who is not let in now, and until when by the wall clock as it stands."""
-        ahead_ms = self._clock_ms() - self._steady_ms()
-        found = self.bans.all(self._steady_ms())
+        ahead_ms = self.wall_ms() - self.steady_ms()
+        found = self.bans.all(self.steady_ms())
         return {peer: Ban(ban.until_ms + ahead_ms, ban.reason) for peer, ban in found.items()}
 
     def remote_host(self, peer: PeerId) -> str:
@@ -541,7 +543,7 @@ class RelayHost:
         """Our signed peer record; empty when nobody could dial us by it."""
         texts = self.config.announce or tuple(a.partition("/p2p/")[0] for a in self.addresses)
         addresses = [text for text in texts if not is_everywhere(parse_address(text).host)]
-        return seal(self._seed, addresses, self._clock_ms()) if addresses else b""
+        return seal(self._seed, addresses, self.wall_ms()) if addresses else b""
 
     async def open_stream(self, peer: PeerId, *protocols: str) -> RelayStream:
         """A stream to a connected peer, of the first of ``protocols`` that it speaks.
@@ -607,6 +609,17 @@ class RelayHost:
     async def wait_changed(self) -> None:
         """A connection came or went since the call."""
         await self._changed.wait()
+
+    def _note_heard(self) -> None:
+        self.heard_ms = self.steady_ms()
+
+    async def probe(self) -> None:
+        """Every connection was pinged, as far as it takes a ping at once."""
+        async with trio.open_nursery() as nursery:
+            for conns in list(self._swarm.connections.values()):
+                for conn in conns:
+                    if isinstance(conn.muxed_conn, GuardedYamux):
+                        self.faults.start(nursery, "probe", conn.muxed_conn.ping)
 
     def _note_change(self) -> None:
         self._changed.set()

@@ -15,6 +15,7 @@ from luxrelay.net.finder import FinderCounters
 from luxrelay.net.greeting import GreetingCounters
 from luxrelay.net.hello import Hello
 from luxrelay.net.host import HostStats
+from luxrelay.net.peer_clocks import ClockOffset
 from luxrelay.net.streams import PeerWriter, RelayStream
 
 _PAUSE_S: Final = 0.05
@@ -89,6 +90,12 @@ class NetStats:
     """Peer records given and taken."""
     finder: FinderCounters = field(default_factory=FinderCounters)
     """What the distributed hash table cost and brought."""
+    clock: ClockOffset = field(default_factory=ClockOffset)
+    """How far our wall clock is from those of the peers."""
+    clock_offsets: dict[bytes, int] = field(default_factory=dict)
+    """The same by peer that told its clock, milliseconds, positive when ours is ahead."""
+    quiet_s: float | None = None
+    """Seconds since the last byte of any peer; None without peers, now and in the configuration."""
     known_peers: int = 0
     """Peers in the address book now."""
     bans: dict[PeerId, Ban] = field(default_factory=dict)

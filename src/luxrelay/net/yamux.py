@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -326,6 +327,7 @@ class GuardedYamux(Yamux):
         counters: What was stopped.
         budget: Bytes that all connections of the host hold together; one of its own when None.
         faults: Where exceptions are noted that nobody expected.
+        heard: Called whenever bytes of the peer have come.
 
     """
 
@@ -338,6 +340,7 @@ class GuardedYamux(Yamux):
         *,
         budget: UnreadBudget | None = None,
         faults: Faults | None = None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         initiator = secured_conn.is_initiator
         super().__init__(secured_conn, peer_id, is_initiator=initiator)
@@ -350,6 +353,7 @@ class GuardedYamux(Yamux):
         self._counters = counters
         self._budget = budget if budget is not None else UnreadBudget(config.unread_max)
         self._faults = faults if faults is not None else Faults()
+        self._heard = heard
         self._peer_parity = 0 if initiator else 1
         self._pings, self._opened, self._refused = _Pace(), _Pace(), _Pace()
         self._idle = _Pace()
@@ -467,12 +471,24 @@ class GuardedYamux(Yamux):
                 await self.secured_conn.close()
                 return
             self._misses += 1
-            self._ping_id = (self._ping_id + 1) % 2**32
-            self._ping_sent_time = trio.current_time()
             try:
-                await self.write_frame(_frame(TYPE_PING, FLAG_SYN, 0, self._ping_id))
+                await self._send_ping()
             except ConnectionClosedError:
                 return
+
+    async def _send_ping(self) -> None:
+        self._ping_id = (self._ping_id + 1) % 2**32
+        self._ping_sent_time = trio.current_time()
+        await self.write_frame(_frame(TYPE_PING, FLAG_SYN, 0, self._ping_id))
+
+    async def ping(self) -> None:
+        """The peer was asked for a sign of life, unless the connection is over or takes nothing.
+
+        It counts for none of the misses that end a connection.
+        """
+        with trio.move_on_after(self._config.probe_timeout_s):
+            with contextlib.suppress(ConnectionClosedError):
+                await self._send_ping()
 
     async def _stale_stream_sweeper(self) -> None:
         """Streams whose handler has ended are reset when the peer does not close them."""
@@ -564,6 +580,7 @@ class GuardedYamux(Yamux):
             header = await self.secured_conn.read(HEADER_SIZE)
             if len(header) < HEADER_SIZE:
                 return
+            self._heard()
             await self._incoming(*_HEADER.unpack(header))
 
     async def _incoming(
@@ -668,6 +685,7 @@ class GuardedYamux(Yamux):
             data = await self.secured_conn.read(room)
             if not data:
                 raise _OverError
+            self._heard()
             body -= len(data)
             stream.push(data)
 

@@ -10,7 +10,7 @@ import pytest
 from luxrelay.errors import ConfigError
 from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
 
-MAY_BE_ZERO = {"inline_blob_max", "outbound_target", "peers_min"}
+MAY_BE_ZERO = {"inline_blob_max", "outbound_target", "peers_min", "silence_max_s"}
 NUMBERS = [f.name for f in fields(NetConfig) if f.type in ("int", "float")]
 
 
