@@ -147,6 +147,31 @@ def meshed(runtime: Runtime) -> bool:
     )
 
 
+def test_the_clock_of_an_earlier_node_is_known_by_what_it_announces(
+    old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """Its hello tells no time, and it stays; the messages that are published at it do (G36)."""
+    old = configured(new_node, "old", old_source)
+    there = old.start()
+    node = configured(new_node, "new", None)
+    node.sections["gossip"] |= {"peers": [there.gossip[0]], "clock_peers_min": 1}
+    here = node.start()
+    eventually(lambda: meshed(there) and meshed(here))
+
+    def clock() -> Any:
+        with urllib.request.urlopen(f"http://{here.http}/healthz", timeout=30) as answer:
+            return json.load(answer)["clock"]
+
+    assert clock()["peers"] == 0
+    publish(there)
+    eventually(lambda: clock()["state"] == "right")
+    assert clock()["peers"] == 1
+    assert abs(clock()["offset_ms"]) < 5_000
+
+    assert node.stop() == 0
+    assert old.stop() == 0
+
+
 @pytest.mark.parametrize("way", ["heads", "comparison"])
 @pytest.mark.parametrize("asker", ["old", "new"])
 def test_either_catches_up_from_the_other(

@@ -31,6 +31,7 @@ from luxrelay.net import NetStats
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
 from luxrelay.node.ingress import Doors
+from luxrelay.node.network_health import MostRefused
 from luxrelay.node.observe import ObserverStats
 from luxrelay.node.topic_metrics import TopicSources, topic_metrics
 from luxrelay.node.totals import BLOBS, CATCH_UP, STREAMS
@@ -76,6 +77,8 @@ class Sources:
     gateway: Callable[[], GatewayStats]
     topics: TopicSources = field(default_factory=TopicSources)
     pages: Callable[[], ObserverStats] = ObserverStats
+    refused: Callable[[], Iterable[MostRefused]] = tuple
+    """What was mostly refused of what peers sent."""
     tasks: Callable[[], int] = lambda: 0
     """Tasks of the event loop."""
 
@@ -113,7 +116,9 @@ class NodeCollector(Collector):
         yield from _modules(self._sources.modules())
         yield from _rounds(self._sources)
         yield from _messages(self._sources)
-        yield from _network(self._sources.net())
+        net = self._sources.net()
+        yield from _network(net)
+        yield from _heard(net, self._sources.refused())
         yield from _store(self._sources.store(), self._sources.clock_ms())
         yield from _sync(self._sources)
         yield from gateway_metrics(self._sources.gateway())
@@ -206,6 +211,41 @@ def _messages(sources: Sources) -> Iterable[Metric]:
             buckets=buckets,
             sum_value=total_ms,
         )
+
+
+def _heard(net: NetStats, refused: Iterable[MostRefused]) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_clock_offset_ms",
+            "How far the wall clock is ahead of the median of the peers', milliseconds (G36).",
+            net.clock.offset_ms,
+        ),
+        (
+            "luxrelay_clock_spread_ms",
+            "Median distance of the peers' clocks from their median, milliseconds (G36).",
+            net.clock.spread_ms,
+        ),
+        (
+            "luxrelay_clock_peers",
+            "Peers whose clocks count; 0 while they are too few to be believed (G36).",
+            net.clock.peers if net.clock.known else 0,
+        ),
+        (
+            "luxrelay_net_quiet_seconds",
+            "Since a byte of any peer came; 0 without peers, here and in the file (G37).",
+            net.quiet_s or 0.0,
+        ),
+    ):
+        yield _gauge(name, help_text, value)
+    shares = GaugeMetricFamily(
+        "luxrelay_refused_share",
+        "Part of what peers sent in the last minute that was refused for one reason (a verdict's "
+        "code, or network for peers of another one), while it is more than half (G37).",
+        labels=("reason",),
+    )
+    for each in refused:
+        shares.add_metric((each.reason,), each.share)
+    yield shares
 
 
 def _network(net: NetStats) -> Iterable[Metric]:

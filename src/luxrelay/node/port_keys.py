@@ -299,6 +299,21 @@ BOUNDS: Final = (
         (1, 1_000_000),
         "Bans remembered; beyond it the one that ends first goes.",
     ),
+    _ms(
+        "clock_interval_ms",
+        "clock_interval_s",
+        20_000,
+        (100, _DAY_MS),
+        "Time between two questions for the clock of a peer that tells it (G36).",
+    ),
+    _ms(
+        "silence_max_ms",
+        "silence_max_s",
+        15_000,
+        (0, _DAY_MS),
+        "Time without a byte of any peer after which a node that has peers, or names some in "
+        "gossip.peers or gossip.bootstrap, is not ready (G37); 0 never.",
+    ),
     _count(
         "book_max",
         1_024,
