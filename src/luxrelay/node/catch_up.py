@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
@@ -43,6 +44,8 @@ from luxrelay.sync.transfer import LinkWindow
 _HEADS_READ: Final = 1_000
 LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
+WINDOWS_MAX: Final = 256
+"""Peers whose links are remembered for comparisons; the one compared with longest ago is not."""
 RECONCILE_TRIES: Final = 3
 """Peers tried for one comparison: some are away, or do not know the stream."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
@@ -159,6 +162,7 @@ class CatchUpLoop:
         self._parents = parents
         self._peers = peers
         self._windows = {peer: LinkWindow() for peer in peers}
+        self._compared: OrderedDict[str, LinkWindow] = OrderedDict()
         self._stopping = stopping
         self._lock = threading.Lock()
         self._totals = CatchUpTotals()
@@ -226,6 +230,7 @@ class CatchUpLoop:
                     parent=parent,
                     now_ms=self._clock_ms(),
                     plan=self._plan,
+                    window=self._window_of(client.address),
                 )
             except LuxRelayError as error:
                 with self._lock:
@@ -236,6 +241,17 @@ class CatchUpLoop:
                 return False
             self._note_reconciled(parent, report)
         return True
+
+    def _window_of(self, peer: str) -> LinkWindow:
+        """Return what is known of the link to a peer that is compared with.
+
+        A sync peer has another for it than for its pages: both come by turns, in two threads.
+        """
+        window = self._compared.pop(peer, None) or LinkWindow()
+        self._compared[peer] = window
+        if len(self._compared) > WINDOWS_MAX:
+            self._compared.popitem(last=False)
+        return window
 
     def blob_stats(self) -> dict[str, int]:
         """Return what fetching blobs counts, by name; zeros before the first catch-up."""

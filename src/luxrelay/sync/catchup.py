@@ -489,8 +489,8 @@ class CatchUp:
                 max_messages=self._calls.page_rows(peer, _each(head)),
                 max_bytes=self._calls.page_bytes(peer),
                 call=call.number,
-                max_frame_bytes=self._calls.frame_bytes(peer),
-                max_blob_bytes=self._calls.blob_bytes(peer),
+                max_frame_bytes=peer.window.frame_bytes,
+                max_blob_bytes=peer.window.blob_bytes,
             )
         )
 

@@ -98,6 +98,8 @@ class PageFlow:
 
     silence_s: float
     """The page is over when no frame comes for so long, seconds."""
+    page_bytes: int = 0
+    """Bytes of an answer at most, its first message apart; 0 for what the relay likes."""
     frame_bytes: int = 0
     """Bytes of a frame of several messages at most; 0 for what the relay likes."""
     blob_bytes: int = 0

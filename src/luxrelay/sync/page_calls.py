@@ -20,22 +20,9 @@ Source: decisions P24, P46, P47.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from luxrelay.bus import constants as c
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.peers import PeerRecord
-
-PAGES_A_WINDOW: Final = 4
-"""Pages that fill a window: while one is stored, others are on their way."""
-FRAMES_A_WINDOW: Final = 64
-"""Frames that fill a window, so that each is a sixteenth of the seconds of a window."""
-LATE_BLOBS_A_WINDOW: Final = 16
-"""Largest blobs that fill a first window, of a link that was late before it was measured."""
-FRAME_MIN: Final = 8 * 1024
-"""Bytes of a frame that are always asked for."""
-BLOBS_A_SILENCE: Final = 3
-"""Blobs that a page may bring come in a third of the time of silence, at the measured rate."""
 
 
 @dataclass(slots=True)
@@ -142,9 +129,7 @@ class PageCalls:
 
     def page_bytes(self, peer: PeerRecord) -> int:
         """Return the bytes that one call asks the peer for."""
-        transfer = self.config.transfer
-        share = max(transfer.window_min, peer.window.size // PAGES_A_WINDOW)
-        return min(self.config.page_bytes, share)
+        return min(self.config.page_bytes, peer.window.page_bytes)
 
     def page_rows(self, peer: PeerRecord, each: int) -> int:
         """Return the messages of ``each`` bytes that a call asks for: twice what should fit.
@@ -153,23 +138,6 @@ class PageCalls:
         by one.
         """
         return min(self.config.page_messages, max(1, 2 * self.page_bytes(peer) // each))
-
-    def frame_bytes(self, peer: PeerRecord) -> int:
-        """Return the bytes of a frame, each of which shows progress."""
-        return max(FRAME_MIN, peer.window.size // FRAMES_A_WINDOW)
-
-    def blob_bytes(self, peer: PeerRecord) -> int:
-        """Return the largest blob that a page may bring, bytes; 0 for any.
-
-        One message is one frame, and a frame shows no progress before its end. Of a link that is
-        not known yet every blob is asked for: left out, it would have nothing to be measured by.
-        """
-        rate, transfer = peer.window.rate, self.config.transfer
-        if rate is None:
-            late = peer.window.size < transfer.window_first
-            return transfer.window_first // LATE_BLOBS_A_WINDOW if late else 0
-        fits = int(rate * transfer.silence_s / BLOBS_A_SILENCE)
-        return 0 if fits >= c.MAX_BLOB_BYTES else max(FRAME_MIN, fits)
 
     def _joins(self, peer: PeerRecord, rows: int, size: int) -> bool:
         call = self._open.get(peer.name)

@@ -28,12 +28,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from luxrelay.bus import constants as c
 from luxrelay.errors import SyncArgumentError
 
 SAMPLE_S: Final = 0.5
 """A rate is measured over this long, seconds, or over a window that came sooner."""
 GROWTH: Final = 4
 """A window grows to so many times of itself at most by one sample."""
+PAGES_A_WINDOW: Final = 4
+"""Pages that fill a window: while one is stored, others are on their way."""
+FRAMES_A_WINDOW: Final = 64
+"""Frames that fill a window, so that each is a sixteenth of the seconds of a window."""
+FRAME_MIN: Final = 8 * 1024
+"""Bytes of a frame that are always asked for."""
+BLOBS_A_SILENCE: Final = 3
+"""Blobs that come with their messages take a third of the time of silence, by what was measured."""
+LATE_BLOBS_A_WINDOW: Final = 16
+"""Largest blobs that fill a first window, of a link that was late before it was measured."""
 SMOOTHING: Final = 0.5
 """Weight of the newest sample of a rate."""
 
@@ -118,6 +129,30 @@ class LinkWindow:
     def room(self) -> int:
         """Bytes that may be asked for beside what is under way; the first always may."""
         return max(0, self.size - self.under_way) if self.under_way else self.size
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one asking: a quarter of the window, so that others are on their way."""
+        return max(self._config.window_min, self.size // PAGES_A_WINDOW)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame, each of which shows progress."""
+        return max(FRAME_MIN, self.size // FRAMES_A_WINDOW)
+
+    @property
+    def blob_bytes(self) -> int:
+        """Largest blob that comes with its message, bytes; 0 for any.
+
+        One message is one frame, and a frame shows no progress before its end. Of a link that is
+        not known yet every blob is asked for: left out, it would have nothing to be measured by.
+        """
+        config = self._config
+        if self.rate is None:
+            late = self.size < config.window_first
+            return config.window_first // LATE_BLOBS_A_WINDOW if late else 0
+        fits = int(self.rate * config.silence_s / BLOBS_A_SILENCE)
+        return 0 if fits >= c.MAX_BLOB_BYTES else max(FRAME_MIN, fits)
 
     def asked(self, size: int, now: float) -> None:
         """Take note that up to ``size`` bytes were asked for."""

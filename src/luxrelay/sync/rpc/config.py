@@ -255,7 +255,7 @@ class SyncClientConfig:
     """Longest time of a page that keeps bringing frames, seconds; what came by then is kept. Below
     the 120 after which a relay ends its streams."""
     reconcile_s: float = 60.0
-    """Deadline of one reconciliation, seconds."""
+    """Longest silence in one reconciliation, seconds; `transfer_s` bounds the whole."""
     publish_s: float = 60.0
     """Deadline of `publish` for each request it takes, seconds."""
     grace_s: float = 60.0

@@ -438,17 +438,17 @@ def _sizes(page: StorePage, blob_max: int) -> list[int]:
     ]
 
 
-def to_frame(row: StoreRow) -> pb.StoredMessage:
-    """Return the row as a frame of its own."""
+def to_frame(row: StoreRow, blob_max: int = c.MAX_BLOB_BYTES) -> pb.StoredMessage:
+    """Return the row as a frame of its own; a blob above ``blob_max`` bytes is left out."""
     frame = pb.StoredMessage()
-    _fill(row, frame)
+    _fill(row, frame, blob_max)
     return frame
 
 
-def _fill(row: StoreRow, frame: pb.StoredMessage) -> None:
+def _fill(row: StoreRow, frame: pb.StoredMessage, blob_max: int) -> None:
     """Copy the row; where the message came from stays here (P35, 21-53)."""
     frame.header = row.header_bytes
-    if row.blob:
+    if row.blob and len(row.blob) <= blob_max:
         frame.blob_data = row.blob
     frame.received_at = row.received_at
     frame.expires_at = row.expires_at

@@ -174,7 +174,7 @@ class SyncServicer(RelaySyncServicer):
                     where="GetMessagesRequest",
                     hint="send ids or content_ids",
                 )
-            return self._sets.contents(request.content_ids, store, self._clock_ms())
+            return self._sets.contents(request, store, self._clock_ms())
         now_ms = self._clock_ms()
         wanted = [MessageId(each) for each in dict.fromkeys(request.ids)]
         answer = pb.GetMessagesResponse()

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_sync.proto\x12\x0clux.relay.v1\"\xaf\x02\n\x0bSyncRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66rom_seq\x18\x02 \x01(\x04\x12\x0e\n\x06to_seq\x18\x03 \x01(\x04\x12\x16\n\x0e\x66rom_timestamp\x18\x04 \x01(\x04\x12\x14\n\x0cmax_messages\x18\x05 \x01(\r\x12\x0e\n\x06\x63ursor\x18\x06 \x01(\x0c\x12\x1a\n\x12max_frame_messages\x18\x07 \x01(\r\x12\x11\n\tmax_bytes\x18\x08 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\t \x01(\x04\x12&\n\x05lanes\x18\n \x03(\x0b\x32\x17.lux.relay.v1.LaneRange\x12\x0c\n\x04held\x18\x0b \x01(\x08\x12\x17\n\x0fmax_frame_bytes\x18\x0c \x01(\r\x12\x16\n\x0emax_blob_bytes\x18\r \x01(\r\"S\n\tLaneRange\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66rom_seq\x18\x02 \x01(\x04\x12\x0e\n\x06to_seq\x18\x03 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x04 \x01(\x0c\"\xfe\x01\n\rStoredMessage\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x11\n\tblob_data\x18\x02 \x01(\x0c\x12\x13\n\x0breceived_at\x18\x03 \x01(\x04\x12\x13\n\x0bsource_peer\x18\x04 \x01(\x0c\x12\x12\n\nexpires_at\x18\x05 \x01(\x04\x12\x10\n\x08\x66inality\x18\x06 \x01(\r\x12\x0f\n\x07sidecar\x18\x07 \x01(\x0c\x12(\n\x06status\x18\x08 \x01(\x0b\x32\x18.lux.relay.v1.SyncStatus\x12*\n\x05\x62\x61tch\x18\t \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x13\n\x0bsidecar_len\x18\n \x01(\r\"\xa9\x01\n\nSyncStatus\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x14\n\x0c\x65\x61rliest_seq\x18\x04 \x01(\x04\x12$\n\x04gaps\x18\x05 \x03(\x0b\x32\x16.lux.relay.v1.SeqRange\x12\x13\n\x0bnext_cursor\x18\x06 \x01(\x0c\x12\x14\n\x0cnamespace_id\x18\x07 \x01(\x0c\"\'\n\x08SeqRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"6\n\x12GetMessagesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\x0c\x12\x13\n\x0b\x63ontent_ids\x18\x02 \x03(\x0c\"c\n\x13GetMessagesResponse\x12*\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\x12\x0f\n\x07omitted\x18\x03 \x03(\x0c\",\n\x14NamespaceHeadRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\"\xdd\x02\n\x15NamespaceHeadResponse\x12\x14\n\x0c\x65\x61rliest_seq\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ontiguous_head\x18\x02 \x01(\x04\x12\x12\n\nlatest_seq\x18\x03 \x01(\x04\x12\x15\n\rfinalized_seq\x18\x04 \x01(\x04\x12\x1a\n\x12latest_header_hash\x18\x05 \x01(\x0c\x12\x18\n\x10latest_timestamp\x18\x06 \x01(\x04\x12\x17\n\x0fwindow_start_ms\x18\x07 \x01(\x04\x12\x14\n\x0cnamespace_id\x18\x08 \x01(\x0c\x12\x11\n\tparent_id\x18\t \x01(\x0c\x12\x10\n\x08messages\x18\n \x01(\x04\x12\x12\n\nsize_bytes\x18\x0b \x01(\x04\x12\x13\n\x0bnext_cursor\x18\x0c \x01(\x0c\x12\x16\n\twatermark\x18\r \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tfloor_seq\x18\x0e \x01(\x04\x42\x0c\n\n_watermark\"D\n\x10ListHeadsRequest\x12\x11\n\tparent_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"C\n\x0fListHeldRequest\x12\x11\n\tparent_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"i\n\rHeldNamespace\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\r\n\x05steps\x18\x03 \x03(\x04\x12\x0b\n\x03\x63ut\x18\x04 \x01(\x08\x12\x13\n\x0bnext_cursor\x18\x05 \x01(\x0c\"K\n\x0e\x44igestsRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x66irst_block\x18\x02 \x01(\x04\x12\x0e\n\x06\x62locks\x18\x03 \x01(\r\"\"\n\x0f\x44igestsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"\x93\x01\n\x10ReconcileRequest\x12-\n\x06method\x18\x01 \x01(\x0e\x32\x1d.lux.relay.v1.ReconcileMethod\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x16\n\x0e\x66rom_timestamp\x18\x03 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\x04 \x01(\x04\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\"!\n\x0eReconcileReply\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"$\n\x0eGetBlobRequest\x12\x12\n\ncommitment\x18\x01 \x01(\x0c\".\n\x0fGetBlobResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c*k\n\x0fReconcileMethod\x12 \n\x1cRECONCILE_METHOD_UNSPECIFIED\x10\x00\x12\x1b\n\x17RECONCILE_METHOD_RANGES\x10\x01\x12\x19\n\x15RECONCILE_METHOD_TREE\x10\x02\x32\x87\x05\n\tRelaySync\x12I\n\rSyncNamespace\x12\x19.lux.relay.v1.SyncRequest\x1a\x1b.lux.relay.v1.StoredMessage0\x01\x12R\n\x0bGetMessages\x12 .lux.relay.v1.GetMessagesRequest\x1a!.lux.relay.v1.GetMessagesResponse\x12[\n\x10GetNamespaceHead\x12\".lux.relay.v1.NamespaceHeadRequest\x1a#.lux.relay.v1.NamespaceHeadResponse\x12R\n\tListHeads\x12\x1e.lux.relay.v1.ListHeadsRequest\x1a#.lux.relay.v1.NamespaceHeadResponse0\x01\x12H\n\x08ListHeld\x12\x1d.lux.relay.v1.ListHeldRequest\x1a\x1b.lux.relay.v1.HeldNamespace0\x01\x12I\n\nGetDigests\x12\x1c.lux.relay.v1.DigestsRequest\x1a\x1d.lux.relay.v1.DigestsResponse\x12M\n\tReconcile\x12\x1e.lux.relay.v1.ReconcileRequest\x1a\x1c.lux.relay.v1.ReconcileReply(\x01\x30\x01\x12\x46\n\x07GetBlob\x12\x1c.lux.relay.v1.GetBlobRequest\x1a\x1d.lux.relay.v1.GetBlobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"luxrelay/sync/rpc/relay_sync.proto\x12\x0clux.relay.v1\"\xaf\x02\n\x0bSyncRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66rom_seq\x18\x02 \x01(\x04\x12\x0e\n\x06to_seq\x18\x03 \x01(\x04\x12\x16\n\x0e\x66rom_timestamp\x18\x04 \x01(\x04\x12\x14\n\x0cmax_messages\x18\x05 \x01(\r\x12\x0e\n\x06\x63ursor\x18\x06 \x01(\x0c\x12\x1a\n\x12max_frame_messages\x18\x07 \x01(\r\x12\x11\n\tmax_bytes\x18\x08 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\t \x01(\x04\x12&\n\x05lanes\x18\n \x03(\x0b\x32\x17.lux.relay.v1.LaneRange\x12\x0c\n\x04held\x18\x0b \x01(\x08\x12\x17\n\x0fmax_frame_bytes\x18\x0c \x01(\r\x12\x16\n\x0emax_blob_bytes\x18\r \x01(\r\"S\n\tLaneRange\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66rom_seq\x18\x02 \x01(\x04\x12\x0e\n\x06to_seq\x18\x03 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x04 \x01(\x0c\"\xfe\x01\n\rStoredMessage\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x11\n\tblob_data\x18\x02 \x01(\x0c\x12\x13\n\x0breceived_at\x18\x03 \x01(\x04\x12\x13\n\x0bsource_peer\x18\x04 \x01(\x0c\x12\x12\n\nexpires_at\x18\x05 \x01(\x04\x12\x10\n\x08\x66inality\x18\x06 \x01(\r\x12\x0f\n\x07sidecar\x18\x07 \x01(\x0c\x12(\n\x06status\x18\x08 \x01(\x0b\x32\x18.lux.relay.v1.SyncStatus\x12*\n\x05\x62\x61tch\x18\t \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x13\n\x0bsidecar_len\x18\n \x01(\r\"\xa9\x01\n\nSyncStatus\x12\x10\n\x08\x63omplete\x18\x01 \x01(\x08\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x14\n\x0c\x65\x61rliest_seq\x18\x04 \x01(\x04\x12$\n\x04gaps\x18\x05 \x03(\x0b\x32\x16.lux.relay.v1.SeqRange\x12\x13\n\x0bnext_cursor\x18\x06 \x01(\x0c\x12\x14\n\x0cnamespace_id\x18\x07 \x01(\x0c\"\'\n\x08SeqRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"a\n\x12GetMessagesRequest\x12\x0b\n\x03ids\x18\x01 \x03(\x0c\x12\x13\n\x0b\x63ontent_ids\x18\x02 \x03(\x0c\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x16\n\x0emax_blob_bytes\x18\x04 \x01(\r\"c\n\x13GetMessagesResponse\x12*\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x1b.lux.relay.v1.StoredMessage\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\x12\x0f\n\x07omitted\x18\x03 \x03(\x0c\",\n\x14NamespaceHeadRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\"\xdd\x02\n\x15NamespaceHeadResponse\x12\x14\n\x0c\x65\x61rliest_seq\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ontiguous_head\x18\x02 \x01(\x04\x12\x12\n\nlatest_seq\x18\x03 \x01(\x04\x12\x15\n\rfinalized_seq\x18\x04 \x01(\x04\x12\x1a\n\x12latest_header_hash\x18\x05 \x01(\x0c\x12\x18\n\x10latest_timestamp\x18\x06 \x01(\x04\x12\x17\n\x0fwindow_start_ms\x18\x07 \x01(\x04\x12\x14\n\x0cnamespace_id\x18\x08 \x01(\x0c\x12\x11\n\tparent_id\x18\t \x01(\x0c\x12\x10\n\x08messages\x18\n \x01(\x04\x12\x12\n\nsize_bytes\x18\x0b \x01(\x04\x12\x13\n\x0bnext_cursor\x18\x0c \x01(\x0c\x12\x16\n\twatermark\x18\r \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tfloor_seq\x18\x0e \x01(\x04\x42\x0c\n\n_watermark\"D\n\x10ListHeadsRequest\x12\x11\n\tparent_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"C\n\x0fListHeldRequest\x12\x11\n\tparent_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\r\"i\n\rHeldNamespace\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\r\n\x05steps\x18\x03 \x03(\x04\x12\x0b\n\x03\x63ut\x18\x04 \x01(\x08\x12\x13\n\x0bnext_cursor\x18\x05 \x01(\x0c\"K\n\x0e\x44igestsRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x66irst_block\x18\x02 \x01(\x04\x12\x0e\n\x06\x62locks\x18\x03 \x01(\r\"\"\n\x0f\x44igestsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x0c\"\x93\x01\n\x10ReconcileRequest\x12-\n\x06method\x18\x01 \x01(\x0e\x32\x1d.lux.relay.v1.ReconcileMethod\x12\x11\n\tparent_id\x18\x02 \x01(\x0c\x12\x16\n\x0e\x66rom_timestamp\x18\x03 \x01(\x04\x12\x14\n\x0cto_timestamp\x18\x04 \x01(\x04\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\"!\n\x0eReconcileReply\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"$\n\x0eGetBlobRequest\x12\x12\n\ncommitment\x18\x01 \x01(\x0c\".\n\x0fGetBlobResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x0c\n\x04\x62lob\x18\x02 \x01(\x0c*k\n\x0fReconcileMethod\x12 \n\x1cRECONCILE_METHOD_UNSPECIFIED\x10\x00\x12\x1b\n\x17RECONCILE_METHOD_RANGES\x10\x01\x12\x19\n\x15RECONCILE_METHOD_TREE\x10\x02\x32\x87\x05\n\tRelaySync\x12I\n\rSyncNamespace\x12\x19.lux.relay.v1.SyncRequest\x1a\x1b.lux.relay.v1.StoredMessage0\x01\x12R\n\x0bGetMessages\x12 .lux.relay.v1.GetMessagesRequest\x1a!.lux.relay.v1.GetMessagesResponse\x12[\n\x10GetNamespaceHead\x12\".lux.relay.v1.NamespaceHeadRequest\x1a#.lux.relay.v1.NamespaceHeadResponse\x12R\n\tListHeads\x12\x1e.lux.relay.v1.ListHeadsRequest\x1a#.lux.relay.v1.NamespaceHeadResponse0\x01\x12H\n\x08ListHeld\x12\x1d.lux.relay.v1.ListHeldRequest\x1a\x1b.lux.relay.v1.HeldNamespace0\x01\x12I\n\nGetDigests\x12\x1c.lux.relay.v1.DigestsRequest\x1a\x1d.lux.relay.v1.DigestsResponse\x12M\n\tReconcile\x12\x1e.lux.relay.v1.ReconcileRequest\x1a\x1c.lux.relay.v1.ReconcileReply(\x01\x30\x01\x12\x46\n\x07GetBlob\x12\x1c.lux.relay.v1.GetBlobRequest\x1a\x1d.lux.relay.v1.GetBlobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'luxrelay.sync.rpc.relay_sync_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RECONCILEMETHOD']._serialized_start=2098
-  _globals['_RECONCILEMETHOD']._serialized_end=2205
+  _globals['_RECONCILEMETHOD']._serialized_start=2141
+  _globals['_RECONCILEMETHOD']._serialized_end=2248
   _globals['_SYNCREQUEST']._serialized_start=53
   _globals['_SYNCREQUEST']._serialized_end=356
   _globals['_LANERANGE']._serialized_start=358
@@ -44,31 +44,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEQRANGE']._serialized_start=872
   _globals['_SEQRANGE']._serialized_end=911
   _globals['_GETMESSAGESREQUEST']._serialized_start=913
-  _globals['_GETMESSAGESREQUEST']._serialized_end=967
-  _globals['_GETMESSAGESRESPONSE']._serialized_start=969
-  _globals['_GETMESSAGESRESPONSE']._serialized_end=1068
-  _globals['_NAMESPACEHEADREQUEST']._serialized_start=1070
-  _globals['_NAMESPACEHEADREQUEST']._serialized_end=1114
-  _globals['_NAMESPACEHEADRESPONSE']._serialized_start=1117
-  _globals['_NAMESPACEHEADRESPONSE']._serialized_end=1466
-  _globals['_LISTHEADSREQUEST']._serialized_start=1468
-  _globals['_LISTHEADSREQUEST']._serialized_end=1536
-  _globals['_LISTHELDREQUEST']._serialized_start=1538
-  _globals['_LISTHELDREQUEST']._serialized_end=1605
-  _globals['_HELDNAMESPACE']._serialized_start=1607
-  _globals['_HELDNAMESPACE']._serialized_end=1712
-  _globals['_DIGESTSREQUEST']._serialized_start=1714
-  _globals['_DIGESTSREQUEST']._serialized_end=1789
-  _globals['_DIGESTSRESPONSE']._serialized_start=1791
-  _globals['_DIGESTSRESPONSE']._serialized_end=1825
-  _globals['_RECONCILEREQUEST']._serialized_start=1828
-  _globals['_RECONCILEREQUEST']._serialized_end=1975
-  _globals['_RECONCILEREPLY']._serialized_start=1977
-  _globals['_RECONCILEREPLY']._serialized_end=2010
-  _globals['_GETBLOBREQUEST']._serialized_start=2012
-  _globals['_GETBLOBREQUEST']._serialized_end=2048
-  _globals['_GETBLOBRESPONSE']._serialized_start=2050
-  _globals['_GETBLOBRESPONSE']._serialized_end=2096
-  _globals['_RELAYSYNC']._serialized_start=2208
-  _globals['_RELAYSYNC']._serialized_end=2855
+  _globals['_GETMESSAGESREQUEST']._serialized_end=1010
+  _globals['_GETMESSAGESRESPONSE']._serialized_start=1012
+  _globals['_GETMESSAGESRESPONSE']._serialized_end=1111
+  _globals['_NAMESPACEHEADREQUEST']._serialized_start=1113
+  _globals['_NAMESPACEHEADREQUEST']._serialized_end=1157
+  _globals['_NAMESPACEHEADRESPONSE']._serialized_start=1160
+  _globals['_NAMESPACEHEADRESPONSE']._serialized_end=1509
+  _globals['_LISTHEADSREQUEST']._serialized_start=1511
+  _globals['_LISTHEADSREQUEST']._serialized_end=1579
+  _globals['_LISTHELDREQUEST']._serialized_start=1581
+  _globals['_LISTHELDREQUEST']._serialized_end=1648
+  _globals['_HELDNAMESPACE']._serialized_start=1650
+  _globals['_HELDNAMESPACE']._serialized_end=1755
+  _globals['_DIGESTSREQUEST']._serialized_start=1757
+  _globals['_DIGESTSREQUEST']._serialized_end=1832
+  _globals['_DIGESTSRESPONSE']._serialized_start=1834
+  _globals['_DIGESTSRESPONSE']._serialized_end=1868
+  _globals['_RECONCILEREQUEST']._serialized_start=1871
+  _globals['_RECONCILEREQUEST']._serialized_end=2018
+  _globals['_RECONCILEREPLY']._serialized_start=2020
+  _globals['_RECONCILEREPLY']._serialized_end=2053
+  _globals['_GETBLOBREQUEST']._serialized_start=2055
+  _globals['_GETBLOBREQUEST']._serialized_end=2091
+  _globals['_GETBLOBRESPONSE']._serialized_start=2093
+  _globals['_GETBLOBRESPONSE']._serialized_end=2139
+  _globals['_RELAYSYNC']._serialized_start=2251
+  _globals['_RELAYSYNC']._serialized_end=2898
 # @@protoc_insertion_point(module_scope)

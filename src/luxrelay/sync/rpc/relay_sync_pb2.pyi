@@ -285,6 +285,12 @@ class GetMessagesRequest(_message.Message):
 
     IDS_FIELD_NUMBER: _builtins.int
     CONTENT_IDS_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_BLOB_BYTES_FIELD_NUMBER: _builtins.int
+    max_bytes: _builtins.int
+    """of content_ids: of headers and blobs; 0 = as the relay likes"""
+    max_blob_bytes: _builtins.int
+    """of content_ids: larger blobs are left out; 0 = none"""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """32 bytes each, 1,000 at most, both kinds together"""
@@ -298,10 +304,12 @@ class GetMessagesRequest(_message.Message):
         *,
         ids: _abc.Iterable[_builtins.bytes] | None = ...,
         content_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        max_bytes: _builtins.int = ...,
+        max_blob_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_ids", b"content_ids", "ids", b"ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_ids", b"content_ids", "ids", b"ids", "max_blob_bytes", b"max_blob_bytes", "max_bytes", b"max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

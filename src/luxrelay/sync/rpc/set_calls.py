@@ -17,13 +17,14 @@ from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
 from luxrelay.errors import ReconcileError
 from luxrelay.sync.held import HeldLane, from_steps
-from luxrelay.sync.messages import WireMessage
+from luxrelay.sync.messages import PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import IDS_MAX, require, require_id
 from luxrelay.sync.rpc.connection import RelayConnection, Streaming
 from luxrelay.sync.rpc.frames import to_message
+from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
 
@@ -77,7 +78,7 @@ class SetCalls(RelayConnection):
         )
 
     def _contents(self, request: pb.GetMessagesRequest) -> pb.GetMessagesResponse:
-        timeout = self.config.call_s
+        timeout = self.config.page_s
         return self._unary(
             lambda channel: RelaySyncStub(channel).GetMessages(request, timeout=timeout)
         )
@@ -135,38 +136,63 @@ class SetCalls(RelayConnection):
     ) -> tuple[list[WireMessage], list[ContentId]]:
         """Return the messages with up to 1,000 content ids, and the ids the relay does not hold.
 
+        Arguments and errors are those of `iter_contents`.
+        """
+        found: list[WireMessage] = []
+        missing: list[ContentId] = []
+        for some, absent in self.iter_contents(content_ids, scope=scope):
+            found += some
+            missing += absent
+        return found, missing
+
+    def iter_contents(
+        self,
+        content_ids: Sequence[bytes],
+        *,
+        flow: PageFlow | None = None,
+        scope: CallScope | None = None,
+    ) -> Iterator[tuple[list[WireMessage], list[ContentId]]]:
+        """Yield messages with up to 1,000 content ids, and ids the relay does not hold.
+
         Asks again for what did not fit into one answer. Whether a message has the content id that
         was asked for is seen when it is decoded: its receiver checks that.
+
+        Args:
+            content_ids: 32 bytes each.
+            flow: Its ``page_bytes`` and ``blob_bytes`` bound an answer, so that a slow link brings
+                it in the time of a page.
+            scope: Lets another thread cancel the call.
 
         Raises:
             SyncArgumentError: more than 1,000 ids, or an id that has not 32 bytes.
             SyncUnreachableError: no answer in time.
             SyncRemoteError: an answer that cannot be used.
 
-        Source: J11.
+        Source: J11, P46.
 
         """
         require("len(content_ids)", len(content_ids), 0, IDS_MAX)
         for each in content_ids:
             require_id("content_id", each, c.HASH_BYTES)
-        found: list[WireMessage] = []
-        missing: list[ContentId] = []
         wanted = list(dict.fromkeys(content_ids))
         while wanted and not (scope is not None and scope.cancelled):
             request = pb.GetMessagesRequest(content_ids=wanted)
+            if flow is not None:
+                request.max_bytes, request.max_blob_bytes = flow.page_bytes, flow.blob_bytes
             answer = self._contents(request)
             told = len(answer.found) + len(answer.missing) + len(answer.omitted)
             if told != len(wanted) or len(answer.omitted) >= len(wanted):
                 raise self._bad("the ids of the answer are not the ids asked for")
             if not set(wanted).issuperset((*answer.missing, *answer.omitted)):
                 raise self._bad("the ids of the answer are not the ids asked for")
+            if flow is not None:
+                flow.took(answer.ByteSize())
             try:
-                found += [to_message(message) for message in answer.found]
+                found = [to_message(message) for message in answer.found]
             except ValueError as error:
                 raise self._bad(str(error)) from None
-            missing += [ContentId(each) for each in answer.missing]
+            yield found, [ContentId(each) for each in answer.missing]
             wanted = list(answer.omitted)
-        return found, missing
 
     def reconcile(
         self,
@@ -201,7 +227,8 @@ class SetCalls(RelayConnection):
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
         waiting: _Questions = queue.SimpleQueue()
-        until = time.monotonic() + self.config.reconcile_s
+        silence_s = self.config.reconcile_s
+        until = time.monotonic() + silence_s
 
         def asked(questions: _Questions) -> Iterator[pb.ReconcileRequest]:
             """Yield the questions; whoever takes them does not wait beyond the deadline."""
@@ -215,7 +242,8 @@ class SetCalls(RelayConnection):
             waiting.put(None)
             waiting = queue.SimpleQueue()
             waiting.put(first)
-            return RelaySyncStub(channel).Reconcile(asked(waiting), timeout=timeout)
+            call = RelaySyncStub(channel).Reconcile(asked(waiting), timeout=timeout)
+            return beating(call, silence_s)
 
         ranges = isinstance(initiator, Initiator)
         first = pb.ReconcileRequest(
@@ -226,7 +254,7 @@ class SetCalls(RelayConnection):
             payload=initiator.start(),
         )
         sent, received = first.ByteSize(), 0
-        timeout = self.config.reconcile_s
+        timeout = max(silence_s, self.config.transfer_s)
         answers = self._stream(
             begin,
             scope,
@@ -234,6 +262,7 @@ class SetCalls(RelayConnection):
         try:
             for answer in answers:
                 received += answer.ByteSize()
+                until = time.monotonic() + silence_s
                 payload = initiator.receive(answer.payload)
                 if payload is None:
                     return sent, received
