@@ -94,6 +94,7 @@ class SyncLimits:
     peer_bytes_per_s: int
     peer_requests_per_s: int
     peer_streams_max: int
+    exempt_loopback: bool
     reconcile_ranges_max: int
     connections_max: int
     address_connections_per_s: int
@@ -455,7 +456,7 @@ def _sync_limits(
         )
     rates = (
         *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
-        *("peer_streams_max", "reconcile_ranges_max"),
+        *("peer_streams_max", "exempt_loopback", "reconcile_ranges_max"),
         *("connections_max", "address_connections_per_s", "address_connections_burst"),
         *("publishers_max", "peer_publishers_max", "publisher_silent_ms"),
         *("subscribers_max", "peer_subscribers_max"),

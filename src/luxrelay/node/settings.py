@@ -679,6 +679,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "exempt_loopback",
+        True,
+        "",
+        boolean,
+        "Whether peer_bytes_per_s and peer_requests_per_s leave out programs of this machine; the "
+        "rates of all together hold for them in any case (P34).",
+    ),
+    Key(
+        "sync",
         "connections_max",
         256,
         "connections",
