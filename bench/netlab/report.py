@@ -149,7 +149,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 def _failures(row: Mapping[str, Any]) -> str:
     if row["error"]:
-        return f"not run to its end: {row['error'].splitlines()[0][:120]}".replace("|", "/")
+        return f"not run to its end: {row['error'].splitlines()[-1][:120]}".replace("|", "/")
     failed = [each for each in row["expected"] if not each["held"]]
     return "; ".join(f"{each['measure']} {_value(each)}" for each in failed) or "–"
 

@@ -302,7 +302,8 @@ def _run_case(lab: NetworkLab, case: CasePlan, peers: int) -> CaseResult:
     counts = lab.wire.ask(op="counts")
     plan = scenario.measure
     if case.rates and plan.ideal_bits_s:
-        plan = replace(plan, ideal_bits_s=min(each for each in case.rates.values() if each))
+        rates = [value for key, value in case.rates.items() if key.endswith("_bits_s")]
+        plan = replace(plan, ideal_bits_s=min(rates))
     return CaseResult(
         scenario=scenario,
         case=case,

@@ -1,6 +1,6 @@
 """A scenario of the lab: nodes, links over time, load, and what must come out; a TOML file.
 
-At the top stand `name`, `sentence`, `row` (what of issue 18's table it shows) and `seed`. The
+At the top stand `name`, `sentence`, `row` (the weakness that it is about) and `seed`. The
 tables are `NetworkPlan`, `MeasurePlan`, and any number of `LoadPlan` (`[[load]]`), `StepPlan`
 (`[[step]]`), `RelayPlan` (`[[relay]]`), `CasePlan` (`[[case]]`) and `Expected` (`[[expect]]`).
 Times are seconds since the nodes are ready; relays are numbered from 0.
