@@ -187,6 +187,17 @@ def assemble(
     blame = GossipBlame(driver.app_score, steady_ms)
     followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order, carries=carried.asked)
     server = _server(config, store, doors, followed, carried=carried, meter=meter)
+    catch_up = _catch_up(
+        config,
+        store,
+        doors,
+        carried=carried,
+        stopping=stopping,
+        blobs=blobs,
+        spread=spread,
+        blamed=blame.note,
+    )
+    feed.expects = catch_up.expects
     return Parts(
         store=store,
         guards=guards,
@@ -196,16 +207,7 @@ def assemble(
         driver=driver,
         server=server,
         streams=ReconcileStreams(host, server.servicer if _answers_peers(config) else None),
-        catch_up=_catch_up(
-            config,
-            store,
-            doors,
-            carried=carried,
-            stopping=stopping,
-            blobs=blobs,
-            spread=spread,
-            blamed=blame.note,
-        ),
+        catch_up=catch_up,
         blame=blame,
         blobs=blobs,
         feed=feed,

@@ -259,6 +259,16 @@ class CatchUpLoop:
             return dict.fromkeys(BLOBS, 0)
         return asdict(self._blobs.stats())
 
+    def expects(self, parent: NamespaceId) -> bool:
+        """Return True while a catch-up is under way, or due, that may bring what is missing.
+
+        It is due when the last one did not end complete, or none has run: peers were away, or have
+        more to give. Any thread.
+        """
+        with self._lock:
+            lacks = self._lag.get(parent, self._lag.get(None, 0)) > 0
+            return bool(self._peers) and (self._progress is not None or lacks or not self._complete)
+
     def lag(self) -> dict[NamespaceId | None, int]:
         """Return how many messages each parent and its lanes lacked after the last catch-up.
 
