@@ -350,6 +350,7 @@ def _catch_up(
         peers=config.sync_peers,
         tls=client_tls_of(config.sync_limits),
         ttl_ms=config.ttl_ms,
+        postponed_max=config.sync_limits.postponed_max,
         stopping=stopping,
         wanted=blobs.wanted,
         clock_ms=wall_ms,

@@ -12,11 +12,12 @@ import logging
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
 
-from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
+from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
+from luxrelay.bus.constants import LIVE_TOLERANCE_MS
 from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.net.bans import steady_ms
 from luxrelay.node.blobs import MissingBlobs
@@ -29,6 +30,7 @@ from luxrelay.node.totals import BLOBS
 from luxrelay.store import NamespaceHead, RelayStore, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage
 from luxrelay.sync.fetch import Blame
+from luxrelay.sync.postponed import PostponedMessages, Spans
 from luxrelay.sync.report import (
     AcceptResult,
     CatchUpProgress,
@@ -46,6 +48,8 @@ LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
 WINDOWS_MAX: Final = 256
 """Peers whose links are remembered for comparisons; the one compared with longest ago is not."""
+POSTPONED_MAX: Final = 65_536
+"""Messages remembered that came before their time."""
 RECONCILE_TRIES: Final = 3
 """Peers tried for one comparison: some are away, or do not know the stream."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
@@ -54,10 +58,14 @@ _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
 class StoreSink:
     """Fits the store and the sync door to what a catch-up asks of its sink."""
 
-    def __init__(self, store: RelayStore, doors: Doors) -> None:
-        """Serve one store."""
+    def __init__(self, store: RelayStore, doors: Doors, postponed: PostponedMessages) -> None:
+        """Serve one store; what came before its time is noted in ``postponed``."""
         self._store = store
         self._doors = doors
+        self._postponed = postponed
+        self._noting = threading.Lock()  # catching up and comparing have threads of their own
+        self.early = 0
+        """Messages that came before their time."""
         self.gaps = store.gaps
         self.skip_to = store.skip_to
         self.pages = 0
@@ -72,12 +80,22 @@ class StoreSink:
             if not cursor:
                 return
 
+    def postponed(self, now_ms: int) -> Mapping[str, Spans]:
+        """Return what each peer is not asked for now."""
+        with self._noting:
+            return self._postponed.spans(now_ms)
+
     def accept(
         self, peer: str, parent: NamespaceId, messages: Sequence[WireMessage]
     ) -> AcceptResult:
         """Judge and store one page; return what became of each message."""
-        del peer  # who served a message is not kept with it (P35)
-        verdicts = self._doors.history(parent, messages)
+        verdicts = self._doors.history(parent, messages)  # who served them is not kept (P35)
+        for message, verdict in zip(messages, verdicts, strict=True):
+            if verdict.code is Code.TIMESTAMP_INVALID:
+                due_ms = MsgHeader.decode(message.header).timestamp - LIVE_TOLERANCE_MS
+                with self._noting:
+                    self.early += 1
+                    self._postponed.put_off(peer, message.namespace_id, message.seq, due_ms)
         namespaces = dict.fromkeys(message.namespace_id for message in messages)
         reached = {each: self._store.head(each).contiguous_seq for each in namespaces}
         self.pages += 1
@@ -108,6 +126,8 @@ class CatchUpTotals:
     """Blobs that arrived for headers stored without them."""
     withheld: int = 0
     """Messages that a peer claimed to hold and did not deliver."""
+    early: int = 0
+    """Messages that came before their time, and are not asked for again until then."""
     reconciliations: int = 0
     """Comparisons of the whole window with a peer."""
     reconcile_rounds: int = 0
@@ -134,6 +154,7 @@ class CatchUpLoop:
         steady_ms: Callable[[], int] = steady_ms,
         tls: ClientTls | None = None,
         ttl_ms: int = 600_000,
+        postponed_max: int = POSTPONED_MAX,
         rng: random.Random | None = None,
         others: OtherSources | None = None,
         kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
@@ -144,7 +165,8 @@ class CatchUpLoop:
         Of the parents None stands for every namespace that a peer has.
         ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
         what peers did in reconciliations and with blobs. ``steady_ms`` is a clock that nobody
-        sets, by which what they did is forgiven.
+        sets, by which what they did is forgiven. Of messages that came before their time
+        ``postponed_max`` are not asked for again until then.
         """
         self.blob_latency = LatencyHistogram()
         """How long blobs took that peers sent, milliseconds."""
@@ -158,7 +180,9 @@ class CatchUpLoop:
         self._steady_ms = steady_ms
         self._tls = tls
         self._away: set[str] = set()
-        self._sink = StoreSink(store, doors)
+        self._postponed = PostponedMessages(postponed_max)
+        """The sink's own; only its number is looked at here."""
+        self._sink = StoreSink(store, doors, self._postponed)
         self._parents = parents
         self._peers = peers
         self._windows = {peer: LinkWindow() for peer in peers}
@@ -180,6 +204,7 @@ class CatchUpLoop:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
         complete = True
+        postponed = self._sink.postponed(self._clock_ms())
         for parent in self._parents():
             if self._stopping.is_set():
                 return
@@ -189,6 +214,7 @@ class CatchUpLoop:
                     self._sink,
                     parent=parent,
                     windows=self._windows,
+                    postponed=postponed,
                     cancelled=self._stopping,
                     on_progress=self._note_progress,
                 )
@@ -219,6 +245,7 @@ class CatchUpLoop:
 
     def _reconciled_with(self, client: RelaySyncClient) -> bool:
         """Compare with one peer; False when it cannot be had."""
+        postponed = self._sink.postponed(self._clock_ms()).get(client.address)
         for parent in self._parents():
             if self._stopping.is_set():
                 return True
@@ -231,6 +258,7 @@ class CatchUpLoop:
                     now_ms=self._clock_ms(),
                     plan=self._plan,
                     window=self._window_of(client.address),
+                    postponed=postponed,
                 )
             except LuxRelayError as error:
                 with self._lock:
@@ -364,6 +392,7 @@ class CatchUpLoop:
     def totals(self) -> dict[str, int]:
         """Return the counters by name."""
         with self._lock:
+            self._totals.early = self._sink.early
             return {name: getattr(self._totals, name) for name in CatchUpTotals.__slots__}
 
     def view(self) -> dict[str, Any]:
@@ -382,6 +411,7 @@ class CatchUpLoop:
             "complete": complete if self._peers else None,
             "running": running,
             "penalties": penalties,
+            "postponed": len(self._postponed),
             **self.totals(),
         }
 

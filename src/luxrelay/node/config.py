@@ -108,6 +108,7 @@ class SyncLimits:
     stranger_ms_per_s: int
     stranger_burst_ms: int
     known_ms_per_s: int
+    postponed_max: int
     reconcile_interval_ms: int
     stall_ms: int
     reconcile_stream: bool
@@ -478,6 +479,7 @@ def _sync_limits(
         validator_proof=from_hex(sync["validator_proof"]),
         known_hosts=tuple(sync["known_hosts"]),
         **{name: sync[name] for name in rates},
+        postponed_max=sync["postponed_max"],
         reconcile_interval_ms=sync["reconcile_interval_ms"],
         stall_ms=sync["stall_ms"],
         reconcile_stream=sync["reconcile_stream"],

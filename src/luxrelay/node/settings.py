@@ -553,6 +553,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "postponed_max",
+        65_536,
+        "messages",
+        whole(1, 10_000_000),
+        "Messages of relays that came before their time, counted once a relay, which are not asked "
+        "for again until then; beyond it the oldest is forgotten (G36).",
+    ),
+    Key(
+        "sync",
         "reconcile_interval_ms",
         _MINUTE_MS,
         "milliseconds",

@@ -13,6 +13,7 @@ CATCH_UP: Final = {
     "cut": "Catch-up pages that ended before their end; what had come of them was kept.",
     "blobs": "Blobs that arrived for headers stored without them.",
     "withheld": "Messages that a relay claimed to hold and did not deliver.",
+    "early": "Messages that relays sent before their time, by this node's clock (G36).",
     "reconciliations": "Comparisons of the whole window with a relay.",
     "reconcile_rounds": "Questions asked in reconciliations.",
     "reconcile_bytes": "Bytes of reconciliations, fetches apart.",

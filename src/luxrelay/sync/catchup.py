@@ -63,6 +63,7 @@ from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.page_calls import PageCalls
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.peers import PeerRecord
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport, Outcome
 from luxrelay.sync.transfer import LinkWindow
 
@@ -101,6 +102,7 @@ class CatchUp:
         peers: Names of the peers, best first.
         parent: Catch up this namespace and its lanes; None for every namespace.
         windows: What is known of the links to peers, by name; it is kept up to date.
+        postponed: What each peer is not asked for, by name (G36).
         config: Bounds.
 
     Raises:
@@ -114,6 +116,7 @@ class CatchUp:
         *,
         parent: NamespaceId | None = None,
         windows: Mapping[str, LinkWindow] | None = None,
+        postponed: Mapping[str, Spans] | None = None,
         config: CatchUpConfig | None = None,
     ) -> None:
         self._config = config or CatchUpConfig()
@@ -129,6 +132,7 @@ class CatchUp:
             PeerRecord(name, 1 << index, known.get(name) or LinkWindow(self._config.transfer))
             for index, name in enumerate(peers)
         ]
+        self._postponed = postponed or {}
         self._calls = PageCalls(self._config)
         self._own: dict[NamespaceId, PeerHead] = {}
         self._gaps: Mapping[NamespaceId, Sequence[SeqRange]] = {}
@@ -348,7 +352,13 @@ class CatchUp:
         lane = self._lanes.get(head.namespace_id) or self._open(head.namespace_id, head)
         if lane is not None:
             lane.extend(head.latest_seq)
+            self._put_off(lane)
             self._queue(lane)
+
+    def _put_off(self, lane: LaneRecord) -> None:
+        for peer in self._peers if self._postponed else ():
+            spans = self._postponed.get(peer.name, {}).get(lane.namespace_id, ())
+            lane.put_off(spans, peer)
 
     def _open(self, namespace_id: NamespaceId, theirs: PeerHead | None) -> LaneRecord | None:
         lane = LaneRecord.open(
@@ -362,6 +372,7 @@ class CatchUp:
             return None
         if lane is not None:
             self._lanes[namespace_id] = lane
+            self._put_off(lane)
         return lane
 
     def _queue(self, lane: LaneRecord) -> None:

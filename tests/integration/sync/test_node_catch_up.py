@@ -40,12 +40,14 @@ class Sender:
         self.key = SigningKey.generate()
         self.lane: NamespaceId = lane(PARENT, self.key.public_field)
 
-    def message(self, seq: int, blob: bytes = b"hello") -> IncomingMessage:
+    def message(
+        self, seq: int, blob: bytes = b"hello", *, ahead_ms: int = -20_000
+    ) -> IncomingMessage:
         """Return a valid message."""
         header = MsgHeader(
             namespace_id=self.lane,
             seq=seq,
-            timestamp=NOW - 20_000 + seq,
+            timestamp=NOW + ahead_ms + seq,
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=POLICY,
@@ -62,7 +64,8 @@ class OwnNode:
         self.store = RelayStore.open(path, config, now_ms=NOW)
         policies = {PARENT: frozenset({POLICY})}
         knowledge = StoreKnowledge(self.store)
-        self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: NOW)
+        self.now = NOW
+        self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: self.now)
         self.wanted = WantedBlobs(ttl_ms=600_000)
         doors = Doors(
             store=self.store,
@@ -70,7 +73,7 @@ class OwnNode:
             identity=SigningKey.generate(),
             network="test",
             inline_blob_max=1024,
-            clock_ms=lambda: NOW,
+            clock_ms=lambda: self.now,
             spread=lambda items: [0] * len(items),
             wanted=self.wanted,
         )
@@ -82,7 +85,7 @@ class OwnNode:
             peers=peers,
             stopping=threading.Event(),
             wanted=self.wanted,
-            clock_ms=lambda: NOW,
+            clock_ms=lambda: self.now,
             blamed=self.blamed.append,
         )
 
@@ -130,6 +133,59 @@ def test_a_fork_comes_by_reconciliation(
     totals = node.loop.totals()
     assert (totals["reconciliations"], totals["reconcile_stored"]) == (1, 1)
     assert totals["reconcile_bytes"] > 0
+
+
+AHEAD_MS = 300_000
+
+
+def test_messages_of_the_future_are_asked_once_and_again_when_they_are_due(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """By catch-up and by comparison: one fetch a relay, told in numbers, then none (G36)."""
+    sender = Sender()
+    early = [sender.message(seq) for seq in range(1, 6)]
+    late = [sender.message(seq, ahead_ms=AHEAD_MS) for seq in range(6, 26)]
+    relay = harbour.serve(harbour.store([*early, *late]), now_ms=NOW + AHEAD_MS)
+    node = OwnNode(tmp_path / "own", [relay])
+    nodes.append(node)
+
+    node.loop.once()
+    totals = node.loop.totals()
+    assert (totals["received"], totals["stored"], totals["early"]) == (25, 5, 20)
+    for _ in range(5):
+        node.loop.once()
+        node.loop.reconcile()
+    again = node.loop.totals()
+    assert (again["received"], again["early"], again["rejected"]) == (25, 20, 0)
+    view = node.loop.view()
+    assert (view["complete"], view["postponed"]) == (False, 20)
+    assert sum(node.loop.lag().values()) == 20
+
+    node.now = NOW + AHEAD_MS
+    node.loop.once()
+    assert node.store.head(sender.lane).contiguous_seq == 25
+    assert node.loop.totals()["received"] == 45
+    assert (node.loop.view()["complete"], node.loop.view()["postponed"]) == (True, 0)
+
+
+def test_a_message_of_the_future_keeps_no_other_relays_message_away(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """What one relay is not asked for is asked of the others (G36)."""
+    sender = Sender()
+    honest = [sender.message(seq) for seq in range(1, 6)]
+    planted = [*honest[:2], *(sender.message(seq, ahead_ms=AHEAD_MS) for seq in (3, 4, 5))]
+    first = harbour.serve(harbour.store(planted), now_ms=NOW + AHEAD_MS)
+    node = OwnNode(tmp_path / "own", [first])
+    nodes.append(node)
+    node.loop.once()
+    node.loop.close()
+    assert node.store.head(sender.lane).contiguous_seq == 2
+    node.loop._peers = [first, harbour.serve(harbour.store(honest), now_ms=NOW)]
+
+    node.loop.once()
+
+    assert node.store.head(sender.lane).contiguous_seq == 5
 
 
 class Answers:

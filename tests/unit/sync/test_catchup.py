@@ -750,3 +750,25 @@ def test_nothing_is_asked_beyond_the_window_of_a_peer() -> None:
     play.machine.came(asks[0].request, 262_144, play.now)
     play.machine.wake(play.now)
     assert len(play.take(AskPage)) == 1
+
+
+def test_what_is_put_off_is_asked_of_others_and_nothing_is_skipped_over_it() -> None:
+    """One peer is not asked for two sequences, the other is; without it they stay missing (G36)."""
+    put_off = {"a": {ns(): [SeqRange(3, 4)]}}
+    for others, left in (((), 2), (("b",), 0)):
+        play = Play("a", *others)
+        play.machine = CatchUp(("a", *others), parent=PARENT, postponed=put_off, config=CONFIG)
+        play.start()
+        asked: dict[str, set[int]] = {"a": set(), "b": set()}
+        while not play.machine.finished:
+            play.list(a=[head(6)], b=[head(6)])
+            for ask in play.take(AskPage):
+                seqs = range(ask.from_seq + 1, ask.to_seq + 1)
+                asked[ask.peer] |= set(seqs)
+                play.serve(ask, seqs)
+        assert asked["a"] & {3, 4} == set()
+        assert asked["a"] | asked["b"] == ({1, 2, 5, 6} if left else set(range(1, 7)))
+        report = play.machine.report()
+        assert sum(span.size for _, span in report.holes_left) == left
+        assert not report.skipped
+        assert report.complete == (not left)

@@ -25,6 +25,7 @@ from luxrelay.sync.catchup import CatchUp
 from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import LaneRange, PageFlow, SyncPage, WireMessage
 from luxrelay.sync.params import CatchUpConfig
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.patience import MARGIN_S
@@ -117,6 +118,7 @@ def run_catchup(
     *,
     parent: NamespaceId | None = None,
     windows: Mapping[str, LinkWindow] | None = None,
+    postponed: Mapping[str, Spans] | None = None,
     clock: Callable[[], float] = time.monotonic,
     cancelled: Cancelled | None = None,
     on_progress: Callable[[CatchUpProgress], None] | None = None,
@@ -132,6 +134,7 @@ def run_catchup(
         config: Bounds.
         parent: Catch up this namespace and its lanes; None for every namespace.
         windows: What is known of the links to relays, by address; it is kept up to date.
+        postponed: What each relay is not asked for, by address (G36).
         clock: Monotonic seconds.
         cancelled: Set to end early, within a moment.
         on_progress: Called in this thread now and then, and at the end.
@@ -144,7 +147,18 @@ def run_catchup(
 
     """
     run = _Run(
-        clients, sink, config or CatchUpConfig(), parent=parent, windows=windows, clock=clock
+        clients,
+        sink,
+        CatchUp(
+            [client.address for client in clients],
+            parent=parent,
+            windows=windows,
+            postponed=postponed,
+            config=config,
+        ),
+        config or CatchUpConfig(),
+        parent=parent,
+        clock=clock,
     )
     try:
         return run.to_end(cancelled, on_progress)
@@ -159,10 +173,10 @@ class _Run:
         self,
         clients: Sequence[RelaySyncClient],
         sink: CatchUpSink,
+        machine: CatchUp,
         config: CatchUpConfig,
         *,
         parent: NamespaceId | None,
-        windows: Mapping[str, LinkWindow] | None,
         clock: Callable[[], float],
     ) -> None:
         self._clients = {client.address: client for client in clients}
@@ -170,9 +184,7 @@ class _Run:
         self._config = config
         self._parent = parent
         self._clock = clock
-        self._machine = CatchUp(
-            [client.address for client in clients], parent=parent, windows=windows, config=config
-        )
+        self._machine = machine
         self._plain = {each.address for each in clients if each.config.frame_messages == 1}
         """Relays that answer for one namespace a call."""
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()

@@ -26,6 +26,7 @@ from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import held_spans, lacking
 from luxrelay.sync.messages import LaneRange, PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator, ReconcileConfig
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.reconcile import TreeConfig, TreeInitiator
 from luxrelay.sync.report import AcceptResult, Outcome
 from luxrelay.sync.rpc.backing import SyncStore
@@ -128,6 +129,7 @@ def reconcile_with(
     plan: ReconcilePlan | None = None,
     window: LinkWindow | None = None,
     clock: Callable[[], float] = time.monotonic,
+    postponed: Spans | None = None,
     scope: CallScope | None = None,
 ) -> ReconcileReport:
     """Compare with one relay and fetch what we lack.
@@ -141,6 +143,7 @@ def reconcile_with(
         plan: Bounds.
         window: What is known of the link to the relay; it is kept up to date.
         clock: Monotonic seconds.
+        postponed: Sequences that the relay is not asked for (G36).
         scope: Lets another thread cancel the calls.
 
     Raises:
@@ -151,6 +154,7 @@ def reconcile_with(
     """
     run = _Run(client, store, sink, parent=parent, plan=plan or ReconcilePlan(), scope=scope)
     run.measure(window or LinkWindow(), clock)
+    run.postponed = postponed or {}
     run.by_intervals()
     run.by_contents(now_ms)
     return run.report
@@ -179,6 +183,7 @@ class _Run:
         self._silence_s = TransferConfig().silence_s
         self._window = LinkWindow()
         self._clock = time.monotonic
+        self.postponed: Spans = {}
         self.report = ReconcileReport(peer=client.address)
 
     def measure(self, window: LinkWindow, clock: Callable[[], float]) -> None:
@@ -194,6 +199,7 @@ class _Run:
         for lane in self._client.list_held(self._parent, scope=self._scope):
             report.bytes_received += lane.wire_bytes
             spans = lacking(lane.spans, self._ours(lane.namespace_id))
+            spans = lacking(spans, self.postponed.get(lane.namespace_id, ()))
             if spans:
                 wanted[lane.namespace_id] = (lane.parent_id, spans)
                 report.lacking += sum(span.size for span in spans)
