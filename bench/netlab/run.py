@@ -136,13 +136,13 @@ def look(relay: LabRelay) -> RelaySample:
     """Return what a relay tells of itself now."""
     status, text = relay.get("/healthz")
     shown = json.loads(text)
-    faults = {key: value for key, value in shown.items() if not str(key).startswith("round")}
+    clock = shown.get("clock", {})
     samples = relay.metrics()
     return RelaySample(
         at_s=time.monotonic(),
         peers=int(samples.get("relay_peer_count", -1)),
         ready=status == 200,
-        clock=status != 200 and "clock" in json.dumps(faults).lower(),
+        clock=clock.get("state") in ("off", "wrong"),
         catch_ups=int(samples.get("luxrelay_catch_up_runs_total", -1)),
         bans=int(samples.get("luxrelay_net_bans", 0)),
     )
