@@ -44,6 +44,12 @@ SAID_MIN_S: Final = 60.0
 """Seconds between two lines of one kind, however often it comes and goes."""
 NETWORK: Final = "network"
 """Reason of peers that were let go because they are of another network or version."""
+_EVENTS: Final = {
+    "clock": ("the clock differs from the peers'", "the clock agrees with the peers' again"),
+    "silence": ("no byte of any peer comes", "bytes of peers come again"),
+    "refusals": ("most of what peers send is refused", "what peers send is accepted again"),
+}
+"""Lines of the log by what they are about: while it lasts, and when it is over."""
 _DOORS: Final = frozenset({"gossip", "sync"})
 """Doors by which peers' messages come."""
 
@@ -255,9 +261,11 @@ class NetworkHealth:
 
     def _say(self, kind: str, state: str, now: float, words: str) -> None:
         if self._lines.due(kind, state, now):
-            level = logging.WARNING if state else logging.INFO
-            what = "the network says" if state else "the network says no longer"
-            log(level, what, about=kind, **({"what": words} if state else {}))
+            begins, ends = _EVENTS[kind]
+            if state:
+                log(logging.WARNING, begins, about=kind, what=words)
+            else:
+                log(logging.INFO, ends, about=kind)
 
 
 def judged(
