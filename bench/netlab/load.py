@@ -13,7 +13,16 @@ from http.client import HTTPException
 from typing import Final
 
 from luxrelay.bus import SigningKey
-from luxrelay.client import Gap, LaneSigner, Message, Outgoing, RelayClient, Subscribe, subscribe
+from luxrelay.client import (
+    Gap,
+    LaneSigner,
+    Message,
+    Outgoing,
+    Place,
+    RelayClient,
+    Subscribe,
+    subscribe,
+)
 from luxrelay.errors import LuxRelayError
 from netlab.lab import PARENT, LabRelay, inside
 from netlab.measures import Key, RunRecord, SentMessage
@@ -155,11 +164,12 @@ class Subscriber:
         self._over = True
 
     def _run(self) -> None:
+        wanted, place = Subscribe(namespaces=[PARENT], after=0), Place()
         with inside(self._relay.place.namespace):
             while not self._over:
                 client = self._relay.client(timeout_s=_SUBSCRIBED_S)
                 with suppress(LuxRelayError, OSError, HTTPException):
-                    for event in subscribe(client, Subscribe(namespaces=[PARENT], after=0)):
+                    for event in subscribe(client, wanted, place=place):
                         if self._over:
                             return
                         self._take(event)

@@ -39,8 +39,8 @@ MEANINGS: Final[dict[str, str]] = {
     "rejoined_s": "from the mark until every other relay exchanged packets with it",
     "rejoined_after_contact_s": "the difference of the two",
     "peers_back_s": "from the mark until every relay had its peers again",
-    "not_ready_s": "from the mark until the measured relays' health said that they are not ready",
-    "clock_told_s": "from the first message until its health or log named the clock",
+    "not_ready_s": "from the mark of the fault until the measured relays' health said not ready",
+    "clock_told_s": "from the first message until its health said not ready for a wrong clock",
     "clock_receipt_share": "share of receipts of the relay with a wrong clock that name the clock",
     "bans_max": "most banned peers of a relay",
     "still_s_max": "longest time that a relay's catch-ups stood still",
@@ -66,7 +66,7 @@ class RelaySample:
     peers: int = -1
     ready: bool = False
     clock: bool = False
-    """Its health names the clock."""
+    """Its health says that it is not ready, and that its clock is wrong."""
     catch_ups: int = -1
     bans: int = 0
 
@@ -105,8 +105,6 @@ class RunRecord:
     samples: list[list[RelaySample]] = field(default_factory=list)
     wire: list[WireSample] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
-    clock_logged_s: dict[int, float] = field(default_factory=dict)
-    """When a relay's log first named its clock."""
 
     def __post_init__(self) -> None:
         """Every relay has an empty place."""
@@ -287,15 +285,11 @@ def _contacts(record: RunRecord, context: MeasureContext) -> Measured:
 
 
 def _both_ways(record: RunRecord, one: int, other: int, since: float) -> float | None:
-    base: WireSample | None = None
-    for sample in record.wire:
-        if sample.at_s < since:
-            base = sample
-            continue
-        ways = [(one, other), (other, one)]
-        if base is not None and all(
-            sample.octets.get(way, 0) > base.octets.get(way, 0) for way in ways
-        ):
+    """Return when packets had passed both ways, counted from the first look after a time."""
+    later = [sample for sample in record.wire if sample.at_s > since]
+    for sample in later[1:]:
+        ways = ((one, other), (other, one))
+        if all(sample.octets.get(way, 0) > later[0].octets.get(way, 0) for way in ways):
             return sample.at_s
     return None
 
@@ -303,29 +297,21 @@ def _both_ways(record: RunRecord, one: int, other: int, since: float) -> float |
 def _health(record: RunRecord, context: MeasureContext, relays: tuple[int, ...]) -> Measured:
     found: Measured = {"bans_max": max((x.bans for s in record.samples for x in s), default=None)}
     found["still_s_max"] = max((_still(samples) for samples in record.samples), default=None)
-    since = record.marks.get(context.plan.since)
+    since = record.marks.get(context.plan.fault_from or context.plan.since)
     if since is not None:
         said = [_first(record.samples[r], lambda x: x.at_s > since and not x.ready) for r in relays]
         if said and all(each is not None for each in said):
             found["not_ready_s"] = max(each.at_s for each in said if each is not None) - since
-    begin = _since(record, context.plan)
+    begin = min((each.at_s for each in record.sent.values()), default=None)
     if context.wrong_clocks and begin is not None:
-        times = [_clock_told(record, relay) for relay in context.wrong_clocks]
-        if all(each is not None for each in times):
-            found["clock_told_s"] = max(0.0, max(x for x in times if x is not None) - begin)
+        told = [_first(record.samples[r], lambda x: x.clock) for r in context.wrong_clocks]
+        if all(each is not None for each in told):
+            found["clock_told_s"] = max(x.at_s for x in told if x is not None) - begin
         reasons = [why for relay, why in record.receipts if relay in context.wrong_clocks]
         if reasons:
             named = sum("clock" in why.lower() for why in reasons)
             found["clock_receipt_share"] = named / len(reasons)
     return found
-
-
-def _clock_told(record: RunRecord, relay: int) -> float | None:
-    shown = _first(record.samples[relay], lambda x: x.clock)
-    times = [] if shown is None else [shown.at_s]
-    if relay in record.clock_logged_s:
-        times.append(record.clock_logged_s[relay])
-    return min(times, default=None)
 
 
 def _first(samples: list[RelaySample], wanted: Callable[[RelaySample], bool]) -> RelaySample | None:

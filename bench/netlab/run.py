@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -136,13 +135,12 @@ def look(relay: LabRelay) -> RelaySample:
     """Return what a relay tells of itself now."""
     status, text = relay.get("/healthz")
     shown = json.loads(text)
-    clock = shown.get("clock", {})
     samples = relay.metrics()
     return RelaySample(
         at_s=time.monotonic(),
         peers=int(samples.get("relay_peer_count", -1)),
         ready=status == 200,
-        clock=clock.get("state") in ("off", "wrong"),
+        clock=status != 200 and shown.get("clock", {}).get("state") == "wrong",
         catch_ups=int(samples.get("luxrelay_catch_up_runs_total", -1)),
         bans=int(samples.get("luxrelay_net_bans", 0)),
     )
@@ -298,7 +296,6 @@ def _run_case(lab: NetworkLab, case: CasePlan, peers: int) -> CaseResult:
         if relay.running:
             with suppress(LuxRelayError, OSError, HTTPException):
                 record.held[relay.place.index] = relay.held()
-    _read_clock_lines(lab, record, logs)
     counts = lab.wire.ask(op="counts")
     plan = scenario.measure
     if case.rates and plan.ideal_bits_s:
@@ -392,25 +389,3 @@ def _warnings(lab: NetworkLab, begins: dict[int, int]) -> dict[str, int]:
             if str(line.get("level", "")).upper() in {"WARNING", "ERROR"}:
                 found[f"{line.get('level')} {line.get('module', '')}: {line.get('event')}"] += 1
     return dict(found.most_common(LOG_KINDS))
-
-
-def _read_clock_lines(lab: NetworkLab, record: RunRecord, begins: dict[int, int]) -> None:
-    """Note relays whose log names the clock; when, is known to the look that follows the line."""
-    for relay in lab.relays:
-        index = relay.place.index
-        for line in _lines(relay.log, begins[index]):
-            event = str(line.get("event", "")).lower()
-            level = str(line.get("level", "")).upper()
-            if "clock" in event and level in {"WARNING", "ERROR"}:
-                ahead = relay.clock_s
-                record.clock_logged_s[index] = _monotonic_of(line, ahead, record.began_s)
-                break
-
-
-def _monotonic_of(line: dict[str, Any], ahead_s: int, fallback: float) -> float:
-    """Return when a log line was written, by the runner's monotonic clock."""
-    try:
-        stamp = datetime.fromisoformat(str(line["time"])).timestamp()
-    except (KeyError, ValueError):
-        return fallback
-    return time.monotonic() - (time.time() - (stamp - ahead_s))

@@ -135,6 +135,8 @@ class MeasurePlan:
     """The relays that are measured; all when empty."""
     since: str = ""
     """The mark that recovery counts from; the first message when empty."""
+    fault_from: str = ""
+    """The mark that `not_ready_s` counts from; that of `since` when empty."""
     backlog_from: str = ""
     """Useful bytes count from this mark on; all when empty."""
     ideal_bits_s: float = 0.0
@@ -192,7 +194,7 @@ class LabScenario:
         for number, step in enumerate(self.steps, 1):
             _check_step(step, f"step {number}")
         marks = {step.mark for step in self.steps}
-        for key in ("since", "backlog_from"):
+        for key in ("since", "fault_from", "backlog_from"):
             if (name := getattr(self.measure, key)) and name not in marks:
                 raise ScenarioError(f"no step has the mark {name!r}", where=f"measure.{key}")
         named = [*self.measure.relays, *self.network.absent]
