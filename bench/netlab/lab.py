@@ -444,7 +444,7 @@ class NetworkLab:
         self.set_links([], [], plan.links, one_way=False)
         for relay in self.relays:
             self.set_rates([relay.place.index], plan.rates)
-            relay.set_clock(own.get(relay.place.index, RelayPlan()).clock_s)
+            relay.set_clock(0)
         for relay in self.relays:
             self._configure(relay, own.get(relay.place.index, RelayPlan()))
         self._make_token()

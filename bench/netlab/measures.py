@@ -306,7 +306,7 @@ def _health(record: RunRecord, context: MeasureContext, relays: tuple[int, ...])
     if context.wrong_clocks and begin is not None:
         told = [_first(record.samples[r], lambda x: x.clock) for r in context.wrong_clocks]
         if all(each is not None for each in told):
-            found["clock_told_s"] = max(x.at_s for x in told if x is not None) - begin
+            found["clock_told_s"] = max(0.0, *(x.at_s - begin for x in told if x is not None))
         reasons = [why for relay, why in record.receipts if relay in context.wrong_clocks]
         if reasons:
             named = sum("clock" in why.lower() for why in reasons)

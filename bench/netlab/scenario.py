@@ -68,7 +68,7 @@ class RelayPlan:
     beside: int = -1
     """It runs in the namespace of this relay and reaches it over its loopback."""
     clock_s: int = 0
-    """How far its wall clock is ahead from the start, seconds."""
+    """How far its wall clock is ahead once the relays have their peers, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
