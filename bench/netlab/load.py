@@ -164,7 +164,7 @@ class Subscriber:
         self._over = True
 
     def _run(self) -> None:
-        wanted, place = Subscribe(namespaces=[PARENT], after=0), Place()
+        wanted, place = Subscribe(namespaces=[PARENT], after=0, blobs="later"), Place()
         with inside(self._relay.place.namespace):
             while not self._over:
                 client = self._relay.client(timeout_s=_SUBSCRIBED_S)
@@ -179,10 +179,10 @@ class Subscriber:
         record, index = self._record, self._relay.place.index
         if isinstance(event, Gap):
             record.gap_messages[index] += event.last - event.first + 1
-        if not isinstance(event, Message):
-            return
+        if not isinstance(event, Message) or event.blob is None:
+            return  # without its payload a message is not told; it comes again with it
         key = bytes(event.header.namespace_id), event.header.seq
-        if key in record.told[index] and not event.completes:
+        if key in record.told[index]:
             record.told_twice[index] += 1
         record.told[index].setdefault(key, time.monotonic())
 

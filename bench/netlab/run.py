@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from luxrelay.errors import LuxRelayError
 from netlab.lab import LabError, LabRelay, NetworkLab
+from netlab.links import LINK_FIELDS
 from netlab.load import Publisher, RunningLoads, Subscriber
 from netlab.measures import (
     MeasureContext,
@@ -34,6 +35,8 @@ OVERRUN_S: Final = 180.0
 """How long loads that have a number of messages may go on after their time."""
 PEERS_S: Final = 120.0
 """Longest time until the relays have their peers, before the timeline begins."""
+RECOVER_S: Final = 60.0
+"""Longest time over good links between two cases, until everything is everywhere."""
 LOG_KINDS: Final = 20
 """Kinds of log lines that a report keeps."""
 _TURN_S: Final = 0.05
@@ -299,7 +302,9 @@ def _run_case(lab: NetworkLab, case: CasePlan, peers: int) -> CaseResult:
         if relay.running:
             with suppress(LuxRelayError, OSError, HTTPException):
                 record.held[relay.place.index] = relay.held()
-    counts = lab.wire.ask(op="counts")
+    counts, seconds = lab.wire.ask(op="counts"), time.monotonic() - began
+    if case is not scenario.cases[-1]:
+        _recover(lab, record)
     plan = scenario.measure
     if case.rates and plan.ideal_bits_s:
         rates = [value for key, value in case.rates.items() if key.endswith("_bits_s")]
@@ -308,7 +313,7 @@ def _run_case(lab: NetworkLab, case: CasePlan, peers: int) -> CaseResult:
         scenario=scenario,
         case=case,
         measures=measure(record, _context(replace(scenario, measure=plan), peers)),
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         wire={key: counts[key] for key in ("tail_drops", "strays", "late_ms")},
         refusals=dict(Counter(why for _, _, why in record.refused).most_common(LOG_KINDS)),
         log=_warnings(lab, logs),
@@ -364,6 +369,17 @@ def _settle(lab: NetworkLab, record: RunRecord, seconds: float) -> None:
         there = [relay.place.index for relay in lab.relays if relay.running]
         whole = all(index in record.whole_s for index in there)
         if whole and all(keys <= record.told[index].keys() for index in there):
+            return
+        time.sleep(WIRE_LOOK_S)
+
+
+def _recover(lab: NetworkLab, record: RunRecord) -> None:
+    """Give the relays good links until they hold everything, so that the next case begins clean."""
+    lab.set_links([], [], dict.fromkeys(LINK_FIELDS, 0.0), one_way=False)
+    lab.set_rates([], {"up_bits_s": 0.0, "down_bits_s": 0.0})
+    ends = time.monotonic() + RECOVER_S
+    while time.monotonic() < ends:
+        if all(relay.holds(record.latest()) for relay in lab.relays if relay.running):
             return
         time.sleep(WIRE_LOOK_S)
 

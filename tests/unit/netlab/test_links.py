@@ -86,16 +86,16 @@ def test_jitter_stays_in_its_bounds_and_keeps_the_order(
 def test_loss_and_duplication_have_their_share(
     schedule: PacketSchedule, arrivals: Callable[[], Arrivals], field: str, copies: float
 ) -> None:
-    """A fifth of 5,000 packets, within a few hundredths."""
+    """A fifth of 2,000 packets, within a few hundredths."""
     schedule.set_links(["a"], ["b"], {field: 0.2})
-    for _ in range(5000):
+    for _ in range(2000):
         schedule.take("a", packet(), 0.0)
 
     count, came = schedule.counts()["a>b"], len(arrivals())
-    assert came / 5000 == pytest.approx(copies, abs=0.03)
-    assert count.packets == 5000
-    assert count.octets == 5000 * 40
-    assert count.lost == max(0, 5000 - came)
+    assert came / 2000 == pytest.approx(copies, abs=0.04)
+    assert count.packets == 2000
+    assert count.octets == 2000 * 40
+    assert count.lost == max(0, 2000 - came)
 
 
 def test_what_is_reordered_overtakes(
