@@ -29,7 +29,7 @@ from luxrelay.errors import FrameError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
 from luxrelay.net.scopes import shielded
-from luxrelay.net.yamux import GuardedStream
+from luxrelay.net.yamux import CREDIT_WAIT_S, GuardedStream
 
 _PREFIX_MAX: Final = 4
 """Bytes of a length prefix; 2^28 is far above any frame we take."""
@@ -62,6 +62,18 @@ class RelayStream:
     def raw(self) -> INetStream:
         """The library's stream, for code of the library."""
         return self._stream
+
+    @property
+    def credit_wait_s(self) -> float:
+        """Seconds that a write waits until the peer takes more."""
+        muxed = getattr(self._stream, "muxed_stream", None)
+        return muxed.credit_wait_s if isinstance(muxed, GuardedStream) else CREDIT_WAIT_S
+
+    @credit_wait_s.setter
+    def credit_wait_s(self, seconds: float) -> None:
+        muxed = getattr(self._stream, "muxed_stream", None)
+        if isinstance(muxed, GuardedStream):
+            muxed.credit_wait_s = seconds
 
     def shares_connection(self, other: RelayStream) -> bool:
         """Whether both streams run over the same connection."""
@@ -152,6 +164,17 @@ class FrameDecoder:
     def unfinished(self) -> int:
         """Bytes that are held of frames that were not handed out."""
         return len(self._buffer) - self._at
+
+    @property
+    def announced(self) -> int | None:
+        """Length of the next frame, whose bytes need not have come; None before its prefix.
+
+        Raises:
+            FrameError: The length is above the maximum or not in its shortest form.
+
+        """
+        length, start = self._length()
+        return None if start < 0 else length
 
     def feed(self, data: bytes | bytearray) -> None:
         """The bytes are held until `take` has handed out their frames."""

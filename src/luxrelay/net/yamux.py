@@ -72,8 +72,8 @@ from luxrelay.net.unread import UnreadBudget
 CREDIT_BYTES: Final = 64 * 1024
 """Bytes that may be read from a stream before the peer is told that it may send so many more; a
 quarter of the smallest window, so that a sender never waits for them."""
-_CREDIT_WAIT_S: Final = 5.0
-"""Seconds a write waits for credit, as the library does."""
+CREDIT_WAIT_S: Final = 5.0
+"""Seconds a write waits for credit, as the library does, unless its stream says otherwise."""
 
 
 class GuardedStream(YamuxStream):
@@ -90,6 +90,8 @@ class GuardedStream(YamuxStream):
         """Whether both sides know what is spoken on it."""
         self.abandoned_at: float | None = None
         """When its handler ended and left it to the peer to close."""
+        self.credit_wait_s = CREDIT_WAIT_S
+        """Seconds a write waits for credit."""
         self._window = DEFAULT_WINDOW_SIZE
         self._owed = 0
         self._room = trio.Event()
@@ -239,7 +241,7 @@ class GuardedStream(YamuxStream):
 
     async def _wait_credit(self) -> None:
         self._credit = trio.Event()
-        with trio.move_on_after(_CREDIT_WAIT_S):
+        with trio.move_on_after(self.credit_wait_s):
             await self._credit.wait()
             return
         raise MuxedStreamError("The peer gave no credit in time")
@@ -254,7 +256,7 @@ class GuardedStream(YamuxStream):
             self.mux.forget(self)
 
 
-__all__ = ["CREDIT_BYTES", "GuardedStream", "GuardedYamux", "MuxCounters"]
+__all__ = ["CREDIT_BYTES", "CREDIT_WAIT_S", "GuardedStream", "GuardedYamux", "MuxCounters"]
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _DRAIN_BYTES: Final = 65_536

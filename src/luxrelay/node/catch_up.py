@@ -412,8 +412,22 @@ class CatchUpLoop:
             "running": running,
             "penalties": penalties,
             "postponed": len(self._postponed),
+            "fetching": self._fetching(),
             **self.totals(),
         }
+
+    def _fetching(self) -> list[dict[str, Any]]:
+        """Return the blobs that are on their way, the oldest first."""
+        blobs = self._blobs
+        return [
+            {
+                "commitment": each.commitment.hex(),
+                "bytes": each.length,
+                "came": each.position,
+                "from": list(each.peers),
+            }
+            for each in (() if blobs is None else blobs.under_way())
+        ]
 
     def fetch_blobs(self) -> None:
         """Ask the peers for blobs that stored headers still lack, each when it is due."""

@@ -67,7 +67,7 @@ class OfflineNode:
 
     def fetch_blobs(self) -> int:
         """Ask for the blobs that came without; return how many arrived."""
-        return self.blobs.round(threading.Event())
+        return self.blobs.settle(threading.Event())
 
 
 @contextmanager

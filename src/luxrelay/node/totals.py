@@ -30,6 +30,11 @@ BLOBS: Final = {
     "delivered": "Blobs that came and matched length and commitment.",
     "given_up": "Blobs that nobody had.",
     "blamed": "Answers that did not match length or commitment.",
+    "bytes": "Bytes of blobs that came.",
+    "useful_bytes": "Of those, bytes of blobs that were delivered; the others came in vain.",
+    "resumed": "Requests for a blob that went on at the byte where another had ended.",
+    "hedged": "Requests for a blob beside another that had not brought a byte.",
+    "silent": "Requests for a blob that ended because no byte came for too long.",
 }
 """`luxrelay.sync.rpc.blob_driver.FetchStats`, as ``luxrelay_blob_fetch_…``."""
 STREAMS: Final = {

@@ -5,7 +5,7 @@ Source: LP-6421 §2.2; decisions P23, P35, P36, P37.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -25,6 +25,16 @@ def peek(header: bytes) -> tuple[bytes, int]:
     """Return the namespace and sequence a header of `HEADER_PEEK_BYTES` or more names."""
     namespace_id, seq = SLOT.unpack_from(header, c.OFFSET_NAMESPACE)
     return namespace_id, seq
+
+
+@dataclass(frozen=True, slots=True)
+class BlobAnswer:
+    """A blob that a relay has begun to send; nothing of it has been verified."""
+
+    total: int
+    """Bytes of the whole blob, as the relay says."""
+    parts: Generator[bytes, None, None]
+    """What was asked for, as it comes; close it to end the call before its end."""
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -663,6 +663,62 @@ class GetBlobRequest(_message.Message):
 Global___GetBlobRequest: _TypeAlias = GetBlobRequest  # noqa: Y015
 
 @_typing.final
+class GetBlobPartsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITMENT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    commitment: _builtins.bytes
+    """32 bytes"""
+    offset: _builtins.int
+    """the first byte wanted"""
+    count: _builtins.int
+    """bytes wanted; 0 = all from offset on"""
+    def __init__(
+        self,
+        *,
+        commitment: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "count", b"count", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBlobPartsRequest: _TypeAlias = GetBlobPartsRequest  # noqa: Y015
+
+@_typing.final
+class BlobPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    """first frame: whether this relay holds it"""
+    total: _builtins.int
+    """first frame: bytes of the whole blob"""
+    part: _builtins.bytes
+    """every other frame: the next bytes"""
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+        total: _builtins.int = ...,
+        part: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "part", b"part", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobPart: _TypeAlias = BlobPart  # noqa: Y015
+
+@_typing.final
 class GetBlobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -10,14 +10,15 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Final
 
 import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
-from luxrelay.errors import ReconcileError
+from luxrelay.errors import ReconcileError, SyncRemoteError
 from luxrelay.sync.held import HeldLane, from_steps
-from luxrelay.sync.messages import PageFlow, WireMessage
+from luxrelay.sync.messages import BlobAnswer, PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
@@ -28,11 +29,17 @@ from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
 
+WHOLE_BLOB_S: Final = 150.0
+"""Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
+_Parts = Generator[bytes, None, None]
 _Questions = queue.SimpleQueue[pb.ReconcileRequest | None]
 
 
 class SetCalls(RelayConnection):
     """The calls of RelaySync that compare sets."""
+
+    _whole_blobs = False
+    """Whether the relay is known to send whole blobs only."""
 
     def list_held(
         self, parent: bytes | None = None, *, scope: CallScope | None = None
@@ -292,9 +299,92 @@ class SetCalls(RelayConnection):
         require_id("commitment", commitment, c.HASH_BYTES)
         request = pb.GetBlobRequest(commitment=commitment)
         timeout = deadline_s or self.config.call_s
-        answer = self._unary(
+        answer: pb.GetBlobResponse = self._unary(
             lambda channel: RelaySyncStub(channel).GetBlob(request, timeout=timeout)
         )
         if len(answer.blob) > c.MAX_BLOB_BYTES or (answer.blob and not answer.found):
             raise self._bad(f"a blob of {len(answer.blob)} bytes")
         return answer.blob if answer.found else None
+
+    def get_blob_parts(
+        self,
+        commitment: bytes,
+        offset: int = 0,
+        count: int = 0,
+        *,
+        silence_s: float = 15.0,
+        scope: CallScope | None = None,
+    ) -> BlobAnswer | None:
+        """Return a part of a blob as it comes; None when the relay does not hold the blob.
+
+        A relay of an earlier version sends the whole at once; what was not asked for is left out.
+        Nothing is verified here: the receiver checks length and commitment.
+
+        Args:
+            commitment: 32 bytes.
+            offset: The first byte wanted.
+            count: Bytes wanted; 0 for all from ``offset`` on.
+            silence_s: The call is over when nothing came for so many seconds.
+            scope: Lets another thread cancel the call.
+
+        Raises (also while iterating):
+            SyncArgumentError: the commitment has not 32 bytes, or a number is out of range.
+            SyncUnreachableError: no answer, or none any more.
+            SyncRemoteError: an answer that cannot be used.
+
+        Source: LP-6421 §5.2, P28, P49.
+
+        """
+        require_id("commitment", commitment, c.HASH_BYTES)
+        require("offset", offset, 0, c.MAX_BLOB_BYTES - 1)
+        require("count", count, 0, c.MAX_BLOB_BYTES)
+        if self._whole_blobs:
+            return self._whole_blob(commitment, offset, count)
+        request = pb.GetBlobPartsRequest(commitment=commitment, offset=offset, count=count)
+        frames = self._stream(
+            lambda channel: beating(RelaySyncStub(channel).GetBlobParts(request), silence_s),
+            scope,
+            again=False,
+        )
+        try:
+            first = next(frames, None)
+        except SyncRemoteError as error:
+            if not error.unimplemented:
+                raise
+            self._whole_blobs = True
+            return self._whole_blob(commitment, offset, count)
+        if first is None:
+            raise self._bad("no frame about a blob")
+        if not first.found:
+            next(frames, None)  # its status: the call ends by itself
+            return None
+        left = min(count or first.total, first.total - offset)
+        if left <= 0 or first.total > c.MAX_BLOB_BYTES:
+            frames.close()
+            raise self._bad(f"a blob of {first.total} bytes")
+        return BlobAnswer(first.total, self._parts(frames, left))
+
+    def _parts(self, frames: Generator[pb.BlobPart, None, None], left: int) -> _Parts:
+        try:
+            while left:
+                frame = next(frames, None)
+                if frame is None:
+                    raise self._bad("the stream ended before the blob")
+                if not 0 < len(frame.part) <= left:
+                    raise self._bad(f"a part of {len(frame.part)} bytes, not up to {left}")
+                left -= len(frame.part)
+                if not left:
+                    next(frames, None)  # its status: the call ends by itself
+                yield frame.part
+        finally:
+            frames.close()
+
+    def _whole_blob(self, commitment: bytes, offset: int, count: int) -> BlobAnswer | None:
+        blob = self.get_blob(commitment, deadline_s=WHOLE_BLOB_S)
+        if blob is None:
+            return None
+
+        def parts() -> _Parts:
+            yield blob[offset : offset + count] if count else blob[offset:]
+
+        return BlobAnswer(len(blob), parts())
