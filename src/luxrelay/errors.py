@@ -748,6 +748,8 @@ class ClientUnreachableError(ResourceError):
     """A gateway that cannot be reached."""
 
     default_code = "client.unreachable"
+    came: bytes = b""
+    """What had come of the answer's body."""
 
 
 class ClientRemoteError(RemoteError):

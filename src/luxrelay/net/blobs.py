@@ -22,7 +22,7 @@ Theory of operation
     (P46). When every place is taken, the slowest answer that is older than ``grace_s`` gives its
     place to a newcomer: what was sent of it is not lost, the asker goes on with a range.
 
-Source: LP-6420 §4.2, LP-6421 §5.2; decisions G6, G11, G29, P28, P46, P49; 20-58, 21-37, 21-38.
+Source: LP-6420 §4.2, LP-6421 §5.2; decisions G6, G11, G29, P28, P46, P50; 20-58, 21-37, 21-38.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_f
 BLOBS: Final = "/lux/relay/blob/1.0.0"
 """The protocol of a stream with one question and its answer in one frame (G29)."""
 BLOB_RANGES: Final = "/lux/relay/blob/1.1.0"
-"""The protocol of a stream with a question for a range and its answer as it comes (P49)."""
+"""The protocol of a stream with a question for a range and its answer as it comes (P50)."""
 VERSION: Final = 1
 """Version of the question for a whole blob."""
 VERSION_RANGES: Final = 2
@@ -73,7 +73,7 @@ class CommitmentKind(IntEnum):
     SIDECAR = 2
     """The SHA3-256 of a TFHE sidecar, of which no header says the length (LP-6411 §2.10)."""
     HERE = 3
-    """No question: the sender has come to hold what we asked it for (P49)."""
+    """No question: the sender has come to hold what we asked it for (P50)."""
 
 
 class BlobStatus(IntEnum):

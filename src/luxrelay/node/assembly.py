@@ -355,6 +355,7 @@ def _catch_up(
         wanted=blobs.wanted,
         clock_ms=wall_ms,
         others=blobs.peers,
+        fetching=blobs.fetching,
         kept=lambda commitment, length: blobs.hint_at(commitment, length, spread),
         blamed=blamed,
     )

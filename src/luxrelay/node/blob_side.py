@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,6 +33,7 @@ from luxrelay.net.blobs import (
     BlobStatus,
     CommitmentKind,
 )
+from luxrelay.node.blobs import FETCHING
 from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.hint_book import HintBook
@@ -40,7 +41,7 @@ from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.subscription_config import announced_topics_of, headers_only_of
 from luxrelay.store import RelayStore
-from luxrelay.sync.fetch import AskBlob
+from luxrelay.sync.fetch import AskBlob, FetchConfig
 from luxrelay.sync.messages import BlobAnswer
 from luxrelay.sync.rpc.scope import CallScope
 
@@ -276,6 +277,8 @@ class BlobSide:
     """Serves our blobs and asks peers; None when streams are off."""
     peers: BlobPeers | None
     """The gossip peers as sources; None when streams are off."""
+    fetching: FetchConfig
+    """Bounds of fetching."""
     hints_at_fetched: bool
     """Whether a fetched blob is hinted at: the part of a DA operator."""
     clock_ms: Callable[[], int]
@@ -347,6 +350,7 @@ def blob_side_of(
             config=BlobConfig(
                 peer_bytes_per_s=following.blob_bytes_per_s,
                 peer_requests_per_s=following.blob_requests_per_s,
+                stall_s=following.blob_silence_ms / 1000,
             ),
         )
         wanted.came.append(partial(_tell, token, exchange))
@@ -359,6 +363,11 @@ def blob_side_of(
         topics=topics,
         exchange=exchange,
         peers=peers,
+        fetching=replace(
+            FETCHING,
+            silence_s=following.blob_silence_ms / 1000,
+            partial_bytes_max=following.blob_partial_bytes_max,
+        ),
         hints_at_fetched=config.peering.role == NodeRole.DA_OPERATOR,
         clock_ms=clock_ms,
     )

@@ -20,7 +20,7 @@ from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
 from luxrelay.bus.constants import LIVE_TOLERANCE_MS
 from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.net.bans import steady_ms
-from luxrelay.node.blobs import MissingBlobs
+from luxrelay.node.blobs import FETCHING, MissingBlobs
 from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import WantedBlobs
@@ -29,7 +29,7 @@ from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.totals import BLOBS
 from luxrelay.store import NamespaceHead, RelayStore, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage
-from luxrelay.sync.fetch import Blame
+from luxrelay.sync.fetch import Blame, FetchConfig
 from luxrelay.sync.postponed import PostponedMessages, Spans
 from luxrelay.sync.report import (
     AcceptResult,
@@ -157,20 +157,22 @@ class CatchUpLoop:
         postponed_max: int = POSTPONED_MAX,
         rng: random.Random | None = None,
         others: OtherSources | None = None,
+        fetching: FetchConfig = FETCHING,
         kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
         blamed: Callable[[PeerReport], None] = lambda report: None,  # noqa: ARG005
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
         Of the parents None stands for every namespace that a peer has.
-        ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
-        what peers did in reconciliations and with blobs. ``steady_ms`` is a clock that nobody
-        sets, by which what they did is forgiven. Of messages that came before their time
-        ``postponed_max`` are not asked for again until then.
+        ``others`` are asked for blobs as well, within ``fetching``; ``kept`` is told which blobs
+        came, ``blamed`` what peers did in reconciliations and with blobs. ``steady_ms`` is a clock
+        that nobody sets, by which what they did is forgiven. Of messages that came before their
+        time ``postponed_max`` are not asked for again until then.
         """
         self.blob_latency = LatencyHistogram()
         """How long blobs took that peers sent, milliseconds."""
         self._others = others
+        self._fetching_config = fetching
         self._kept = kept
         self._blamed = blamed
         self._store = store
@@ -321,6 +323,7 @@ class CatchUpLoop:
                     others=self._others,
                     kept=self._kept,
                     latency=self.blob_latency,
+                    config=self._fetching_config,
                 )
 
     def _served_by(self, peers: Sequence[str]) -> list[str]:

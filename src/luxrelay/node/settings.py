@@ -187,6 +187,22 @@ TOPIC_KEYS: Final = (
         whole(1, 100_000),
         "Questions for blobs of one peer over libp2p streams.",
     ),
+    Key(
+        "gossip",
+        "blob_silence_ms",
+        15_000,
+        "ms",
+        whole(1_000, 600_000),
+        "A request for a blob, and an answer to one, is over when nothing came for so long (P46).",
+    ),
+    Key(
+        "gossip",
+        "blob_partial_bytes_max",
+        32 * 1024 * 1024,
+        "bytes",
+        whole(2 * 1024 * 1024, 2**33),
+        "Memory for fetched blobs that have not come whole.",
+    ),
 )
 """Further keys of the section ``gossip``."""
 

@@ -12,7 +12,7 @@ bytes is named. That is what a liar costs at most: one more fetch.
 
 *Bounds*: the blob's length, twice of it while it is doubted.
 
-Source: LP-6421 §5.2; decisions P28, P48.
+Source: LP-6421 §5.2; decisions P28, P49.
 """
 
 from __future__ import annotations

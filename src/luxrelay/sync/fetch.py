@@ -20,7 +20,7 @@ commitment given up is *absent* for a while; parts of it are kept for the next t
 
 *Inputs and what they may cause*: ``want`` asks the first peer. ``began`` ends the other requests of
 that blob: both would bring the same over one line. ``came`` may fill the blob: it is delivered when
-it matches, its only sender is blamed when not, and one of several senders is sought (P48).
+it matches, its only sender is blamed when not, and one of several senders is sought (P49).
 ``missing``, ``failed``, ``busy``, ``wrong`` and ``wake`` ask the next peer. ``heard`` adds a peer
 that says to have it. ``have`` ends a fetch that is no longer needed.
 
@@ -35,7 +35,7 @@ brings bytes of another blob: a narrow link answers late, and is not slow for th
 
 *What else to change when you change this*: ``rpc/blob_driver.py``, ``net/blobs.py``.
 
-Source: LP-6421 §5.2; decisions P28, P46, P48; 21-37, 21-38.
+Source: LP-6421 §5.2; decisions P28, P46, P49; 21-37, 21-38.
 """
 
 from __future__ import annotations

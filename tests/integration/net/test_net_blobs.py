@@ -317,7 +317,7 @@ def part(blob: bytes, offset: int, count: int = 0) -> BlobRequest:
 
 @pytest.mark.parametrize("old", [False, True])
 async def test_a_part_is_asked_for_of_new_and_old_nodes(world: Any, old: bool) -> None:
-    """P49: a node of version 1.0.0 sends the whole; only what was asked for is handed on."""
+    """P50: a node of version 1.0.0 sends the whole; only what was asked for is handed on."""
     async with trio.open_nursery() as nursery:
         host, served = await server(nursery, world, LARGEST)
         if old:
@@ -341,7 +341,7 @@ async def test_a_part_is_asked_for_of_new_and_old_nodes(world: Any, old: bool) -
 
 
 async def test_an_answer_that_breaks_off_is_gone_on_with(world: Any) -> None:
-    """P49: the bytes that came are handed on as they come; the rest is asked for by its offset."""
+    """P50: the bytes that came are handed on as they come; the rest is asked for by its offset."""
     cut = trio.Event()
 
     async def breaks(stream: RelayStream) -> None:
@@ -408,7 +408,7 @@ async def test_a_slow_reader_is_served_and_gives_its_place_when_all_are_taken(wo
 
 
 async def test_who_asked_for_what_is_on_its_way_is_told_when_it_is_here(world: Any) -> None:
-    """P49: told once, and only who asked for what is being fetched; told_max are remembered."""
+    """P50: told once, and only who asked for what is being fetched; told_max are remembered."""
     heard: list[bytes] = []
     ids = [bytes([number]) * 32 for number in range(3)]
     async with trio.open_nursery() as nursery:

@@ -263,7 +263,7 @@ async def test_large_blobs_and_claims_cross_relays(world: Any, tmp_path: Path) -
 async def test_who_asks_before_a_relay_has_it_is_told_when_it_has(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P49: in a line of relays the last one has a blob soon after the one before it."""
+    """P50: in a line of relays the last one has a blob soon after the one before it."""
     blob = random.Random(4).randbytes(300_000)
     signer = LaneSigner(
         SigningKey.generate(), PARENT, policy_hash=default_policy(PARENT).policy_hash

@@ -219,7 +219,7 @@ def test_fetch_a_blob_of_the_own_store(harbour: Harbour) -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_parts_of_a_blob(harbour: Harbour, monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
-    """P49: frames of 32 KiB from the byte asked for; of an earlier relay the whole, cut here."""
+    """P50: frames of 32 KiB from the byte asked for; of an earlier relay the whole, cut here."""
     blob = bytes(range(256)) * 400
     if old:
 

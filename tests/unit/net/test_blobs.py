@@ -72,7 +72,7 @@ RANGE = BlobRequest(commitment=bytes(range(32)), length=9, offset=4, count=3)
 
 
 def test_range_layout() -> None:
-    """P49: version 2, kind, commitment, length, offset and count; the most an answer may bring."""
+    """P50: version 2, kind, commitment, length, offset and count; the most an answer may bring."""
     assert RANGE.encode_range().hex() == (
         "0200" + bytes(range(32)).hex() + "00000009" + "00000004" + "00000003"
     )
@@ -86,14 +86,14 @@ def test_range_layout() -> None:
     ("offset", "count"), [(9, 0), (8, 2), (0, 10), (2**32 - 1, 1), (0, 2**32 - 1)]
 )
 def test_refuse_a_range_beyond_the_blob(offset: int, count: int) -> None:
-    """P49: what lies behind the end of a blob is no question."""
+    """P50: what lies behind the end of a blob is no question."""
     data = RANGE.encode_range()[:-8] + offset.to_bytes(4) + count.to_bytes(4)
     with pytest.raises(FrameError, match="bytes at"):
         BlobRequest.decode(data)
 
 
 def test_news_of_a_blob_is_no_question_of_the_older_version() -> None:
-    """P49: HERE travels in version 2 alone."""
+    """P50: HERE travels in version 2 alone."""
     here = BlobRequest.here(bytes(32))
     assert BlobRequest.decode(here.encode_range()) == here
     with pytest.raises(FrameError, match="kind 3"):

@@ -226,7 +226,7 @@ def test_many_holders_send_it_once_and_a_half_at_most(
 def test_a_liar_costs_one_more_fetch_and_nobody_honest_is_blamed(
     honest: int, liars: list[tuple[int, int | None]], cut: int | None, seed: int
 ) -> None:
-    """P48: whoever sends other bytes is blamed, alone; one more fetch each, and one to be sure."""
+    """P49: whoever sends other bytes is blamed, alone; one more fetch each, and one to be sure."""
     size = 100_000
     peers = {f"h{i}": Peer(50_000, cuts_after=cut) for i in range(honest)}
     for i, (lies_from, ends) in enumerate(liars):

@@ -4,7 +4,7 @@ Drives `luxrelay.sync.fetch.BlobFetch` with threads: one for each request under 
 keeps the machine's timers. Bytes are told to the machine as they come; a request that it drops is
 ended at once. Whoever wants a blob waits for its end, or is called at it.
 
-Source: LP-6421 §5.2; P28, P46, P48; 21-37, 21-38.
+Source: LP-6421 §5.2; P28, P46, P49; 21-37, 21-38.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class SyncServicer(RelaySyncServicer):
     def GetBlobParts(  # noqa: N802 - the name in relay_sync.proto
         self, request: pb.GetBlobPartsRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.BlobPart]:
-        """Stream a part of one blob of our own store in small frames (P49)."""
+        """Stream a part of one blob of our own store in small frames (P50)."""
         with self._calls.call("GetBlobParts", context, stream=True) as call:
             with call.turn() as turn:
                 check_length("GetBlobPartsRequest.commitment", request.commitment, c.HASH_BYTES)

@@ -16,7 +16,7 @@ import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
-from luxrelay.errors import ReconcileError, SyncRemoteError
+from luxrelay.errors import ReconcileError, SyncRemoteError, SyncUnreachableError
 from luxrelay.sync.held import HeldLane, from_steps
 from luxrelay.sync.messages import BlobAnswer, PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator
@@ -29,6 +29,8 @@ from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
 
+RESUMES_MAX: Final = 8
+"""Times that one reading of a blob is gone on with."""
 WHOLE_BLOB_S: Final = 150.0
 """Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
 _Parts = Generator[bytes, None, None]
@@ -283,9 +285,11 @@ class SetCalls(RelayConnection):
             answers.close()
         raise self._bad("the stream ended in the middle of a reconciliation")
 
-    def get_blob(self, commitment: bytes, *, deadline_s: float | None = None) -> bytes | None:
+    def get_blob(self, commitment: bytes) -> bytes | None:
         """Return what the relay says is the blob of a commitment; None when it has none.
 
+        It may take as long as its bytes come; after ``call_s`` of silence, or a lost connection, it
+        is gone on with at the byte reached, `RESUMES_MAX` times at most and while bytes came.
         Nothing is verified here: the receiver checks length and commitment.
 
         Raises:
@@ -296,15 +300,23 @@ class SetCalls(RelayConnection):
         Source: LP-6421 §5.2, P28.
 
         """
-        require_id("commitment", commitment, c.HASH_BYTES)
-        request = pb.GetBlobRequest(commitment=commitment)
-        timeout = deadline_s or self.config.call_s
-        answer: pb.GetBlobResponse = self._unary(
-            lambda channel: RelaySyncStub(channel).GetBlob(request, timeout=timeout)
-        )
-        if len(answer.blob) > c.MAX_BLOB_BYTES or (answer.blob and not answer.found):
-            raise self._bad(f"a blob of {len(answer.blob)} bytes")
-        return answer.blob if answer.found else None
+        came, total, left = bytearray(), 1, RESUMES_MAX
+        while len(came) < total:
+            before = len(came)
+            try:
+                answer = self.get_blob_parts(commitment, before, silence_s=self.config.call_s)
+                if answer is None:
+                    return None
+                if before and answer.total != total:
+                    raise self._bad(f"a blob of {answer.total} bytes that had {total}")
+                total = answer.total
+                for part in answer.parts:
+                    came += part
+            except SyncUnreachableError:
+                left -= 1
+                if not left or len(came) == before:
+                    raise
+        return bytes(came)
 
     def get_blob_parts(
         self,
@@ -332,7 +344,7 @@ class SetCalls(RelayConnection):
             SyncUnreachableError: no answer, or none any more.
             SyncRemoteError: an answer that cannot be used.
 
-        Source: LP-6421 §5.2, P28, P49.
+        Source: LP-6421 §5.2, P28, P50.
 
         """
         require_id("commitment", commitment, c.HASH_BYTES)
@@ -380,8 +392,14 @@ class SetCalls(RelayConnection):
             frames.close()
 
     def _whole_blob(self, commitment: bytes, offset: int, count: int) -> BlobAnswer | None:
-        blob = self.get_blob(commitment, deadline_s=WHOLE_BLOB_S)
-        if blob is None:
+        request = pb.GetBlobRequest(commitment=commitment)
+        answer: pb.GetBlobResponse = self._unary(
+            lambda channel: RelaySyncStub(channel).GetBlob(request, timeout=WHOLE_BLOB_S)
+        )
+        blob = answer.blob
+        if len(blob) > c.MAX_BLOB_BYTES or bool(blob) is not answer.found:
+            raise self._bad(f"a blob of {len(blob)} bytes")
+        if not answer.found:
             return None
 
         def parts() -> _Parts:
