@@ -13,6 +13,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
 
@@ -200,6 +201,9 @@ class CatchUpLoop:
         self._standing = PeerStanding()
         self._lag: dict[NamespaceId | None, int] = {}
         self._progress: CatchUpProgress | None = None
+        self._running = False
+        self._looked: object = None
+        """How far the running catch-up had come at the last comparison."""
         self._looked_back = False
 
     def once(self) -> None:
@@ -211,15 +215,16 @@ class CatchUpLoop:
             if self._stopping.is_set():
                 return
             try:
-                report = run_catchup(
-                    self._best_first(),
-                    self._sink,
-                    parent=parent,
-                    windows=self._windows,
-                    postponed=postponed,
-                    cancelled=self._stopping,
-                    on_progress=self._note_progress,
-                )
+                with self._under_way():
+                    report = run_catchup(
+                        self._best_first(),
+                        self._sink,
+                        parent=parent,
+                        windows=self._windows,
+                        postponed=postponed,
+                        cancelled=self._stopping,
+                        on_progress=self._note_progress,
+                    )
             except LuxRelayError as error:
                 log(logging.ERROR, "catch-up failed", namespace=_named(parent), error=str(error))
                 complete = False
@@ -231,13 +236,35 @@ class CatchUpLoop:
             self._totals.runs += 1
             self._complete = complete
 
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Say that a catch-up runs."""
+        with self._lock:
+            self._running = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running = False
+
+    def _brings(self) -> bool:
+        """Return True when a catch-up runs that has moved on since the last question."""
+        with self._lock:
+            looked, self._looked = self._looked, (self._sink.pages, self._progress)
+            return self._running and self._looked != looked
+
     def reconcile(self, others: Sequence[RelaySyncClient] = ()) -> None:
         """Compare the window with one peer, chosen by chance, and fetch what is lacking (J5).
+
+        Not while a catch-up brings what is lacking: it would come twice over one link (P46).
 
         Args:
             others: Peers that are reached over streams, beside the configured ones.
 
         """
+        if self._brings():
+            log(logging.DEBUG, "not compared: a catch-up is under way")
+            return
         self._open()
         candidates = [*self._clients, *others]
         self._rng.shuffle(candidates)
@@ -297,7 +324,7 @@ class CatchUpLoop:
         """
         with self._lock:
             lacks = self._lag.get(parent, self._lag.get(None, 0)) > 0
-            return bool(self._peers) and (self._progress is not None or lacks or not self._complete)
+            return bool(self._peers) and (self._running or lacks or not self._complete)
 
     def lag(self) -> dict[NamespaceId | None, int]:
         """Return how many messages each parent and its lanes lacked after the last catch-up.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
@@ -19,7 +20,7 @@ from luxrelay.node.ingress import Doors
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
-from luxrelay.sync import SyncClientConfig
+from luxrelay.sync import SyncClientConfig, SyncServerConfig, SyncStore
 from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.stream_calls import StreamClient
@@ -340,3 +341,48 @@ def test_blobs_that_made_room_do_not_come_back_with_a_restart(
 
     assert len(node.wanted) == 0
     assert node.store.stats().blobs_dropped == 0
+
+
+def test_nothing_is_compared_while_a_catch_up_brings_it(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """P46: what is lacking comes once over a link; a catch-up that stands still is no reason."""
+    sender = Sender()
+    store = harbour.store([sender.message(seq) for seq in range(1, 61)])
+    begun, released, reads = threading.Event(), threading.Event(), itertools.count(1)
+
+    class Stalling:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def query(self, *asked: Any) -> Any:
+            if next(reads) == 3:
+                begun.set()
+                released.wait(60)
+            return store.query(*asked)
+
+    address = harbour.serve(
+        cast("SyncStore", Stalling()), SyncServerConfig(read_messages=8), now_ms=NOW
+    )
+    node = OwnNode(tmp_path / "own", [address])
+    nodes.append(node)
+
+    def compared() -> int:
+        return harbour.servers[0].stats().requests.get(("ListHeld", "OK"), 0)
+
+    run = threading.Thread(target=node.loop.once)
+    run.start()
+    try:
+        assert begun.wait(60)
+        assert node.loop.expects(PARENT)
+        node.loop.reconcile()
+        assert compared() == 0
+        node.loop.reconcile()  # it has not moved on since
+        assert compared() == 1
+    finally:
+        released.set()
+        run.join()
+    assert node.store.tree_root() == store.tree_root()
+    assert not node.loop.expects(PARENT)
+    node.loop.reconcile()
+    assert compared() == 2
