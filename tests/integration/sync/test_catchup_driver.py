@@ -85,7 +85,26 @@ def test_catch_up_many_lanes(harbour: Any) -> None:
     """Hundreds of short lanes are caught up in one run from two peers that share the work."""
     authors = [harbour.author(number % 256) for number in range(1, 201)]
     messages = [message for each in authors for message in each.messages((1, 2, 3))]
-    clients = [harbour.relay(messages), harbour.relay(messages)]
+    listed = [threading.Event(), threading.Event()]
+
+    class Waiting:
+        """Gives pages once both relays have been asked what they hold."""
+
+        def __init__(self, number: int) -> None:
+            self.number, self.store = number, harbour.store(messages)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+        def heads(self, *asked: Any) -> Any:
+            listed[self.number].set()
+            return self.store.heads(*asked)
+
+        def query(self, *asked: Any) -> Any:
+            assert all(each.wait(60) for each in listed)
+            return self.store.query(*asked)
+
+    clients = [harbour.client(harbour.serve(Waiting(number))) for number in (0, 1)]
     sink = harbour.sink(harbour.store())
 
     report = catch_up(harbour, sink, *clients)
