@@ -17,7 +17,7 @@ from luxrelay.errors import InputError
 
 _TERMS: Final = ("score", "credit", "topic_penalty", "application", "colocation", "behaviour")
 """Of `luxrelay.gossip.ScoreTerms`; the score is what the others come to, penalties taken off."""
-_COUNTED: Final = ("accepted", "rejected", "malformed", "promisesBroken")
+_COUNTED: Final = ("accepted", "rejected", "malformed", "promisesBroken", "givenUp")
 
 
 def register(commands: SubParsers) -> None:
@@ -60,11 +60,18 @@ def _peers(arguments: argparse.Namespace) -> int:
     if clock is not None:  # an older node has none
         print(f"clock: {clock_text(clock)}\n")
     shown = [
-        (_text(row["peerId"]), _clock(row), *_terms(row), *(row.get(n, 0) for n in _COUNTED))
+        (
+            _text(row["peerId"]),
+            _clock(row),
+            *_terms(row),
+            *(row.get(n, 0) for n in _COUNTED),
+            "slow" if row.get("slow") else "",
+        )
         for row in rows
     ]
     names = ("peer", "clock s", *(name.replace("_", " ") for name in _TERMS))
-    print(table((*names, "accepted", "rejected", "malformed", "promises broken"), shown))
+    counted = ("accepted", "rejected", "malformed", "promises broken", "given up", "link")
+    print(table((*names, *counted), shown))
     if arguments.peer is not None:
         _print_topics(rows[0]["score"] or {})
     return 0

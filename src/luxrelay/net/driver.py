@@ -13,9 +13,10 @@ Theory of operation
     `drain()`, so that everything they cause for a peer leaves in one write.
   Back pressure: a peer whose messages wait for verdicts is not read from (`peer_pending_max`),
     which its own writes feel; publishing and forwarding wait up to `patience_s` for a peer whose
-    queue is half full, never longer. A peer that stops taking is dropped after `write_stall_s`
-    (20-58).
-  Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer's queue drops the peer.
+    queue is half full, never longer. A peer that takes less than is offered is slow: the router is
+    told before each heartbeat how much fits (`peer_room`). One that takes nothing is dropped after
+    `write_stall_s` (20-58, G39).
+  Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer gives messages up.
 
 Messages waiting for a verdict, and the batches in which they get it.
 
@@ -34,6 +35,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from luxrelay.bus import VerdictKind
+from luxrelay.conduct import Cause
 from luxrelay.errors import AddressError, FrameError, NetError
 from luxrelay.gossip import (
     Action,
@@ -58,10 +60,11 @@ from luxrelay.net.finder import PeerFinder
 from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost
-from luxrelay.net.links import DriverCounters, Link, NetStats
+from luxrelay.net.links import DriverCounters, Link, NetStats, PeerLog
 from luxrelay.net.peer_clocks import PeerClocks
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import (
+    FrameCutError,
     FrameReader,
     PeerWriter,
     RelayStream,
@@ -272,6 +275,7 @@ class GossipDriver:
             if peer != host.peer_id:
                 self._kept.setdefault(peer, []).append(text)
         self._links: dict[PeerId, Link] = {}
+        self._told = PeerLog()
         self._greeter = Greeter(host, config, self.clocks)
         self._exchange = PeerExchange(host, config, rng)
         self._connector = Connector(
@@ -456,7 +460,11 @@ class GossipDriver:
 
     def _do_send(self, action: Send) -> None:
         link = self._links.get(action.peer)
-        if link is None or link.writer is None or not link.writer.offer(action.data):
+        if (
+            link is None
+            or link.writer is None
+            or not link.writer.offer(action.data, urgent=action.urgent)
+        ):
             self.counters.unsendable += 1
 
     def _do_validate(self, action: Validate) -> None:
@@ -488,7 +496,9 @@ class GossipDriver:
                 action.reason,
             )
         else:
-            self._host.faults.start(self._nursery, "disconnect", self._host.disconnect, action.peer)
+            self._host.faults.start(
+                self._nursery, "disconnect", self._host.disconnect, action.peer, action.reason
+            )
 
     def _do_dial(self, action: Dial) -> None:
         if self._config.exchange:
@@ -508,8 +518,22 @@ class GossipDriver:
                 await self._rearm.wait()
             now = self._clock()
             if wake_at is not None and now >= wake_at:
+                self._look_at_links(now)
                 self._router.wake(now)
                 self._act()
+
+    def _look_at_links(self, now: float) -> None:
+        """The router knows which peers are slow, and how much fits their links."""
+        looked_at = trio.current_time()
+        for link in self._links.values():
+            if link.writer is None:
+                continue
+            was_slow, room = link.writer.slow, link.writer.look(looked_at)
+            if was_slow or room is not None:
+                self._router.peer_room(link.peer, room, now)
+            if was_slow != link.writer.slow:
+                self._told.slow(link, slow=link.writer.slow)
+                self._host.narrow(link.peer, slow=link.writer.slow)
 
     async def _judge(self) -> None:
         while True:
@@ -575,6 +599,7 @@ class GossipDriver:
 
     async def _serve_link(self, link: Link) -> None:
         self._host.charges.charge(link.peer)
+        self._host.lost_why(link.peer)  # of an earlier connection
         try:
             known = self._host.connections(link.peer)
             with self._host.faults.contained("link"):
@@ -604,7 +629,7 @@ class GossipDriver:
                     stream = await self._host.open_stream(link.peer, *MESHSUB)
                 except NetError:
                     if deaf.refused(live, began):
-                        await self._host.disconnect(link.peer)
+                        await self._host.disconnect(link.peer, Cause.NO_GOSSIP.value)
                         return
                 else:
                     deaf, end = _Deaf(self._config), WriterEnd.LOST
@@ -622,6 +647,7 @@ class GossipDriver:
         finally:
             link.close()
             self.clocks.gone(link.peer)
+            self._told.lost(link, self._host.lost_why(link.peer))
             self._exchange.gone(link.peer)
             self._router.peer_disconnected(link.peer, self._clock())
             self._act()
@@ -660,6 +686,7 @@ class GossipDriver:
         """The router knows the peer, and what it said of itself."""
         peer, now = link.peer, self._clock()
         self._greet(peer, protocol)
+        self._told.met(link)
         if link.hello is None:
             return
         if link.hello.passes_on:
@@ -691,9 +718,11 @@ class GossipDriver:
     async def _drop(self, link: Link, end: WriterEnd) -> None:
         if end is WriterEnd.STALLED:
             self.counters.dropped_stalled += 1
+            cause = Cause.NOTHING_TAKEN
         else:
             self.counters.dropped_overflow += 1
-        await self._host.disconnect(link.peer)
+            cause = Cause.QUEUE_FULL
+        await self._host.disconnect(link.peer, cause.value)
 
     async def _serve_inbound(self, stream: RelayStream) -> None:
         if self._nursery is None:
@@ -711,6 +740,8 @@ class GossipDriver:
             link.readers.add(scope)
             try:
                 await self._read(link, stream)
+            except FrameCutError:
+                self.counters.streams_cut += 1
             except FrameError:
                 self.counters.frame_errors += 1
                 link.counters.frame_errors += 1

@@ -15,14 +15,15 @@ from typing import Final
 import trio
 from libp2p.abc import INetConn
 
+from luxrelay.conduct import Cause
 from luxrelay.errors import FrameError, HelloError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import NetConfig
 from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
-from luxrelay.net.host import RelayHost, broke_off
+from luxrelay.net.host import RelayHost, declined
 from luxrelay.net.peer_clocks import PeerClocks
-from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
+from luxrelay.net.streams import RelayStream, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 _RETRY_S: Final = 0.1
@@ -40,7 +41,9 @@ class GreetingCounters:
     silent: int = 0
     """Peers without hello."""
     errors: int = 0
-    """Peers let go because their hello cannot be read or did not come in time."""
+    """Peers let go because their hello cannot be read."""
+    late: int = 0
+    """Peers let go, free to come again, because their hello did not come whole in time."""
 
 
 class Greeted(Enum):
@@ -96,16 +99,16 @@ class Greeter:
             if not self._same(peer, known):
                 return Greeted.GONE, None
             self.counters.errors += 1
-            return await self._let_go(peer, f"its hello cannot be read: {error}")
+            return await self._let_go(peer, Cause.HELLO_UNREADABLE, str(error))
         if theirs is None:
             if self._same(peer, known):
-                self.counters.errors += 1
-                await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
+                self.counters.late += 1
+                return await self._let_go(peer, Cause.HELLO_LATE, "")
             return Greeted.GONE, None
         objection = self.own().objection(theirs)
         if objection:
             self.counters.foreign += 1
-            return await self._let_go(peer, objection)
+            return await self._let_go(peer, Cause.FOREIGN, objection)
         self.counters.accepted += 1
         return Greeted.OURS, theirs
 
@@ -120,7 +123,7 @@ class Greeter:
         """What the peer says; None when nothing came in time or each stream broke.
 
         Raises:
-            NetError: It opens no stream for hello.
+            NetError: It says that it does not speak hello.
             FrameError, HelloError: What came is no hello.
 
         """
@@ -130,7 +133,7 @@ class Greeter:
             except trio.TooSlowError:
                 break
             except NetError as error:
-                if not broke_off(error) or attempt == self._config.hello_attempts_max - 1:
+                if declined(error):
                     raise
             except trio.BrokenResourceError:
                 pass
@@ -154,7 +157,7 @@ class Greeter:
             with trio.fail_after(self._config.hello_timeout_s):
                 asked_ms = self._host.steady_ms()
                 await stream.send_all(encode_frame(self.own().encode()))
-                theirs = Hello.decode(await _frame_or_end(stream))
+                theirs = Hello.decode(await read_frame(stream, HELLO_MAX))
                 if theirs.time_ms:
                     self._clocks.hello(peer, theirs.time_ms, asked_ms, self._host.steady_ms())
                 return theirs
@@ -188,27 +191,18 @@ class Greeter:
             return Greeted.GONE, None
         self.counters.silent += 1
         if self._config.require_hello:
-            return await self._let_go(peer, "it does not say hello")
+            return await self._let_go(peer, Cause.NO_HELLO, "")
         return Greeted.PLAIN, None
 
-    async def _let_go(self, peer: PeerId, reason: str) -> tuple[Greeted, Hello | None]:
-        fields = {"peer": peer_text(peer), "reason": reason}
-        _LOGGER.warning("peer refused", extra={"fields": fields})
-        await self._host.ban(peer, self._config.foreign_ban_s, reason)
+    async def _let_go(
+        self, peer: PeerId, cause: Cause, detail: str
+    ) -> tuple[Greeted, Hello | None]:
+        """The peer is disconnected, and refused for a while only for what no network causes."""
+        reason = f"{cause.value}: {detail}" if detail else cause.value
+        if cause.misconduct:
+            fields = {"peer": peer_text(peer), "reason": reason}
+            _LOGGER.warning("peer refused", extra={"fields": fields})
+            await self._host.ban(peer, self._config.foreign_ban_s, reason)
+        else:
+            await self._host.disconnect(peer, reason)
         return Greeted.GONE, None
-
-
-async def _frame_or_end(stream: RelayStream) -> bytes:
-    """The one frame that is expected.
-
-    Raises:
-        trio.BrokenResourceError: The stream ended before the frame was whole.
-        FrameError: The frame is too long, or empty.
-
-    """
-    decoder = FrameDecoder(HELLO_MAX)
-    while data := await stream.receive_some(HELLO_MAX):
-        decoder.feed(data)
-        for frame in decoder.take(1):
-            return frame
-    raise trio.BrokenResourceError("the stream ended without a hello")

@@ -57,15 +57,12 @@ from libp2p.host.exceptions import StreamFailure
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
-from libp2p.protocol_muxer.exceptions import (
-    MultiselectClientError,
-    MultiselectCommunicatorError,
-    MultiselectError,
-)
+from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.tools.anyio_service import TrioManager
 from multiaddr import Multiaddr
 
+from luxrelay.conduct import Cause
 from luxrelay.errors import AddressError, ConfigError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import (
@@ -80,11 +77,16 @@ from luxrelay.net.charging import Charges, Meter
 from luxrelay.net.config import NetConfig
 from luxrelay.net.dialler import Dialler
 from luxrelay.net.guarded import Faults
-from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
+from luxrelay.net.negotiation import (
+    LineCommunicator,
+    NoiseYamuxUpgrader,
+    UnspokenError,
+    select_protocol,
+)
 from luxrelay.net.records import is_everywhere, seal
 from luxrelay.net.scopes import ReadyReport, shielded
 from luxrelay.net.streams import FAREWELL_S, RelayStream, StreamHandler, encode_frame
-from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
+from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, remote_of, went_out
 from luxrelay.net.transport import RelayTcp, SocketRegistry
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
@@ -140,6 +142,8 @@ class NameResolver(trio.abc.HostnameResolver):
         )
 
 
+_SLOW_UNSENT: Final = 16 * 1024
+"""Bytes that the system holds for a slow peer beside those that are on the wire."""
 _NAME: Final = "libp2p"
 _DEBUG_SWITCH: Final = "LIBP2P_DEBUG"
 
@@ -372,6 +376,7 @@ class RelayHost:
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
         self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
+        self._lost: dict[PeerId, str] = {}
         self._dialler = self._make_dialler()
         self.addresses: tuple[str, ...] = ()
 
@@ -380,6 +385,7 @@ class RelayHost:
         self.charges = self._swarm.inbound.charges = Charges(meter)
         """What inbound connections cost."""
         self._swarm.on_change = self._note_change
+        self._swarm.on_lost = self._note_lost
         self._swarm.faults = self.faults
         self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
 
@@ -526,7 +532,7 @@ class RelayHost:
     async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
         """The peer is disconnected and not let in for so long."""
         self.bans.ban(peer, self.steady_ms() + int(seconds * 1000), reason)
-        await self.disconnect(peer)
+        await self.disconnect(peer, reason)
 
     def banned(self) -> dict[PeerId, Ban]:
         """Who is not let in now, and until when by the wall clock as it stands."""
@@ -576,11 +582,23 @@ class RelayHost:
         if scope.cancelled_caught:
             await self.disconnect(peer)
 
-    async def disconnect(self, peer: PeerId) -> None:
-        """All connections with the peer are closed."""
+    async def disconnect(self, peer: PeerId, reason: str = Cause.CLOSED.value) -> None:
+        """All connections with the peer are closed, for a reason that its loss is told with."""
+        self._note_lost(peer, reason)
         async with trio.open_nursery() as nursery:
             for conn in self._swarm.get_connections(ID(peer)):
                 nursery.start_soon(self._close_connection, conn)
+
+    def narrow(self, peer: PeerId, *, slow: bool) -> None:
+        """Little of what we write to a slow peer waits in the system's buffers, where it is late.
+
+        So its queue here shows how slow it is, and what is urgent overtakes what is not. On systems
+        without such a bound nothing changes.
+        """
+        ends = {remote_of(conn) for conn in self._swarm.get_connections(ID(peer))}
+        for stream in list(self._registry.open):
+            if stream.get_remote_address() in ends:
+                stream.narrow(_SLOW_UNSENT if slow else 0)
 
     def is_connected(self, peer: PeerId) -> bool:
         """Whether a stream to the peer may be tried."""
@@ -621,6 +639,16 @@ class RelayHost:
                     if isinstance(conn.muxed_conn, GuardedYamux):
                         self.faults.start(nursery, "probe", conn.muxed_conn.ping)
 
+    def lost_why(self, peer: PeerId) -> str:
+        """Why the last connection with the peer is over, asked once."""
+        return self._lost.pop(peer, Cause.ENDED.value)
+
+    def _note_lost(self, peer: PeerId, reason: str) -> None:
+        # What we decided comes before what the connection saw of it.
+        self._lost.setdefault(peer, reason)
+        if len(self._lost) > self.config.book_max:
+            del self._lost[next(iter(self._lost))]
+
     def _note_change(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
@@ -651,10 +679,13 @@ def _agree(stream: INetStream, *, ours: bool) -> None:
             muxed.mux.spoke.set()
 
 
-def broke_off(error: NetError) -> bool:
-    """Whether a stream was reset before it was agreed on, which says nothing about protocols."""
+def declined(error: NetError) -> bool:
+    """Whether the peer said that it does not speak the protocol.
+
+    A stream that was reset, cut or late before it was agreed on says nothing about protocols.
+    """
     found: BaseException | None = error
-    while found is not None and not isinstance(found, MultiselectCommunicatorError):
+    while found is not None and not isinstance(found, UnspokenError):
         found = found.__cause__
     return found is not None
 

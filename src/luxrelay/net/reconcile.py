@@ -35,7 +35,7 @@ from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import COALESCED_BYTES
 from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.host import RelayHost
-from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame
+from luxrelay.net.streams import FrameCutError, FrameDecoder, RelayStream, encode_frame
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.stream_answers import AnsweringStream
@@ -330,10 +330,10 @@ class _Carrier:
             return trio.from_thread.run(work, *values, trio_token=self._token)
         except trio.TooSlowError:
             raise CarrierError("no answer in time", late=True) from None
-        except FrameError as error:
-            raise CarrierError(str(error), unusable=True) from None
         except (NetError, trio.BrokenResourceError) as error:
             raise CarrierError(str(error) or _NO_STREAM) from None
+        except FrameError as error:
+            raise CarrierError(str(error), unusable=True) from None
         except (trio.RunFinishedError, trio.Cancelled):
             raise CarrierError("this node is stopping") from None
 
@@ -386,7 +386,8 @@ async def _frame(stream: RelayStream, decoder: FrameDecoder, silence_s: float) -
 
     Raises:
         trio.TooSlowError: no byte came for ``silence_s``; how long a frame takes is no matter.
-        FrameError: the bytes are no frame, too many, or end inside one.
+        FrameCutError: the stream ended inside a frame.
+        FrameError: the bytes are no frame, or too many.
 
     """
     while True:
@@ -398,6 +399,6 @@ async def _frame(stream: RelayStream, decoder: FrameDecoder, silence_s: float) -
             data = await stream.receive_some(_READ_BYTES)
         if not data:
             if decoder.unfinished:
-                raise FrameError("The stream ended inside a frame")
+                raise FrameCutError("The stream ended inside a frame")
             return None
         decoder.feed(data)

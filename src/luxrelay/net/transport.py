@@ -8,7 +8,9 @@ could not be had, which `Swarm.listen` throws away.
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +31,7 @@ from luxrelay.net.guarded import Faults
 _READ_BYTES: Final = 65_536
 _UNSENT_MAX: Final = 256 * 1024
 """Bytes that cancelled writes may leave behind before the connection is given up."""
+_UNBOUNDED: Final = 2**31 - 1
 _BACKLOG: Final = 128
 _ACCEPT_PAUSE_S: Final = 0.1
 """Seconds before a listener goes on that could not accept."""
@@ -146,6 +149,13 @@ class RelayTcpStream(ReadWriteCloser):
         """The socket is closed at once, even inside a cancelled scope."""
         self._registry.open.discard(self)
         await trio.aclose_forcefully(self._stream)
+
+    def narrow(self, unsent: int) -> None:
+        """The system holds about so many bytes that are not on the wire; 0 as many as it likes."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if option is not None:
+            with suppress(OSError):  # it is closed
+                self._stream.setsockopt(socket.IPPROTO_TCP, option, unsent or _UNBOUNDED)
 
     @property
     def closed(self) -> bool:

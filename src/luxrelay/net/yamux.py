@@ -63,6 +63,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     YamuxStream,
 )
 
+from luxrelay.conduct import Cause
 from luxrelay.net.charging import account
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
 from luxrelay.net.guarded import Faults
@@ -72,8 +73,6 @@ from luxrelay.net.unread import UnreadBudget
 CREDIT_BYTES: Final = 64 * 1024
 """Bytes that may be read from a stream before the peer is told that it may send so many more; a
 quarter of the smallest window, so that a sender never waits for them."""
-CREDIT_WAIT_S: Final = 5.0
-"""Seconds a write waits for credit, as the library does, unless its stream says otherwise."""
 
 
 class GuardedStream(YamuxStream):
@@ -90,7 +89,7 @@ class GuardedStream(YamuxStream):
         """Whether both sides know what is spoken on it."""
         self.abandoned_at: float | None = None
         """When its handler ended and left it to the peer to close."""
-        self.credit_wait_s = CREDIT_WAIT_S
+        self.credit_wait_s = conn.credit_wait_s
         """Seconds a write waits for credit."""
         self._window = DEFAULT_WINDOW_SIZE
         self._owed = 0
@@ -223,7 +222,7 @@ class GuardedStream(YamuxStream):
         """All of it is on its way, in pieces that the peer gave credit for.
 
         Raises:
-            MuxedStreamError: The stream is over, or no credit came for five seconds.
+            MuxedStreamError: The stream is over, or no credit came for longer than `write_stall_s`.
             ConnectionClosedError: The connection is gone.
 
         """
@@ -241,6 +240,7 @@ class GuardedStream(YamuxStream):
 
     async def _wait_credit(self) -> None:
         self._credit = trio.Event()
+        self.mux.note_stall()
         with trio.move_on_after(self.credit_wait_s):
             await self._credit.wait()
             return
@@ -249,6 +249,7 @@ class GuardedStream(YamuxStream):
     async def reset(self) -> None:
         """The stream is over at both ends, and what was not read is gone."""
         self.discard()
+        self.mux.note_reset(unless=self.closed)
         try:
             await super().reset()
         finally:
@@ -260,6 +261,7 @@ __all__ = ["CREDIT_BYTES", "CREDIT_WAIT_S", "GuardedStream", "GuardedYamux", "Mu
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _DRAIN_BYTES: Final = 65_536
+_CREDIT_SLACK_S: Final = 1.0
 _GOODBYE_S: Final = 0.5
 """Seconds for the farewell frame of an orderly close."""
 _STRAY_BYTES: Final = DEFAULT_WINDOW_SIZE
@@ -284,9 +286,19 @@ class MuxCounters:
     pings_ignored: int = 0
     """Pings above `pings_per_s`, passed over."""
     write_timeouts: int = 0
-    """Connections closed because a frame could not be written in time."""
+    """Connections closed because no byte of a frame could be written in time."""
     keepalive_timeouts: int = 0
     """Connections closed because the peer stopped answering."""
+    opened_in: int = 0
+    """Streams that peers opened."""
+    opened_out: int = 0
+    """Streams that we opened."""
+    resets_in: int = 0
+    """Streams that peers reset."""
+    resets_out: int = 0
+    """Streams that we reset, for whatever reason."""
+    window_stalls: int = 0
+    """Times a write waited because the peer had given no credit."""
 
 
 class _Pace:
@@ -348,9 +360,13 @@ class GuardedYamux(Yamux):
         super().__init__(secured_conn, peer_id, is_initiator=initiator)
         self.negotiation_max = config.negotiation_unread_max
         self.window_max = config.receive_window_max
+        self.credit_wait_s = config.write_stall_s + _CREDIT_SLACK_S
+        """Seconds a write waits for credit; its writer gives up a little earlier."""
         self.unread = 0
         self.spoke = trio.Event()
         """Set once a stream was agreed on for a protocol of ours, and when the connection ends."""
+        self.cause = Cause.ENDED
+        """Why it is over, once it is."""
         self._config = config
         self._counters = counters
         self._budget = budget if budget is not None else UnreadBudget(config.unread_max)
@@ -402,7 +418,19 @@ class GuardedYamux(Yamux):
 
     async def _tell_reset(self, stream_id: int) -> None:
         with contextlib.suppress(BaseLibp2pError):
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+            await self._refuse(stream_id)
+
+    async def _refuse(self, stream_id: int) -> None:
+        self.note_reset()
+        await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+
+    def note_reset(self, *, unless: bool = False) -> None:
+        """A stream is reset by us, unless it was over already."""
+        self._counters.resets_out += not unless
+
+    def note_stall(self) -> None:
+        """A write waits for credit."""
+        self._counters.window_stalls += 1
 
     def forget(self, stream: GuardedStream) -> None:
         """The connection knows a stream no longer that is over in both directions."""
@@ -470,6 +498,7 @@ class GuardedYamux(Yamux):
                 self._misses = 0  # its answers wait in the socket, because we do not read them
             if self._misses >= self._config.keepalive_misses_max:
                 self._counters.keepalive_timeouts += 1
+                self.cause = Cause.NO_PONG
                 await self.secured_conn.close()
                 return
             self._misses += 1
@@ -507,17 +536,19 @@ class GuardedYamux(Yamux):
         """The frame is in the socket's buffer, or the connection is closed.
 
         Raises:
-            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`.
+            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`; a frame that
+                waits behind others does not count that, because each of them moves.
 
         """
-        with trio.move_on_after(self._config.write_timeout_s) as scope:
-            async with self._write_lock:
+        async with self._write_lock:
+            with trio.move_on_after(self._config.write_timeout_s) as scope:
                 try:
                     await self.secured_conn.write(data)
                 except BaseLibp2pError as error:
                     raise ConnectionClosedError("the connection is gone") from error
         if scope.cancelled_caught:
             self._counters.write_timeouts += 1
+            self.cause = Cause.NOTHING_TAKEN
             await self.secured_conn.close()
             raise ConnectionClosedError("the peer takes nothing any more")
 
@@ -556,6 +587,8 @@ class GuardedYamux(Yamux):
         return stream
 
     def _new_stream(self, stream_id: int, *, ours: bool) -> GuardedStream:
+        self._counters.opened_out += ours
+        self._counters.opened_in += not ours
         stream = GuardedStream(stream_id, self, is_initiator=ours)
         self.streams[stream_id] = stream
         self.stream_buffers[stream_id] = stream.buffer
@@ -570,6 +603,7 @@ class GuardedYamux(Yamux):
             try:
                 await self._read_frames()
             except _FrameError:
+                self.cause = Cause.NOT_YAMUX
                 self._counters.protocol_errors += 1
             except (_OverError, BaseLibp2pError, OSError):
                 pass  # it is gone
@@ -634,6 +668,7 @@ class GuardedYamux(Yamux):
         if flags & FLAG_FIN and not stream.recv_closed:
             stream.peer_finished()
         if flags & FLAG_RST:
+            self._counters.resets_in += 1
             stream.end()
         if stream.closed and not stream.buffer:
             self.forget(stream)
@@ -653,7 +688,7 @@ class GuardedYamux(Yamux):
             if self._refused.over(self._config.refusals_per_s):
                 raise _FrameError
             self._stray_left += max(0, DEFAULT_WINDOW_SIZE - body)
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+            await self._refuse(stream_id)
             return None
         if flags & FLAG_RST:
             return None
@@ -675,7 +710,7 @@ class GuardedYamux(Yamux):
                 raise _FrameError
             stream.end()
             self.forget(stream)
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream.stream_id))
+            await self._refuse(stream.stream_id)
             await self._drain(body)
             return
         stream.recv_window -= body

@@ -19,8 +19,10 @@ from typing import Any, Final
 
 from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
 from luxrelay.bus.constants import LIVE_TOLERANCE_MS
+from luxrelay.conduct import Cause
 from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.net.bans import steady_ms
+from luxrelay.net.reconcile import PREFIX
 from luxrelay.node.blobs import FETCHING, MissingBlobs
 from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
@@ -479,12 +481,19 @@ class CatchUpLoop:
 
     def _blame(self, report: PeerReport) -> None:
         with self._lock:
-            self._standing.note(report, self._steady_ms())
+            self._standing.note(report, self._steady_ms(), self._cause(report.peer))
         self._blamed(report)
+
+    def _cause(self, peer: str) -> Cause:
+        """Return what an answer of a peer that does not hold is; a plain port proves nothing."""
+        proven = self._tls is not None or peer.startswith(PREFIX)
+        return Cause.ANSWER_FORGED if proven else Cause.ANSWER_DAMAGED
 
     def _note_blame(self, blame: Blame) -> None:
         self._blame(PeerReport(peer=blame.peer, rejected=1))
-        log(logging.WARNING, "a peer lies about a blob", peer=blame.peer, why=blame.why)
+        lies = self._cause(blame.peer).misconduct
+        what = "a peer lies about a blob" if lies else "a blob over a plain port does not hold"
+        log(logging.WARNING, what, peer=blame.peer, why=blame.why)
 
     def _note(self, parent: NamespaceId | None, report: CatchUpReport) -> None:
         self._note_peers(report)
@@ -540,11 +549,14 @@ class CatchUpLoop:
         """Name who lied; say once that a peer does not serve us, and once that it does again."""
         for peer in report.peers:
             with self._lock:
-                added = self._standing.note(peer, self._steady_ms())
+                cause = self._cause(peer.peer)
+                added = self._standing.note(peer, self._steady_ms(), cause)
             if added:
                 log(
                     logging.WARNING,
-                    "a sync peer lies",
+                    "a sync peer lies"
+                    if cause.misconduct or peer.withheld
+                    else "answers over a plain port do not hold",
                     peer=peer.peer,
                     forged=peer.rejected,
                     withheld=peer.withheld,

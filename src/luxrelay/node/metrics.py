@@ -279,11 +279,17 @@ def _network(net: NetStats) -> Iterable[Metric]:
             "Peers dropped because they took nothing.",
             net.driver.dropped_stalled,
         ),
+        (
+            "luxrelay_net_streams_cut",
+            "Gossip streams of peers that ended inside a frame.",
+            net.driver.streams_cut,
+        ),
     ):
         yield _counter(name, help_text, value)
     for name in ("relay_peer_count", "luxda_peer_count"):
         yield _gauge(name, "Peers connected.", net.host.peers)
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
+    yield _gauge("luxrelay_gossip_slow_peers", "Peers whose link is slow now.", router.slow)
     yield from _admission(net)
     yield from _streams(net)
     yield from _topics(router)
@@ -315,12 +321,17 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         ),
         (
             "luxrelay_net_hello_errors",
-            "Peers let go because their hello cannot be read or did not come in time.",
+            "Peers let go because their hello cannot be read.",
             net.greeting.errors,
         ),
         (
+            "luxrelay_net_hello_late",
+            "Peers let go, free to come again, because their hello did not come whole in time.",
+            net.greeting.late,
+        ),
+        (
             "luxrelay_net_overflowed_peers",
-            "Peers dropped because too much waited for them.",
+            "Peers dropped because too much control waited for them.",
             net.driver.dropped_overflow,
         ),
         ("luxrelay_net_records_given", "Peer records given to others.", net.exchange.given),
@@ -407,6 +418,38 @@ def _streams(net: NetStats) -> Iterable[Metric]:
     yield _gauge(
         "luxrelay_net_unread_bytes", "Bytes of all peers that wait to be read.", net.host.unread
     )
+    yield from _yamux(net)
+
+
+def _yamux(net: NetStats) -> Iterable[Metric]:
+    """Yield what the multiplexers did, all connections together."""
+    mux = net.host.mux
+    for name, help_text, ours, theirs in (
+        ("luxrelay_net_yamux_streams_opened", "Streams opened.", mux.opened_out, mux.opened_in),
+        ("luxrelay_net_yamux_streams_reset", "Streams reset.", mux.resets_out, mux.resets_in),
+    ):
+        family = CounterMetricFamily(name, f"{help_text[:-1]}, by which side.", labels=("by",))
+        family.add_metric(("us",), ours)
+        family.add_metric(("peer",), theirs)
+        yield family
+    for name, help_text, value in (
+        (
+            "luxrelay_net_yamux_window_stalls",
+            "Times a write waited because the peer had given no credit.",
+            mux.window_stalls,
+        ),
+        (
+            "luxrelay_net_yamux_write_timeouts",
+            "Connections closed because no frame could be written in time.",
+            mux.write_timeouts,
+        ),
+        (
+            "luxrelay_net_yamux_keepalive_timeouts",
+            "Connections closed because the peer answered no ping.",
+            mux.keepalive_timeouts,
+        ),
+    ):
+        yield _counter(name, help_text, value)
 
 
 def _gossip(router: GossipStats) -> Iterable[Metric]:
@@ -448,6 +491,21 @@ def _gossip(router: GossipStats) -> Iterable[Metric]:
             "luxrelay_gossip_promises_broken",
             "Messages announced to us, asked for and not delivered.",
             router.promises_broken,
+        ),
+        (
+            "luxrelay_gossip_promises_stalled",
+            "The same, by peers that sent nothing at all meanwhile, which is no offence.",
+            router.promises_stalled,
+        ),
+        (
+            "luxrelay_gossip_slowed",
+            "Times a peer left the meshes because its link took less than was offered.",
+            router.slowed,
+        ),
+        (
+            "luxrelay_gossip_slow_spared",
+            "Messages not sent to slow peers, which are told the ids that fit.",
+            router.slow_spared,
         ),
         (
             "luxrelay_gossip_control_floods",

@@ -642,8 +642,8 @@ async def test_a_stream_that_nobody_serves_any_more_is_given_up() -> None:
 
 
 async def test_writing_waits_for_credit_and_not_for_ever() -> None:
-    """A writer without credit is woken by an update, and gives up after five seconds."""
-    async with bench() as b, trio.open_nursery() as nursery:
+    """A writer without credit is woken by an update, and gives up after `write_stall_s` and one."""
+    async with bench(replace(CONFIG, write_stall_s=4.0)) as b, trio.open_nursery() as nursery:
         stream = await b.open(1)
 
         async def take() -> None:
@@ -664,6 +664,7 @@ async def test_writing_waits_for_credit_and_not_for_ever() -> None:
         with pytest.raises(MuxedStreamError, match="no credit"):
             await stream.write(b"x")
         assert trio.current_time() - began == pytest.approx(5.0)
+        assert b.counters.window_stalls == 2
         nursery.cancel_scope.cancel()
 
 

@@ -152,6 +152,8 @@ class Peer(_message.Message):
     PENDING_FIELD_NUMBER: _builtins.int
     UNHEARD_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
     peer_id: _builtins.str
     """base58"""
     received: _builtins.int
@@ -178,6 +180,10 @@ class Peer(_message.Message):
     """frames not heard because of its score"""
     clock_offset_ms: _builtins.int
     """how far the node's clock is ahead of its; absent: not told"""
+    slow: _builtins.bool
+    """its link takes less than is offered: told ids, in no mesh"""
+    given_up: _builtins.int
+    """frames of messages not sent to it because too much waited"""
     @_builtins.property
     def score(self) -> Global___PeerScore:
         """absent when the node keeps none"""
@@ -206,10 +212,12 @@ class Peer(_message.Message):
         pending: _builtins.int = ...,
         unheard: _builtins.int = ...,
         clock_offset_ms: _builtins.int | None = ...,
+        slow: _builtins.bool = ...,
+        given_up: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "clock_offset_ms", b"clock_offset_ms", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score", "unheard", b"unheard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "clock_offset_ms", b"clock_offset_ms", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "given_up", b"given_up", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score", "slow", b"slow", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_offset_ms: _TypeAlias = _typing.Literal["clock_offset_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_offset_ms: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]  # noqa: Y015
