@@ -41,8 +41,8 @@ class NetConfig:
     inline_blob_max: int = 48 * 1024
     """Limit that hello tells, bytes (J7)."""
     announce: tuple[str, ...] = ()
-    """Multiaddresses at which others can dial us, without peer id; empty: those we listen on,
-    as far as they are no ``0.0.0.0``."""
+    """Multiaddresses at which others can dial us, without peer id; empty: those we listen on, and
+    for ``0.0.0.0`` the addresses of this machine that connections come from."""
     require_hello: bool = False
     """Whether a peer without hello is let go; plain libp2p peers have none (G32)."""
     hello_timeout_s: float = 5.0

@@ -50,8 +50,9 @@ from luxrelay.gossip import (
     Send,
     Validate,
 )
+from luxrelay.net.address_news import MOVED, AddressNews
 from luxrelay.net.addresses import parse_peer_address
-from luxrelay.net.book import Source
+from luxrelay.net.book import KEPT_MAX, Source
 from luxrelay.net.charging import account, without_account
 from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
 from luxrelay.net.connector import Connector
@@ -97,6 +98,8 @@ class Redialler:
         self._config = config
         self._rng = rng
         self._counters = counters
+        self._followed: dict[PeerId, tuple[str, ...]] = {}
+        self._news: dict[PeerId, trio.Event] = {}
 
     async def keep(self, addresses: Sequence[str], peer: PeerId) -> None:
         """The peer is connected, or dialled again after a while that grows.
@@ -110,7 +113,7 @@ class Redialler:
         while True:
             if not self._host.is_connected(peer):
                 try:
-                    await self._host.dial(*addresses)
+                    await self._host.dial(*self._followed.get(peer, ()), *addresses)
                 except (NetError, AddressError) as error:
                     self._counters.dials_failed += 1
                     failures += 1
@@ -129,7 +132,20 @@ class Redialler:
                 lost = 0
             lost += 1
             delay = doubled(self._config.redial_min_s, lost, self._config.redial_max_s)
-            await trio.sleep(jittered(delay, self._rng))
+            with trio.move_on_after(jittered(delay, self._rng)):
+                await self._news.setdefault(peer, trio.Event()).wait()
+                lost = 0
+            self._news.pop(peer, None)
+
+    def follow(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """A configured peer says that it is elsewhere now: there it is dialled first, and at once.
+
+        What it said before stays as a fallback, `KEPT_MAX` addresses in all, and the configuration.
+        """
+        known = self._followed.get(peer, ())
+        if tuple(addresses) != known[: len(addresses)]:
+            self._followed[peer] = tuple(dict.fromkeys([*addresses, *known]))[:KEPT_MAX]
+            self._news.setdefault(peer, trio.Event()).set()
 
 
 T = TypeVar("T")
@@ -286,8 +302,9 @@ class GossipDriver:
             counters=self.counters,
             kept=self._kept.keys(),
             refuses=lambda address: self._router.refuses(address, outbound=True),
-            greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
+            greeted=self._greeted,
         )
+        self._news = self._make_news()
         self._finder = PeerFinder(host, config, rng=rng, connector=self._connector)
         self._inbox = VerdictInbox(validate, config, self.counters)
         self._busy_tokens: list[int] = []
@@ -295,7 +312,29 @@ class GossipDriver:
         self._rearm = trio.Event()
         self._sleeping_until = float("-inf")
         self._nursery: trio.Nursery | None = None
-        self._effects: dict[type[Action], Callable[[Any], None]] = {
+        self._effects = self._table(echoed)
+        self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
+        self._served[HELLO] = self._greeter.answer
+        if config.exchange:
+            self._served[PEERS] = self._exchange.serve
+            self._served[MOVED] = self._news.serve
+        if config.dht:
+            self._served[self._finder.protocol] = self._finder.serve
+
+    def _make_news(self) -> AddressNews:
+        news = AddressNews(
+            self._host,
+            self._config,
+            connector=self._connector,
+            kept=self._kept.keys(),
+            greeted=self._greeted,
+            follow=self._redialler.follow,
+        )
+        self._connector.on_kept = news.learnt
+        return news
+
+    def _table(self, echoed: Callable[[Echo], None]) -> dict[type[Action], Callable[[Any], None]]:
+        return {
             Send: self._do_send,
             Validate: self._do_validate,
             Deliver: self._do_deliver,
@@ -304,12 +343,6 @@ class GossipDriver:
             Discover: self._do_discover,
             Echo: echoed,
         }
-        self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
-        self._served[HELLO] = self._greeter.answer
-        if config.exchange:
-            self._served[PEERS] = self._exchange.serve
-        if config.dht:
-            self._served[self._finder.protocol] = self._finder.serve
 
     async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Gossips until cancelled."""
@@ -323,6 +356,7 @@ class GossipDriver:
                 nursery.start_soon(keep, "verdicts", self._judge)
                 nursery.start_soon(keep, "watch", self._watch_connections)
                 nursery.start_soon(keep, "connector", self._connector.run)
+                nursery.start_soon(keep, "news", self._news.run)
                 nursery.start_soon(keep, "clocks", self._keep_clocks)
                 nursery.start_soon(keep, "silence", self._keep_heard)
                 if self._config.dht:
@@ -339,6 +373,9 @@ class GossipDriver:
             self._nursery = None
             for link in self._links.values():
                 link.close()
+
+    def _greeted(self) -> list[PeerId]:
+        return [peer for peer, link in self._links.items() if link.hello is not None]
 
     # Calls of the node.
 
@@ -410,6 +447,7 @@ class GossipDriver:
             driver=self.counters,
             greeting=self._greeter.counters,
             exchange=self._exchange.counters,
+            news=self._news.counters,
             finder=self._finder.counters,
             known_peers=len(self._connector.book),
             clock=self.clocks.view(self._host.wall_ms(), self._host.steady_ms()),
@@ -711,7 +749,7 @@ class GossipDriver:
         """A peer that answers where its record says is remembered, and suggested to others."""
         checked = await self._exchange.vouch(link.peer, record)
         if checked is not None and not link.closed:
-            self._connector.learn(checked, Source.HELLO, host=self._host.remote_host(link.peer))
+            self._news.take(checked, record, Source.HELLO, by=link.peer)
             self._finder.know(link.peer, record)
             self._router.peer_record(link.peer, record)
 

@@ -83,11 +83,11 @@ from luxrelay.net.negotiation import (
     UnspokenError,
     select_protocol,
 )
-from luxrelay.net.records import is_everywhere, seal
+from luxrelay.net.records import ADDRESSES_MAX, is_everywhere, nearness, seal
 from luxrelay.net.scopes import ReadyReport, shielded
 from luxrelay.net.streams import FAREWELL_S, RelayStream, StreamHandler, encode_frame
 from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, remote_of, went_out
-from luxrelay.net.transport import RelayTcp, SocketRegistry
+from luxrelay.net.transport import RelayTcp, SocketRegistry, is_here
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
 
@@ -142,6 +142,7 @@ class NameResolver(trio.abc.HostnameResolver):
         )
 
 
+_THIS_MACHINE: Final = 2
 _SLOW_UNSENT: Final = 16 * 1024
 """Bytes that the system holds for a slow peer beside those that are on the wire."""
 _NAME: Final = "libp2p"
@@ -376,9 +377,8 @@ class RelayHost:
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
         self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
-        self._lost: dict[PeerId, str] = {}
+        self._begin_records()
         self._dialler = self._make_dialler()
-        self.addresses: tuple[str, ...] = ()
 
     def _listen_to_swarm(self, meter: Meter | None) -> None:
         self._transport.make_room = self._swarm.inbound.doorway.turn_out_one
@@ -388,6 +388,15 @@ class RelayHost:
         self._swarm.on_lost = self._note_lost
         self._swarm.faults = self.faults
         self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
+
+    def _begin_records(self) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self._lost: dict[PeerId, str] = {}
+        self._number, self._record = 0, b""
+        self._sealed: list[str] = []
+        self._locals: set[str] = set()
+        self.here: Callable[[str], bool] = is_here
+        """Whether an IP address is one of this machine."""
 
     def _make_dialler(self) -> Dialler:
         return Dialler(
@@ -547,9 +556,48 @@ class RelayHost:
 
     def own_record(self) -> bytes:
         """Our signed peer record; empty when nobody could dial us by it."""
+        addresses = self._own_addresses()
+        if addresses != self._sealed:
+            self._number = max(self._number + 1, self.wall_ms())
+            self._record = seal(self._seed, addresses, self._number) if addresses else b""
+            self._sealed = addresses
+        return self._record
+
+    def _own_addresses(self) -> list[str]:
+        """Where others can dial us: as configured, or as we listen.
+
+        Who listens everywhere is at the addresses that its connections come from.
+        """
         texts = self.config.announce or tuple(a.partition("/p2p/")[0] for a in self.addresses)
-        addresses = [text for text in texts if not is_everywhere(parse_address(text).host)]
-        return seal(self._seed, addresses, self.wall_ms()) if addresses else b""
+        found: list[str] = []
+        for text in texts:
+            address = parse_address(text)
+            if not is_everywhere(address.host):
+                found.append(text)
+                continue
+            wide = ":" in address.host
+            form = f"/ip{6 if wide else 4}/{{}}/tcp/{address.port}"
+            found += [form.format(h) for h in self._local_hosts() if (":" in h) == wide]
+        return found[:ADDRESSES_MAX]
+
+    def _local_hosts(self) -> list[str]:
+        """Addresses of this machine that connections are from, or were while it has them."""
+        now = {stream.local_host for stream in self._registry.open} - {""}
+        self._locals = {host for host in {*self._locals, *now} if self.here(host)}
+        far = [host for host in self._locals if nearness(host) != _THIS_MACHINE]
+        return sorted(far or self._locals)
+
+    async def leave_gone_addresses(self) -> None:
+        """Connections from addresses that this machine no longer has are closed."""
+        streams = list(self._registry.open)
+        gone = {s.local_host for s in streams if s.local_host and not self.here(s.local_host)}
+        for stream in streams:
+            if stream.local_host in gone:
+                await stream.cut()
+
+    async def close_if_silent(self, peer: PeerId, seconds: float) -> None:
+        """The connections with a peer over which nothing comes within so long are closed."""
+        await self._swarm.probe(self._swarm.get_connections(ID(peer)), seconds)
 
     async def open_stream(self, peer: PeerId, *protocols: str) -> RelayStream:
         """A stream to a connected peer, of the first of ``protocols`` that it speaks.

@@ -89,6 +89,22 @@ class DriverCounters:
     """Peers not reached, tries."""
 
 
+@dataclass(slots=True, kw_only=True)
+class NewsCounters:
+    """Records of new addresses on their way."""
+
+    own: int = 0
+    """Times our own addresses changed."""
+    told: int = 0
+    """Records sent to peers because their addresses are new, our own among them."""
+    untold: int = 0
+    """Peers not told: of an earlier version, gone, or silent."""
+    followed: int = 0
+    """Records of others that were newer and named other addresses."""
+    refused: int = 0
+    """Records that were not in order, old, of strangers, or too many of one bringer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetStats:
     """A snapshot of the driver, its host and its router."""
@@ -101,6 +117,8 @@ class NetStats:
     """What came of hello."""
     exchange: ExchangeCounters = field(default_factory=ExchangeCounters)
     """Peer records given and taken."""
+    news: NewsCounters = field(default_factory=NewsCounters)
+    """Records of new addresses."""
     finder: FinderCounters = field(default_factory=FinderCounters)
     """What the distributed hash table cost and brought."""
     clock: ClockOffset = field(default_factory=ClockOffset)

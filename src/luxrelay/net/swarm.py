@@ -282,13 +282,16 @@ class RelaySwarm(Swarm):
         return outbound == (self.self_id.to_bytes() < peer_id.to_bytes())
 
     async def _probe(self, conns: Sequence[INetConn]) -> None:
-        """Those of a peer's connections over which nobody answers are closed."""
+        await self.probe(conns, self.config.probe_timeout_s)
+
+    async def probe(self, conns: Sequence[INetConn], seconds: float) -> None:
+        """Those of a peer's connections over which nobody answers within so long are closed."""
         async with trio.open_nursery() as nursery:
             for conn in conns:
-                self.faults.start(nursery, "probe", self._close_if_silent, conn)
+                self.faults.start(nursery, "probe", self._close_if_silent, conn, seconds)
 
-    async def _close_if_silent(self, conn: INetConn) -> None:
-        if conn.is_closed or await answers(conn.muxed_conn, self.config.probe_timeout_s):
+    async def _close_if_silent(self, conn: INetConn, seconds: float) -> None:
+        if conn.is_closed or await answers(conn.muxed_conn, seconds):
             return
         if not conn.is_closed:
             self.counters.replaced += 1

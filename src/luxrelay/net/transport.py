@@ -81,6 +81,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
+        self.local_host = _local_of(stream)
+        """IP address of this machine that the connection is from; empty when it cannot be told."""
         self.on_first: Callable[[], None] | None = None
         """Called once, when the first bytes have come."""
         self.before_read: Callable[[], Awaitable[None]] | None = None
@@ -173,6 +175,25 @@ def _remote_of(stream: trio.SocketStream) -> tuple[str, int] | None:
     except OSError:
         return None
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
+
+
+def _local_of(stream: trio.SocketStream) -> str:
+    try:
+        name = stream.socket.getsockname()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def is_here(host: str) -> bool:
+    """Whether an IP address is one of this machine; also when that cannot be told."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 class RelayTcpListener(IListener):

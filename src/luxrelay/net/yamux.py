@@ -73,6 +73,8 @@ from luxrelay.net.unread import UnreadBudget
 CREDIT_BYTES: Final = 64 * 1024
 """Bytes that may be read from a stream before the peer is told that it may send so many more; a
 quarter of the smallest window, so that a sender never waits for them."""
+CREDIT_WAIT_S: Final = 5.0
+"""Seconds a write waits for credit on a stream of the library's own, as the library does."""
 
 
 class GuardedStream(YamuxStream):

@@ -289,9 +289,9 @@ def _network(net: NetStats) -> Iterable[Metric]:
     for name in ("relay_peer_count", "luxda_peer_count"):
         yield _gauge(name, "Peers connected.", net.host.peers)
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
-    yield _gauge("luxrelay_gossip_slow_peers", "Peers whose link is slow now.", router.slow)
     yield from _admission(net)
     yield from _streams(net)
+    yield from _slow_peers(router)
     yield from _topics(router)
     yield from _peers(router)
 
@@ -325,11 +325,6 @@ def _admission(net: NetStats) -> Iterable[Metric]:
             net.greeting.errors,
         ),
         (
-            "luxrelay_net_hello_late",
-            "Peers let go, free to come again, because their hello did not come whole in time.",
-            net.greeting.late,
-        ),
-        (
             "luxrelay_net_overflowed_peers",
             "Peers dropped because too much control waited for them.",
             net.driver.dropped_overflow,
@@ -343,6 +338,7 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         ),
     ):
         yield _counter(name, help_text, value)
+    yield from _address_news(net)
     yield _gauge("luxrelay_net_known_peers", "Peers that could be dialled.", net.known_peers)
     yield _gauge("luxrelay_net_bans", "Peers banned now.", len(net.bans))
     faults = CounterMetricFamily(
@@ -359,6 +355,38 @@ def _admission(net: NetStats) -> Iterable[Metric]:
     connections.add_metric(("in",), net.host.inbound)
     connections.add_metric(("out",), net.host.outbound)
     yield connections
+
+
+def _address_news(net: NetStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_net_hello_late",
+            "Peers let go, free to come again, because their hello did not come whole in time.",
+            net.greeting.late,
+        ),
+        ("luxrelay_net_address_changes", "Times our own addresses changed.", net.news.own),
+        (
+            "luxrelay_net_news_told",
+            "Records of new addresses sent to peers, our own among them.",
+            net.news.told,
+        ),
+        (
+            "luxrelay_net_news_untold",
+            "Peers not told of a new address: of an earlier version, gone, or silent.",
+            net.news.untold,
+        ),
+        (
+            "luxrelay_net_news_followed",
+            "Records of peers that were newer and named other addresses.",
+            net.news.followed,
+        ),
+        (
+            "luxrelay_net_news_refused",
+            "Records of new addresses that were not in order, old, of strangers, or too many.",
+            net.news.refused,
+        ),
+    ):
+        yield _counter(name, help_text, value)
 
 
 def _streams(net: NetStats) -> Iterable[Metric]:
@@ -493,21 +521,6 @@ def _gossip(router: GossipStats) -> Iterable[Metric]:
             router.promises_broken,
         ),
         (
-            "luxrelay_gossip_promises_stalled",
-            "The same, by peers that sent nothing at all meanwhile, which is no offence.",
-            router.promises_stalled,
-        ),
-        (
-            "luxrelay_gossip_slowed",
-            "Times a peer left the meshes because its link took less than was offered.",
-            router.slowed,
-        ),
-        (
-            "luxrelay_gossip_slow_spared",
-            "Messages not sent to slow peers, which are told the ids that fit.",
-            router.slow_spared,
-        ),
-        (
             "luxrelay_gossip_control_floods",
             "Times a peer exceeded a cap on control messages.",
             router.control_floods,
@@ -524,6 +537,28 @@ def _gossip(router: GossipStats) -> Iterable[Metric]:
         ),
     ):
         yield _counter(name, help_text, value)
+
+
+def _slow_peers(router: GossipStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_gossip_promises_stalled",
+            "Messages promised by peers that sent nothing at all meanwhile, which is no offence.",
+            router.promises_stalled,
+        ),
+        (
+            "luxrelay_gossip_slowed",
+            "Times a peer left the meshes because its link took less than was offered.",
+            router.slowed,
+        ),
+        (
+            "luxrelay_gossip_slow_spared",
+            "Messages not sent to slow peers, which are told the ids that fit.",
+            router.slow_spared,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    yield _gauge("luxrelay_gossip_slow_peers", "Peers whose link is slow now.", router.slow)
 
 
 def _topics(router: GossipStats) -> Iterable[Metric]:

@@ -43,9 +43,7 @@ class PeerStanding:
         """Start without a penalty."""
         self._penalties: dict[str, tuple[float, int]] = {}
 
-    def note(
-        self, report: PeerReport, now_ms: int, cause: Cause = Cause.ANSWER_FORGED
-    ) -> float:
+    def note(self, report: PeerReport, now_ms: int, cause: Cause = Cause.ANSWER_FORGED) -> float:
         """Take in what a peer did; return what that added.
 
         Args:
