@@ -132,9 +132,7 @@ class PeerExchange:
         try:
             with trio.move_on_after(self._config.hello_timeout_s):
                 records = await self._read(stream)
-        except trio.BrokenResourceError:
-            pass  # cut, which says nothing about the peer
-        except FrameError:
+        except (FrameError, trio.BrokenResourceError):
             self.counters.refused += 1
         finally:
             await stream.reset()

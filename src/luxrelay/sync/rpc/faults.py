@@ -109,9 +109,7 @@ def translated(
     else:
         what = f"the relay refused the call with {code.name} ({said})"
         hint = _SHOW if code in _UNPROVEN else None
-    refused = SyncRemoteError(what, where=address, hint=hint)
-    refused.unimplemented = code is grpc.StatusCode.UNIMPLEMENTED
-    return refused
+    return SyncRemoteError(what, where=address, hint=hint)
 
 
 def unreachable(what: str, address: str) -> SyncUnreachableError:
