@@ -19,6 +19,7 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from http.client import HTTPException
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -110,11 +111,14 @@ class Node:
         self._place = place
 
     def read(self) -> Reading | None:
-        """Return its counters; None when it does not answer."""
+        """Return its counters; None when it does not answer, or when its port is another's by now.
+
+        Whoever has the port of a node that ended may speak another protocol: a port of Spark's did.
+        """
         try:
             with urllib.request.urlopen(f"http://{self._place}/metrics", timeout=READ_S) as answer:
                 found = of_metrics(answer.read().decode())
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException):
             return None
         found[HTTP] -= 1  # this question
         return found

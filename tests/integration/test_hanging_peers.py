@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import trio
-from hanging_ports import PEERS, PREFACE, SETTINGS, Listener, Taking
+from hanging_ports import PEERS, PREFACE, SETTINGS, Listener, Taking, opened
+from reached import Node
 
 from luxrelay.bus import SigningKey, topic_namespace
 from luxrelay.client import LaneSigner, Live, RelayClient, Subscribe, subscribe
@@ -338,3 +339,15 @@ def test_a_port_of_these_tests_leaves_nothing_open() -> None:
             assert end.recv(1) == b""
         end.close()
         assert taking.left_open() == 0
+
+
+@pytest.mark.parametrize("kind", ["another protocol", "garbage", "half an answer"])
+def test_a_port_that_is_another_programs_by_now_counts_no_door(kind: str) -> None:
+    """A node ended by itself and its port was given away: no later test fails for it."""
+    words = {
+        "another protocol": b"!x no HTTP at all\n",
+        "garbage": b"\x00\xff\x13\x37" * 64,
+        "half an answer": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+    }
+    with opened(lambda: Listener(lambda data: words[kind] if data else b"")) as port:
+        assert Node(port.address).read() is None
