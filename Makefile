@@ -16,6 +16,7 @@ SEQUENCES ?= 100000
 SEED ?= 15
 FUZZ_S ?= 60
 STRANGERS_S ?= 60
+SCENARIO ?=
 BENCH ?=
 SOAK_MESSAGES ?= 1000000
 SOAK_CONNECTS ?= 10000
@@ -147,6 +148,14 @@ long: setup  ## the tests that are marked long: minutes each, the archive's abov
 .PHONY: strangers
 strangers: $(STAMPS)/packages  ## what an address without a token costs a node, judged; STRANGERS_S=12 for shorter attacks
 	$(BIN)/python bench/cost_of_strangers.py --judge --seconds $(STRANGERS_S)
+
+.PHONY: netlab
+netlab: $(STAMPS)/packages  ## real nodes in network namespaces over links that are slow, lossy and cut; needs root; SCENARIO="calm flap" for some; build/netlab/report.md
+	$(BIN)/python bench/lab.py $(SCENARIO)
+
+.PHONY: netlab-short
+netlab-short: $(STAMPS)/packages  ## the same below five minutes: calm, a loss, a cut, catching up over a slow link
+	$(BIN)/python bench/lab.py --short
 
 .PHONY: demos
 demos: setup  ## the demonstration as its help shows it, ten times, five of them beside two busy loops

@@ -30,6 +30,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "mutants": ("mutants",),
     "interop": ("interop", "MESSAGES=1000"),
     "fuzz": ("fuzz", "FUZZ_S=600"),
+    "netlab": ("netlab",),
     "long": ("long",),
     "floors": ("floors",),
 }

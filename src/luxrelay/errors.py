@@ -616,6 +616,8 @@ class SyncRemoteError(RemoteError):
     """A relay's answer that cannot be used."""
 
     default_code = "sync.remote"
+    unimplemented: bool = False
+    """Whether the relay does not know the call: it is of an earlier version."""
 
 
 class SyncProtocolError(SyncRemoteError):
@@ -746,6 +748,8 @@ class ClientUnreachableError(ResourceError):
     """A gateway that cannot be reached."""
 
     default_code = "client.unreachable"
+    came: bytes = b""
+    """What had come of the answer's body."""
 
 
 class ClientRemoteError(RemoteError):

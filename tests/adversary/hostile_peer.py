@@ -34,7 +34,7 @@ from luxrelay.errors import LuxRelayError
 from luxrelay.gossip import topic_for_namespace
 from luxrelay.gossip.envelope import MessageType, RelayMessage
 from luxrelay.gossip.rpc_pb2 import RPC
-from luxrelay.net.blobs import BLOBS, BlobRequest
+from luxrelay.net.blobs import BLOB_RANGES, BLOBS, BlobRequest, CommitmentKind
 from luxrelay.net.config import MESHSUB, NetConfig
 from luxrelay.net.exchange import PEERS
 from luxrelay.net.hello import HELLO, Hello
@@ -199,12 +199,23 @@ class PeerAttack:
         data = BlobRequest(commitment=commitment, length=rng.choice((1, 20, 2_097_152))).encode()
         return spoiled(rng, data)
 
+    def _range(self, rng: random.Random) -> bytes:
+        commitment = MsgHeader.decode(rng.choice(self._messages).header).blob_commitment
+        length, offset = rng.choice((1, 20, 2_097_152)), rng.choice((0, 0, 19, 2**32 - 1))
+        kind = CommitmentKind(rng.randrange(4))
+        count = rng.choice((0, 1, 2_097_152))
+        asked = BlobRequest(
+            commitment=commitment, length=length, kind=kind, offset=offset, count=count
+        )
+        return spoiled(rng, asked.encode_range())
+
     def frames(self, rng: random.Random, protocol: str) -> list[bytes]:
         """Frames for a stream of the protocol, lengths before them."""
         make: Callable[[random.Random], bytes] = {
             HELLO: self.hello,
             RECONCILE: self.question,
             BLOBS: self._blob,
+            BLOB_RANGES: self._range,
         }.get(protocol, self.gossip if protocol in MESHSUB else lambda rng: rng.randbytes(32))
         made = [make(rng) for _ in range(rng.choice((1, 3, 8)))]
         if rng.random() < 0.03:
@@ -225,7 +236,7 @@ class PeerAttack:
             with suppress(*LOST):
                 await self._lie(lying, stream)
 
-        for protocol in (*MESHSUB, HELLO, IDENTIFY, BLOBS, PEERS, RECONCILE):
+        for protocol in (*MESHSUB, HELLO, IDENTIFY, BLOBS, BLOB_RANGES, PEERS, RECONCILE):
             host.handle(protocol, lie)
         async with trio.open_nursery() as nursery:
             await nursery.start(host.run)
@@ -241,7 +252,8 @@ class PeerAttack:
         self, rng: random.Random, host: RelayHost, relay: Any, door: str, number: int, wanted: int
     ) -> None:
         choice = (RECONCILE,) if door == "reconcile" else (
-            *MESHSUB, *MESHSUB, *MESHSUB, HELLO, IDENTIFY, IDENTIFY_PUSH, PING, BLOBS, PEERS,
+            *MESHSUB, *MESHSUB, *MESHSUB, HELLO, IDENTIFY, IDENTIFY_PUSH, PING, BLOBS, BLOB_RANGES,
+            PEERS,
         )  # fmt: skip
         sent = 0
         if door == "reconcile":

@@ -29,7 +29,7 @@ DOORS: Final = (GOSSIP, SYNC, NODE, HTTP, WEBSOCKET, COMMAND, CLIENT, ARCHIVE)
 """In the order of the pages; gossip is all of libp2p, RelayNode gRPC all gRPC beside RelaySync."""
 SYNC_METHODS: Final = frozenset(
     ("SyncNamespace", "GetMessages", "GetNamespaceHead", "ListHeads", "ListHeld", "GetDigests")
-) | {"Reconcile", "GetBlob"}
+) | {"Reconcile", "GetBlob", "GetBlobParts"}
 """Calls of the service RelaySync; a test of the recorder compares them with the proto file."""
 READ_S: Final = 3.0
 """Seconds that a node has for its metrics when it is to be ended."""

@@ -90,6 +90,7 @@ def command(path: tuple[str, ...], address: str, folder: Path) -> list[str]:
         ("sync",): [*relay, "--config", str(config)],
         ("subscribe",): [*gateway, *of_topic, *once],
         ("peers",): gateway,
+        ("doctor",): gateway,
         ("namespace", "follow"): [*gateway, *of_topic],
         ("namespace", "followed"): gateway,
         ("namespace", "unfollow"): [*gateway, *of_topic],

@@ -115,7 +115,13 @@ def test_pages_tell_the_truth(
     assert status["store"]["messages"] == 2
     health = json.loads(page(runtime.http, "/healthz"))
     rounds = health.pop("round_ended_s")
-    assert health == {"ready": True, "fault": "", "down": [], "hanging": []}
+    network = {
+        "clock": {"state": "unknown", "offset_ms": 0, "spread_ms": 0, "peers": 0},
+        "quiet_s": None,
+        "refused": [],
+        "warnings": [],
+    }
+    assert health == {"ready": True, "fault": "", "down": [], "hanging": []} | network
     assert rounds.keys() == {
         "reconcile",
         "blobs",

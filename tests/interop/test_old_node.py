@@ -7,6 +7,7 @@ of today's environment. A shallow clone has no history: then these tests are ski
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from luxrelay.bus import (
     SignedPolicy,
     SigningKey,
     TFHECiphertext,
+    sha3_commitment,
     topic_namespace,
 )
 from luxrelay.bus.policy import EncryptionMode
@@ -147,6 +150,31 @@ def meshed(runtime: Runtime) -> bool:
     )
 
 
+def test_the_clock_of_an_earlier_node_is_known_by_what_it_announces(
+    old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """Its hello tells no time, and it stays; the messages that are published at it do (G36)."""
+    old = configured(new_node, "old", old_source)
+    there = old.start()
+    node = configured(new_node, "new", None)
+    node.sections["gossip"] |= {"peers": [there.gossip[0]], "clock_peers_min": 1}
+    here = node.start()
+    eventually(lambda: meshed(there) and meshed(here))
+
+    def clock() -> Any:
+        with urllib.request.urlopen(f"http://{here.http}/healthz", timeout=30) as answer:
+            return json.load(answer)["clock"]
+
+    assert clock()["peers"] == 0
+    publish(there)
+    eventually(lambda: clock()["state"] == "right")
+    assert clock()["peers"] == 1
+    assert abs(clock()["offset_ms"]) < 5_000
+
+    assert node.stop() == 0
+    assert old.stop() == 0
+
+
 @pytest.mark.parametrize("way", ["heads", "comparison"])
 @pytest.mark.parametrize("asker", ["old", "new"])
 def test_either_catches_up_from_the_other(
@@ -198,6 +226,34 @@ def test_either_opens_the_folder_of_the_other(
     again = node.start()
     assert messages(again) == 2 * COUNT
     assert node.stop() == 0
+
+
+@pytest.mark.parametrize("way", ["gossip", "sync"])
+def test_large_blobs_cross_between_releases(
+    way: str, old_source: Path, new_node: Callable[[str], Any], eventually: Callable[..., Any]
+) -> None:
+    """P50: above what gossip carries a blob is asked for, whole of the older one, in both ways."""
+    old, new = configured(new_node, "old", old_source), configured(new_node, "new", None)
+    there = old.start()
+    new.sections["gossip"] |= {"peers": [there.gossip[0]], "blob_streams": way == "gossip"}
+    if way == "sync":
+        new.sections["sync"] |= {"peers": [there.sync], "interval_ms": 500}
+    here = new.start()
+    eventually(lambda: meshed(there) and meshed(here))
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    ways = ((there, here), (here, there)) if way == "gossip" else ((there, here),)
+    for first, second in ways:
+        blob = random.Random(first.sync).randbytes(1_500_000)
+        signed = signer.sign(blob, time.time_ns() // 1_000_000)
+        item = PublishItem(header=signed.header, blob=blob, parent_id=PARENT)
+        with RelaySyncClient(first.sync) as client:
+            assert next(iter(client.publish([item]))).stored
+        with RelaySyncClient(second.sync) as client:
+            read = partial(client.get_blob, sha3_commitment(blob))
+            eventually(read)
+            assert read() == blob
+    assert new.stop() == 0
+    assert old.stop() == 0
 
 
 def test_time_that_went_back_at_an_old_node_is_marked_at_a_new_one(

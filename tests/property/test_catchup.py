@@ -6,6 +6,7 @@ Virtual time, no I/O: the machine, a network that answers in random order, and a
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -30,6 +31,7 @@ SMALL = CatchUpConfig(
     rejected_max=3,
     rounds_max=6,
     holes_max=64,
+    call_lanes=3,
 )
 LIES = ("none", "withhold", "forge", "boast", "early", "late", "stall", "garbage", "dead")
 STEPS_MAX = 20_000
@@ -100,6 +102,10 @@ class Peer:
             earliest_seq=min(self.held[lane]),
             next_cursor=last.to_bytes(8, "big") if more else b"",
         )
+        if page and rng.random() < 0.1:  # the link was cut; what came before it stays
+            kept = rng.randrange(len(page)) + 1
+            page, valid = page[:kept], valid[:kept]
+            status = SyncStatus(last_seq=page[-1], has_more=True)
         return page, valid, status
 
 
@@ -153,7 +159,13 @@ class World:
                     return machine.report()
                 else:
                     waiting.append(action)
-            assert len([one for one in waiting if isinstance(one, AskPage)]) <= SMALL.pages_max
+            calls = [one for one in waiting if isinstance(one, AskPage)]
+            assert len({one.call for one in calls}) <= SMALL.pages_max
+            for peer in self.peers:
+                pages = [one for one in calls if one.peer == peer]
+                assert len({one.call for one in pages}) <= SMALL.peer_pages_max
+                assert max(Counter(one.call for one in pages).values(), default=0) <= 3
+                assert len({one.namespace_id for one in pages}) == len(pages)
             wake_at = machine.wake_at()
             if waiting:
                 self.now += self.rng.random() * 0.05
@@ -179,6 +191,10 @@ class World:
         if peer.lie == "garbage" and self.rng.random() < 0.5:
             machine.failed(ask.request, Fault.UNUSABLE, self.now)
             return
+        if self.rng.random() < 0.2:
+            machine.passed_over(ask.request, self.now)
+            return
+        machine.came(ask.request, self.rng.randrange(1, 10_000), self.now)
         lane = int.from_bytes(ask.namespace_id, "big")
         seqs, valid, status = peer.page(ask, self.rng)
         outcomes = []

@@ -1,4 +1,7 @@
-"""doctor: is everything here that a node, the demo and the archive need?"""
+"""doctor: is everything here that a node, the demo and the archive need?
+
+With ``--gateway`` it asks a running node as well how far its clock is from its peers' (G36).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from luxrelay.bus.constants import LIVE_TOLERANCE_MS
 from luxrelay.cli.arguments import SubParsers, add_command
+from luxrelay.cli.gateway import add_gateway, chosen_token, clock_text
 from luxrelay.cli.output import print_json, table
-from luxrelay.errors import ArchiveError
+from luxrelay.client import RelayClient
+from luxrelay.errors import ArchiveError, LuxRelayError
 
+_CLOCK_MS: Final = 5_000
+"""Offset of a node's clock above which a note says so, milliseconds."""
 _PORTS: Final = (("gossip", 9640), ("sync", 9641), ("http", 9642))
 
 
@@ -39,21 +47,49 @@ def register(commands: SubParsers) -> None:
     parser = add_command(
         commands,
         "doctor",
-        "check Python, libraries, ports, Java and jars, and say what to do",
+        "check Python, libraries, ports, Java and jars, and a node's clock; say what to do",
         "luxrelay doctor",
         _run,
     )
+    add_gateway(parser, default=None)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     findings = [finding for check in _CHECKS for finding in check()]
+    silent: LuxRelayError | None = None
+    if arguments.gateway:
+        try:
+            findings.append(_clock(arguments))
+        except LuxRelayError as error:  # what else was found is told all the same
+            silent = error
+            findings.append(Finding("clock", "fail", "the node does not tell", "see below"))
     if arguments.json:
         print_json([{s: getattr(f, s) for s in f.__slots__} for f in findings])
     else:
         rows = [(f.check, f.state, f.found, f.remedy) for f in findings]
         print(table(("check", "state", "found", "what to do"), rows))
+    if silent is not None:
+        raise silent
     return 1 if any(finding.state == "fail" for finding in findings) else 0
+
+
+def _clock(arguments: argparse.Namespace) -> Finding:
+    with RelayClient(
+        arguments.gateway,
+        token=chosen_token(arguments),
+        timeout_s=arguments.timeout_s,
+        token_in_clear=arguments.token_in_clear,
+    ) as client:
+        clock = client.described("/v1/peers").get("clock")
+    if clock is None:
+        return Finding("clock", "note", "not told", "the node is older than this command")
+    off_ms = abs(clock["offsetMs"]) if clock["known"] else 0
+    state = "fail" if off_ms > LIVE_TOLERANCE_MS else "note" if off_ms > _CLOCK_MS else "ok"
+    remedy = "" if state == "ok" else "set the machine's clock, and keep it by NTP"
+    if not clock["known"]:
+        state, remedy = "note", "two peers at least have to tell their clocks"
+    return Finding("clock", state, clock_text(clock), remedy)
 
 
 def _python() -> Iterator[Finding]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from luxrelay.cli.arguments import whole_number
 from luxrelay.client.http import TIMEOUT_S
@@ -93,3 +94,15 @@ def chosen_token(arguments: argparse.Namespace) -> str:
         ) from error
     except UnicodeDecodeError as error:
         raise InputError("the token cannot be read", where=str(arguments.token_file)) from error
+
+
+def clock_text(clock: Mapping[str, Any]) -> str:
+    """Return for people what the peers' clocks say of a node's, as ``/v1/peers`` has it."""
+    if not clock["peers"]:
+        return "no peer has told its clock"
+    side = "ahead of" if clock["offsetMs"] >= 0 else "behind"
+    few = "" if clock["known"] else "; too few to be believed"
+    return (
+        f"{abs(clock['offsetMs']) / 1000:,.1f} s {side} the median of {clock['peers']}, "
+        f"spread {clock['spreadMs'] / 1000:,.1f} s{few}"
+    )

@@ -1,6 +1,6 @@
-"""peers: connections of a node, and each term of a peer's gossip score.
+"""peers: connections of a node, their clocks, and each term of a peer's gossip score.
 
-Source: LP-6420 §5.1; 20-25.
+Source: LP-6420 §5.1; 20-25; decision G36.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from luxrelay.cli.arguments import SubParsers, add_command
-from luxrelay.cli.gateway import add_gateway, chosen_token
+from luxrelay.cli.gateway import add_gateway, chosen_token, clock_text
 from luxrelay.cli.output import print_json, printable, table
 from luxrelay.client import RelayClient
 from luxrelay.errors import InputError
 
 _TERMS: Final = ("score", "credit", "topic_penalty", "application", "colocation", "behaviour")
 """Of `luxrelay.gossip.ScoreTerms`; the score is what the others come to, penalties taken off."""
-_COUNTED: Final = ("accepted", "rejected", "malformed", "promisesBroken")
+_COUNTED: Final = ("accepted", "rejected", "malformed", "promisesBroken", "givenUp")
 
 
 def register(commands: SubParsers) -> None:
@@ -43,7 +43,8 @@ def _peers(arguments: argparse.Namespace) -> int:
         timeout_s=arguments.timeout_s,
         token_in_clear=arguments.token_in_clear,
     ) as client:
-        rows: list[dict[str, Any]] = client.described("/v1/peers")["peers"]
+        shown_peers = client.described("/v1/peers")
+    rows: list[dict[str, Any]] = shown_peers["peers"]
     if arguments.peer is not None:
         rows = [row for row in rows if row["peerId"] == arguments.peer]
         if not rows:
@@ -55,14 +56,31 @@ def _peers(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(rows)
         return 0
+    clock = shown_peers.get("clock")
+    if clock is not None:  # an older node has none
+        print(f"clock: {clock_text(clock)}\n")
     shown = [
-        (_text(row["peerId"]), *_terms(row), *(row.get(n, 0) for n in _COUNTED)) for row in rows
+        (
+            _text(row["peerId"]),
+            _clock(row),
+            *_terms(row),
+            *(row.get(n, 0) for n in _COUNTED),
+            "slow" if row.get("slow") else "",
+        )
+        for row in rows
     ]
-    names = ("peer", *(name.replace("_", " ") for name in _TERMS))
-    print(table((*names, "accepted", "rejected", "malformed", "promises broken"), shown))
+    names = ("peer", "clock s", *(name.replace("_", " ") for name in _TERMS))
+    counted = ("accepted", "rejected", "malformed", "promises broken", "given up", "link")
+    print(table((*names, *counted), shown))
     if arguments.peer is not None:
         _print_topics(rows[0]["score"] or {})
     return 0
+
+
+def _clock(row: Mapping[str, Any]) -> object:
+    """Return how far the node's clock is ahead of a peer's, seconds; empty when it told none."""
+    offset = row.get("clockOffsetMs")
+    return "" if offset is None else offset / 1000
 
 
 def _terms(row: Mapping[str, Any]) -> list[object]:

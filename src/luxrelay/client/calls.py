@@ -30,11 +30,14 @@ from luxrelay.errors import (
     ClientArgumentError,
     ClientRefusedError,
     ClientRemoteError,
+    ClientUnreachableError,
     LuxRelayError,
 )
 
 JSON_TYPE: Final = "application/json"
 MESSAGES_TYPE: Final = "application/vnd.luxrelay.messages"
+RESUMES_MAX: Final = 8
+"""Times that one reading of a blob is gone on with."""
 Result = TypeVar("Result")
 
 
@@ -260,6 +263,42 @@ def blob(commitment: bytes, first: int, last: int | None) -> Call[bytes]:
         headers=headers,
         taken=frozenset({206 if headers else 200}),
     )
+
+
+class BlobReading:
+    """A blob that is read, and gone on with at the byte reached when a connection is lost.
+
+    Args:
+        commitment: 32 bytes.
+        first: The first byte wanted.
+        last: The last one, inclusive; None for the end.
+
+    """
+
+    def __init__(self, commitment: bytes, first: int, last: int | None) -> None:
+        self._commitment, self._first, self._last = commitment, first, last
+        self._came = bytearray()
+        self._left = RESUMES_MAX
+
+    def call(self) -> Call[bytes]:
+        """Return the call for what has not come."""
+        return blob(self._commitment, self._first + len(self._came), self._last)
+
+    def whole(self, rest: bytes) -> bytes:
+        """Return all that was asked for, with what the last call brought."""
+        return bytes(self._came) + rest
+
+    def broke(self, error: ClientUnreachableError) -> None:
+        """Keep what came; return when it is worth another call.
+
+        Raises:
+            ClientUnreachableError: the error; nothing came, or there were too many.
+
+        """
+        self._came += error.came
+        self._left -= 1
+        if not error.came or not self._left:
+            raise error
 
 
 def described(path: str) -> Call[dict[str, Any]]:

@@ -110,6 +110,8 @@ class Exchanges:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
         self.begun = False
         """True once an answer has begun to come on this connection."""
+        self.came = bytearray()
+        """The body of the newest answer as far as it came, if the node had not refused."""
 
     @property
     def reusable(self) -> bool:
@@ -142,11 +144,13 @@ class Exchanges:
 
     def _answer(self) -> Steps[Answer]:
         status, headers, body = 0, {}, bytearray()
+        self.came = bytearray()
         while True:
             event = yield from self._event()
             if isinstance(event, h11.Response):
                 status = event.status_code
                 headers = {n.decode(): v.decode("latin-1") for n, v in event.headers}
+                self.came = body if status in {200, 206} else self.came
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > ANSWER_BYTES_MAX:
@@ -165,9 +169,10 @@ class Exchanges:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
-                if not self.begun and self._http.trailing_data[1]:
+                if (self.came or not self.begun) and self._http.trailing_data[1]:
+                    where = "in" if self.came else "before"
                     raise ClientUnreachableError(
-                        "the connection ended before the answer", where=self._endpoint.place
+                        f"the connection ended {where} the answer", where=self._endpoint.place
                     ) from error
                 raise ClientRemoteError(
                     f"the answer is not HTTP: {error}"[:200], where=self._endpoint.place

@@ -123,8 +123,8 @@ class RelayClient:
                 line, exchanges = self._dial()
                 try:
                     result = line.run(exchanges.request(call))
-                except ClientUnreachableError:
-                    begun = exchanges.begun
+                except ClientUnreachableError as error:
+                    begun, error.came = exchanges.begun, bytes(exchanges.came)
                     self._hang_up()
                     if fresh or begun:
                         raise
@@ -187,8 +187,17 @@ class RelayClient:
         return self.call(calls.gaps(namespace_id))
 
     def blob(self, commitment: bytes, first: int = 0, last: int | None = None) -> bytes:
-        """Return a blob, or its bytes from ``first`` to ``last``, both inclusive."""
-        return self.call(calls.blob(commitment, first, last))
+        """Return a blob, or its bytes from ``first`` to ``last``, both inclusive.
+
+        What came of it when the connection was lost, or silent for too long, is kept: it is gone on
+        with at the byte reached, `calls.RESUMES_MAX` times at most and while bytes come.
+        """
+        reading = calls.BlobReading(commitment, first, last)
+        while True:
+            try:
+                return reading.whole(self.call(reading.call()))
+            except ClientUnreachableError as error:
+                reading.broke(error)
 
     def followed(self) -> list[FollowedNamespace]:
         """Return what the node follows; for a client of the admin listener, as the next two."""
@@ -300,7 +309,8 @@ class AsyncRelayClient:
             )
             try:
                 result = await line.run(exchanges.request(call))
-            except ClientUnreachableError:
+            except ClientUnreachableError as error:
+                error.came = bytes(exchanges.came)
                 if fresh or exchanges.begun:
                     raise
                 continue  # a connection kept from an earlier call had ended meanwhile
@@ -356,8 +366,13 @@ class AsyncRelayClient:
         return await self.call(calls.gaps(namespace_id))
 
     async def blob(self, commitment: bytes, first: int = 0, last: int | None = None) -> bytes:
-        """Return a blob, or its bytes from ``first`` to ``last``, both inclusive."""
-        return await self.call(calls.blob(commitment, first, last))
+        """Return a blob, or its bytes; it is gone on with as by `RelayClient.blob`."""
+        reading = calls.BlobReading(commitment, first, last)
+        while True:
+            try:
+                return reading.whole(await self.call(reading.call()))
+            except ClientUnreachableError as error:
+                reading.broke(error)
 
     async def followed(self) -> list[FollowedNamespace]:
         """Return what the node follows; for a client of the admin listener, as the next two."""

@@ -26,6 +26,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
+from luxrelay.bus.seq_ranges import inside, without
 from luxrelay.client.calls import Answer, refused
 from luxrelay.client.values import (
     Beyond,
@@ -48,6 +49,8 @@ MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest WebSocket message that is taken from a node."""
 LANES_MAX: Final = 100_000
 """Lanes of one place."""
+GAPS_MAX: Final = 1024
+"""Told gaps of one lane that a place remembers."""
 LATEST: Final = "latest"
 """Begin with what comes from now on."""
 
@@ -65,6 +68,10 @@ class Place:
 
     positions: dict[NamespaceId, int] = field(default_factory=dict)
     """Namespace or lane to the sequence up to which everything came."""
+    gaps: dict[NamespaceId, list[tuple[int, int]]] = field(default_factory=dict)
+    """Told gaps that may be filled still, ascending; `subscribe` reads them again after it was
+    away. `GAPS_MAX` of a lane, the oldest are forgotten."""
+    _filled: tuple[NamespaceId, int] | None = None
     _slot: dict[NamespaceId, tuple[int, list[ContentId]]] = field(default_factory=dict)
 
     def take(self, event: Event | Began) -> bool:
@@ -75,11 +82,30 @@ class Place:
             return False
         if isinstance(event, Gap):
             self._move(event.namespace_id, event.last)
+            if event.reason == "missing":
+                gaps = self.gaps.setdefault(event.namespace_id, [])
+                gaps.append((event.first, event.last))
+                del gaps[:-GAPS_MAX]
         elif isinstance(event, Live):
             for namespace_id, seq in event.positions.items():
                 self._move(namespace_id, seq)
-        elif isinstance(event, Message) and not (event.late or event.completes):
+        elif isinstance(event, Message) and event.late:
+            self.filled(event.header.namespace_id, event.header.seq)
+        elif isinstance(event, Message) and not event.completes:
             return self._message(event)
+        return True
+
+    def filled(self, namespace_id: NamespaceId, seq: int) -> bool:
+        """Take a sequence out of the told gaps; False when it was in none a moment ago."""
+        gaps = self.gaps.get(namespace_id, [])
+        if not inside(gaps, seq):
+            return self._filled == (namespace_id, seq)  # another candidate of the slot
+        self._filled = namespace_id, seq
+        rest = without(gaps, seq)
+        if rest:
+            self.gaps[namespace_id] = rest[-GAPS_MAX:]
+        else:
+            del self.gaps[namespace_id]
         return True
 
     def _message(self, message: Message) -> bool:
@@ -131,6 +157,13 @@ class Subscribe:
             not isinstance(self.after, int) or not 0 <= self.after <= c.MAX_U64
         ):
             raise ClientArgumentError('a sequence or "latest"', where="after")
+
+    def wants(self, message: Message) -> bool:
+        """Return True when a message is of the senders that are wanted."""
+        header = message.header
+        return not self.senders or any(
+            each in {header.sender_address, header.sender_pub_key} for each in self.senders
+        )
 
     def message(self, positions: Mapping[NamespaceId, int]) -> str:
         """Return the message that asks for it, behind ``positions`` where they are known."""

@@ -2,7 +2,8 @@
 
 `subscribe` and `subscribe_async` yield messages, gaps and the moment when replay has become live.
 When the connection is lost they open another, after a pause that doubles, and go on behind the
-last position: nothing is lost or repeated. They end when the caller stops iterating.
+last position: nothing is lost or repeated. What came into a told gap meanwhile is read from the
+node's pages and told as late (P48). They end when the caller stops iterating.
 
 Source: docs/reference/http.md; user-01.
 """
@@ -16,17 +17,18 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
 import anyio
 
+from luxrelay.client.calls import Query
 from luxrelay.client.exchange import Exchanges
 from luxrelay.client.http import AsyncRelayClient, RelayClient
 from luxrelay.client.session import Began, Incoming, Place, Receipts, StreamSession, Subscribe
 from luxrelay.client.transport import AsyncLine, Line
-from luxrelay.client.values import Event, Outgoing, Receipt, Reconnected
+from luxrelay.client.values import Dropped, Event, Live, Message, Outgoing, Receipt, Reconnected
 from luxrelay.errors import ClientRefusedError, ClientRemoteError, ClientUnreachableError
 from luxrelay.pause import doubled, jittered
 
@@ -72,6 +74,50 @@ def _may_retry(error: Exception) -> bool:
     if isinstance(error, ClientRefusedError):
         return error.status in {429, 503}
     return isinstance(error, ClientUnreachableError)
+
+
+def _may_lack(event: Event, *, away: bool) -> bool:
+    """Return True when messages may have come into told gaps that the node did not tell."""
+    if isinstance(event, Dropped):
+        return event.late > 0
+    return away and isinstance(event, Live)
+
+
+def _told_gaps(place: Place) -> list[Query]:
+    """Return what to read to fill the gaps of a place."""
+    return [
+        Query(namespace_id=namespace_id, after_seq=first - 1, to_seq=last)
+        for namespace_id, gaps in place.gaps.items()
+        for first, last in gaps
+    ]
+
+
+def _fill(
+    client: RelayClient, wanted: Subscribe, place: Place, behind: Event, *, away: bool
+) -> Iterator[Message]:
+    """Yield what the node holds by now of the gaps that it told, where ``behind`` asks for it."""
+    for query in _told_gaps(place) if _may_lack(behind, away=away) else ():
+        for message in client.messages(query):
+            if found := _late(place, wanted, message):
+                yield found
+
+
+async def _fill_async(
+    client: AsyncRelayClient, wanted: Subscribe, place: Place, behind: Event, *, away: bool
+) -> AsyncGenerator[Message, None]:
+    """Yield the same."""
+    for query in _told_gaps(place) if _may_lack(behind, away=away) else ():
+        async for message in client.messages(query):
+            if found := _late(place, wanted, message):
+                yield found
+
+
+def _late(place: Place, wanted: Subscribe, message: Message) -> Message | None:
+    """Return a message that fills a told gap as it would have been told; None for another."""
+    header = message.header
+    if not place.filled(header.namespace_id, header.seq) or not wanted.wants(message):
+        return None
+    return replace(message, late=True, blob=None if wanted.blobs == "none" else message.blob)
 
 
 class _FirstContact:
@@ -120,6 +166,7 @@ def subscribe(
                 stream.waits_for(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
+                away = bool(place.gaps)
                 for event in stream.events():
                     failures = attempts = 0
                     contact.made = True
@@ -127,6 +174,7 @@ def subscribe(
                         continue
                     assert not isinstance(event, Began), "a place takes it"
                     yield event
+                    yield from _fill(client, wanted, place, event, away=away)
         except (ClientUnreachableError, ClientRefusedError) as error:
             failures, attempts = failures + 1, attempts + 1
             if not _may_retry(error) or failures == retry.attempts_max or contact.too_late():
@@ -160,6 +208,7 @@ async def subscribe_async(
                 stream.line.patience.begin(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
+                away = bool(place.gaps)
                 while True:
                     for event in await stream.next_events():
                         failures = attempts = 0
@@ -168,6 +217,8 @@ async def subscribe_async(
                             continue
                         assert not isinstance(event, Began), "a place takes it"
                         yield event
+                        async for found in _fill_async(client, wanted, place, event, away=away):
+                            yield found
             finally:
                 await stream.line.aclose()
         except (ClientUnreachableError, ClientRefusedError) as error:

@@ -22,6 +22,9 @@ class Send:
     data: bytes
     """The serialized RPC without a length prefix; at most ``GossipParams.rpc_max`` bytes unless
     it holds a single longer message."""
+    urgent: bool = False
+    """Whether it holds no message, and goes before the messages that wait for the peer: what we
+    decline must come before what is declined is sent (G39)."""
 
 
 @dataclass(slots=True, kw_only=True)

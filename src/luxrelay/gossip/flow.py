@@ -124,6 +124,7 @@ class Flow:
         """
         self._stats.received += 1
         state.stats.received += 1
+        state.delivered_at = now
         topic = spelled if spelled in self._mesh.topics else fold_topic(spelled)
         if topic is None or topic not in self._mesh.topics:
             self._stats.unwanted += 1
@@ -225,6 +226,7 @@ class Flow:
                 peer not in spared
                 and not state.has_beside(cached.beside)
                 and state.score >= threshold
+                and self._fits_link(state, cached)
                 and state.outbox.message(cached.wire(state.spell(topic)))
             ):
                 count += 1
@@ -371,6 +373,13 @@ class Flow:
                 self._lazy.decline(state, message_id)
             if state.outbox.message(cached.wire(state.spell(topic))):
                 self._stats.forwarded += 1
+
+    def _fits_link(self, state: PeerState, cached: CachedMessage) -> bool:
+        """Return False, and count it, for a slow peer without room (G39)."""
+        if state.takes(cached.size):
+            return True
+        self._stats.slow_spared += 1
+        return False
 
     def _beside(self, slot: Slot, data: bytes) -> str:
         """Return the topic of a namespace on which its followers get this header of us (G34).

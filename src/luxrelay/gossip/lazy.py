@@ -60,18 +60,22 @@ if TYPE_CHECKING:
     from random import Random
 
 ID_BYTES: Final = 32
+_FOLLOWUPS_MAX: Final = 10
+"""Times `iwant_followup_s` that a peer has to deliver while other messages of it keep coming."""
 
 
 class Want:
     """An id that was asked for."""
 
-    __slots__ = ("asked", "holders", "look_at", "retry_at")
+    __slots__ = ("asked", "holders", "look_at", "retry_at", "since")
 
     def __init__(self, retry_at: float) -> None:
         self.holders: dict[PeerId, None] = {}
         """Who announced it and was not asked."""
         self.asked: dict[PeerId, float] = {}
         """Who was asked, and when the promise is broken."""
+        self.since: dict[PeerId, float] = {}
+        """When each of them was asked."""
         self.retry_at = retry_at
         """When a second holder may be asked; from then on one each heartbeat."""
         self.look_at = retry_at
@@ -178,6 +182,8 @@ class Lazy:
                     continue
                 if message.sent_to(state.peer) >= self._params.iwant_retransmit_max:
                     self._stats.iwant_refused += 1
+                elif not state.takes(message.size, overdraw=self._params.rpc_max):
+                    self._stats.slow_spared += 1
                 elif state.outbox.message(message.wire(state.spell(message.topic))):
                     message.count_sent(state.peer)
                     self._stats.iwant_served += 1
@@ -246,18 +252,13 @@ class Lazy:
         if self._wants:
             self._retry(now)
         self._announce()
+        self._announce_to_slow()
 
     def _retry(self, now: float) -> None:
         asks: dict[PeerId, list[MessageId]] = {}
         unreliable: dict[PeerId, PeerState] = {}
         for slot, want in [(s, w) for s, w in self._wants.items() if w.look_at <= now]:
-            for peer in [peer for peer, until in want.asked.items() if until <= now]:
-                del want.asked[peer]
-                self._stats.promises_broken += 1
-                state = self._release(peer)
-                if state is not None:
-                    state.stats.promises_broken += 1
-                    unreliable[peer] = state
+            self._expire(want, unreliable, now)
             if want.holders and now >= want.retry_at:
                 self._ask_next(slot, want, asks, now)
             if want.holders or want.asked:
@@ -272,6 +273,35 @@ class Lazy:
             if not self._memory.pending.of_peer(peer):
                 state.suspect = True
                 self._scores.misbehaved(state.ledger, self._scores.params.broken_promise)
+
+    def _expire(self, want: Want, unreliable: dict[PeerId, PeerState], now: float) -> None:
+        """Count the promises of one id that are broken, and who broke one by its own fault."""
+        for peer in [peer for peer, until in want.asked.items() if until <= now]:
+            if self._still_delivers(want, peer, now):
+                continue
+            del want.asked[peer]
+            state = self._release(peer)
+            if state is not None and state.heard_at <= want.since[peer]:
+                self._stats.promises_stalled += 1  # it may be cut off: nobody's fault (G38)
+                continue
+            self._stats.promises_broken += 1
+            if state is not None:
+                state.stats.promises_broken += 1
+                unreliable[peer] = state
+
+    def _still_delivers(self, want: Want, peer: PeerId, now: float) -> bool:
+        """Return True, and give it more time, when messages of the peer keep coming (G38).
+
+        Its link is slow then, and the one asked for is behind them; ten times the usual at most.
+        """
+        state, params = self._peers.get(peer), self._params
+        since = want.since[peer]
+        if state is None or now - since >= _FOLLOWUPS_MAX * params.iwant_followup_s:
+            return False
+        if state.delivered_at <= max(since, now - params.iwant_followup_s):
+            return False
+        want.asked[peer] = state.delivered_at + params.iwant_followup_s
+        return True
 
     def _ask_next(
         self, slot: Slot, want: Want, asks: dict[PeerId, list[MessageId]], now: float
@@ -296,7 +326,10 @@ class Lazy:
             others = [
                 state
                 for peer, state in self._peers.subscribers(topic).items()
-                if peer not in near and not state.has_beside(beside) and state.score >= threshold
+                if peer not in near
+                and state.room is None
+                and not state.has_beside(beside)
+                and state.score >= threshold
             ]
             # By spelling: most peers are told the same.
             whole: dict[str, list[bytes]] = {}
@@ -313,6 +346,29 @@ class Lazy:
                 if count:
                     state.ihave_sent += count
                     state.outbox.ihave(count, bodies)
+
+    def _announce_to_slow(self) -> None:
+        """Tell each slow peer the newest ids that its link has room for (G39).
+
+        It asks for those it lacks, so that its link carries each message once, whoever announces.
+        """
+        threshold = self._scores.params.gossip_threshold
+        for state in self._peers:
+            if not state.room or state.room < 0 or state.score < threshold:
+                continue
+            found: dict[str, dict[MessageId, None]] = {}
+            left, count = state.room, self._params.ihave_ids_max - state.ihave_sent
+            for message in self._memory.cache.newest():
+                if left <= 0 or count <= 0:
+                    break
+                if message.topic not in state.topics or state.has_beside(message.beside):
+                    continue
+                left, count = left - message.size, count - 1
+                found.setdefault(message.topic, {})[message.message_id] = None
+            for topic, ids in found.items():
+                state.ihave_sent += len(ids)
+                bodies = encode_ihave(state.spell(topic), list(ids), self._params.rpc_max)
+                state.outbox.ihave(len(ids), bodies)
 
     def _asking_room(self, state: PeerState) -> int:
         """Return how many more ids this peer can be asked for now."""
@@ -337,6 +393,7 @@ class Lazy:
 
     def _promise(self, want: Want, state: PeerState, now: float) -> None:
         want.asked[state.peer] = now + self._params.iwant_followup_s
+        want.since[state.peer] = now
         want.plan()
         state.wanted += 1
         state.iwant_asked += 1

@@ -12,7 +12,7 @@ Source: LP-6420 §1.2, §4.1, §5.3; decisions G13, G14, G16, G21, G26; gossipsu
 #   in back-off:
 #     out      -> in        we graft it, or its GRAFT is taken
 #     in       -> back-off  we prune it, it prunes us, or we leave the topic
-#     in       -> back-off  its score is below zero at a heartbeat
+#     in       -> back-off  its score is below zero at a heartbeat, or its link is slow (G39)
 #     in       -> out       it disconnects, unsubscribes, or turns out to be a light node
 #     back-off -> out       the time is over; GRAFTs before that start the time anew
 #   A fan-out exists from the first publish until `fanout_ttl_s` after the last, or until we join.
@@ -187,6 +187,15 @@ class Mesh:
             if self._take_out(topic, state, now):
                 self._send_prune(topic, state, self._params.prune_backoff_s, now)
 
+    def peer_is_slow(self, state: PeerState, now: float) -> None:
+        """Take a slow peer out of every mesh and fan-out, for a while as short as ours (G39)."""
+        for topic in self.topics:
+            if self._take_out(topic, state, now):
+                wait_s = self._params.unsubscribe_backoff_s
+                self._send_prune(topic, state, wait_s, now, suggest=False)
+        for fanout in self.fanouts.values():
+            fanout.peers.pop(state.peer, None)
+
     def on_graft(self, topic: str, state: PeerState, now: float) -> None:
         """Take the peer into the mesh, or answer with a PRUNE (LP-6420 §7.2; 20-35).
 
@@ -296,7 +305,7 @@ class Mesh:
             others = [
                 state
                 for peer, state in self._peers.subscribers(topic).items()
-                if peer not in fanout.peers and state.score >= threshold
+                if peer not in fanout.peers and state.room is None and state.score >= threshold
             ]
             for state in self._sample(others, lacking):
                 fanout.peers[state.peer] = state
@@ -393,9 +402,10 @@ class Mesh:
         return self._fit(state) and not self.backoffs.waits(topic, state.peer)
 
     def _fit(self, state: PeerState) -> bool:
-        """Return True when the peer may be in a mesh of ours at all (G16, G26)."""
+        """Return True when the peer may be in a mesh of ours at all (G16, G26, G39)."""
         return (
-            state.score >= self._scores.params.gossip_threshold
+            state.room is None
+            and state.score >= self._scores.params.gossip_threshold
             and not state.light
             and not self._params.light
         )

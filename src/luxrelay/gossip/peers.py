@@ -153,42 +153,50 @@ class PeerOutbox:
         self._waiting[self._peer] = None
         self._bytes += size
 
-    def take_frames(self) -> list[bytes]:
-        """Return everything that waits as frames, and wait for nothing more.
+    def take_urgent(self) -> list[bytes]:
+        """Return what goes before messages as frames, and wait for it no more.
 
-        Order: subscriptions, then who is in the mesh, then what we decline, in a frame that ends
-        there and so overtakes the messages; then messages, then what was asked, then announcements.
-        A peer reads a GRAFT with the subscription that justifies it before it.
+        Order: subscriptions, then who is in the mesh, then what we decline, then what is asked. A
+        peer reads a GRAFT with the subscription that justifies it before it.
         """
-        packer = RpcPacker(self._params.rpc_max)
-        if self._subscriptions or self._grafts or self._prunes:
-            self._pack_mesh(packer)
-        elif not self._bytes:
+        if not (self._idontwant or self._iwant or self._subscriptions or self._marks()):
             return []
-        elif not (self._idontwant or self._iwant or self._ihave) and len(self._messages) == 1:
-            # A message alone is a frame already.
-            frames, self._messages, self._bytes = self._messages, [], 0
-            return frames
-        if self._idontwant:
-            for body in encode_idontwant(self._idontwant, self._params.rpc_max):
-                packer.add_control(body)
-            packer.cut()
-        for fragment in self._messages:
-            packer.add_fragment(fragment)
+        packer = RpcPacker(self._params.rpc_max)
+        self._pack_mesh(packer)
+        for body in encode_idontwant(self._idontwant, self._params.rpc_max):
+            packer.add_control(body)
         for body in self._iwant:
             packer.add_control(body)
-        for _, bodies in self._ihave:
-            for body in bodies:
-                packer.add_control(body)
+        self._bytes -= MESSAGE_ID_WIRE_BYTES * len(self._idontwant) + sum(map(len, self._iwant))
         self._subscriptions = {}
         self._grafts = {}
         self._prunes = {}
-        self._messages = []
         self._idontwant = []
         self._iwant = []
-        self._ihave = []
-        self._bytes = 0
         return packer.finish()
+
+    def take_frames(self) -> list[bytes]:
+        """Return the messages that wait, then the announcements, as frames, and wait no more."""
+        if not self._ihave and len(self._messages) <= 1:
+            # A message alone is a frame already.
+            frames, self._messages = self._messages, []
+            self._bytes -= sum(map(len, frames))
+            return frames
+        packer = RpcPacker(self._params.rpc_max)
+        for fragment in self._messages:
+            packer.add_fragment(fragment)
+        self._bytes -= sum(map(len, self._messages))
+        for _, bodies in self._ihave:
+            for body in bodies:
+                packer.add_control(body)
+            self._bytes -= sum(map(len, bodies))
+        self._messages = []
+        self._ihave = []
+        return packer.finish()
+
+    def _marks(self) -> bool:
+        """Return True when the peer is to be told that it is in a mesh, or is not."""
+        return bool(self._grafts or self._prunes)
 
     def _pack_mesh(self, packer: RpcPacker) -> None:
         for topic, subscribe in self._subscriptions.items():
@@ -215,7 +223,9 @@ class PeerState:
         "declined",
         "declined_heard",
         "declines",
+        "delivered_at",
         "flooded",
+        "heard_at",
         "ihave_heard",
         "ihave_rpcs",
         "ihave_sent",
@@ -230,6 +240,7 @@ class PeerState:
         "protected",
         "protocol",
         "record",
+        "room",
         "score",
         "since",
         "stats",
@@ -264,6 +275,12 @@ class PeerState:
         """It said that it makes the announcement on ``headers/global`` from a namespace's (G34)."""
         self.record = b""
         """Its signed peer record; empty when it gave none."""
+        self.room: int | None = None
+        """Bytes of messages that a slow peer may be sent now; None for one that is not slow, which
+        may be sent any (G39)."""
+        self.heard_at = 0.0
+        """When anything came from it last; the next one a message."""
+        self.delivered_at = 0.0
         self.flooded = False
         """A cap on control messages was exceeded since the last heartbeat."""
         self.declined: dict[bytes, int] = {}
@@ -284,6 +301,21 @@ class PeerState:
     def spell(self, topic: str) -> str:
         """Return the peer's own spelling of a canonical topic (G5)."""
         return self.topics.get(topic, topic)
+
+    def takes(self, size: int, *, overdraw: int = 0) -> bool:
+        """Return whether a message of so many bytes may be sent to it, and count it as sent.
+
+        Args:
+            size: Bytes.
+            overdraw: Bytes below its room that it may still be sent, because it was promised them.
+
+        """
+        if self.room is None:
+            return True
+        if self.room + overdraw <= 0:
+            return False
+        self.room -= size
+        return True
 
     def has_beside(self, topic: str) -> bool:
         """Return True when it needs no second copy of a header that it gets on a topic (G34)."""

@@ -327,6 +327,27 @@ class GossipRouter:
         if state is not None:
             state.passes_on = True
 
+    def peer_room(self, peer: PeerId, room: int | None, now: float) -> None:
+        """Note how much a connected peer's link takes (G39).
+
+        A peer that becomes slow leaves every mesh and fan-out. It is told ids in place of messages,
+        as many as fit, and is sent those that it asks for.
+
+        Args:
+            peer: Whose.
+            room: Bytes of messages that it may be sent now, 0 or more; None when it is not slow.
+            now: Monotonic seconds.
+
+        """
+        state = self._peers.get(peer)
+        if state is None:
+            return
+        became_slow = state.room is None and room is not None
+        state.room = room
+        if became_slow:
+            self._stats.slowed += 1
+            self._mesh.peer_is_slow(state, now)
+
     def app_score(self, peer: PeerId, score: float, now: float) -> None:
         """Set what the application thinks of a connected peer (P5); 0 until it says so."""
         state = self._peers.get(peer)
@@ -355,6 +376,7 @@ class GossipRouter:
         if state is None:
             self._stats.strangers += 1
             return
+        state.heard_at = now
         rpc = None
         try:
             if state.score >= self._score_params.accept_threshold:
@@ -469,6 +491,8 @@ class GossipRouter:
         self._actions.clear()
         actions += self._memory.echoes.take()
         for state in self._peers.take_waiting():
+            for frame in state.outbox.take_urgent():
+                actions.append(Send(peer=state.peer, data=frame, urgent=True))
             for frame in state.outbox.take_frames():
                 actions.append(Send(peer=state.peer, data=frame))
         return actions
@@ -488,12 +512,18 @@ class GossipRouter:
             cached=len(memory.cache),
             cached_bytes=memory.cache.size_bytes,
             wanted=len(self._lazy),
+            slow=sum(state.room is not None for state in self._peers),
             mesh={topic: len(mesh) for topic, mesh in self._mesh.topics.items()},
             forward_ms=self._stats.forward_ms.copy(),
             durations_s=self._stats.durations_s.copy(),
             topics={topic: replace(found) for topic, found in self._stats.topics.items()},
             peers={
-                state.peer: replace(state.stats, score=state.score, since=state.since)
+                state.peer: replace(
+                    state.stats,
+                    score=state.score,
+                    since=state.since,
+                    slow=state.room is not None,
+                )
                 for state in self._peers
             },
             departed=dict(self._stats.departed),

@@ -24,6 +24,7 @@ G2, G3, G4, G20; decisions G1, G2, G3, G15.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import ClassVar, Final, NewType
 
 from luxrelay.bus import MessageId, VerdictKind
@@ -277,6 +278,11 @@ class MessageCache:
             for message in window:
                 found.setdefault((message.topic, message.beside), {})[message.message_id] = None
         return {topics: list(ids) for topics, ids in found.items()}
+
+    def newest(self) -> Iterator[CachedMessage]:
+        """Yield the messages of the last ``history_gossip`` heartbeats, the newest first."""
+        for window in list(self._windows)[: self._gossip]:
+            yield from reversed(window)
 
     def shift(self) -> None:
         """Begin a new heartbeat's window and let the oldest go."""

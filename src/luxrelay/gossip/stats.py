@@ -89,6 +89,8 @@ class PeerStats:
     """Its score as of the last heartbeat or offence."""
     since: float = 0.0
     """When it connected, the router's ``now``."""
+    slow: bool = False
+    """Whether its link takes less than is offered, so that it is in no mesh (G39)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,6 +146,12 @@ class GossipStats:
     """Ids that peers declined beyond a cap."""
     promises_broken: int = 0
     """Messages announced, asked for and not delivered in time."""
+    promises_stalled: int = 0
+    """The same, by peers that sent nothing at all meanwhile: a network may have stopped them."""
+    slowed: int = 0
+    """Times a peer left the meshes because its link took less than was offered."""
+    slow_spared: int = 0
+    """Messages not sent to slow peers; they are told the ids that fit."""
     dropped_messages: int = 0
     """Messages not queued because a peer's queue was full."""
     dropped_gossip: int = 0
@@ -179,6 +187,8 @@ class GossipStats:
     """Bytes of these."""
     wanted: int = 0
     """Ids asked for and not yet received now."""
+    slow: int = 0
+    """Peers whose link takes less than is offered now."""
     forward_ms: Histogram = field(default_factory=lambda: Histogram.of(FORWARD_BOUNDS_MS))
     """From receiving a message to forwarding it, milliseconds of our own clock (G31)."""
     durations_s: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS_S))

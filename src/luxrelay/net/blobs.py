@@ -4,26 +4,32 @@ Theory of operation
   Decides: how much may be asked of us and of others at once. Whom to ask, and what to make of an
     answer, is `luxrelay.sync.fetch`'s business.
   A question (`BlobRequest`) is one frame on a stream of its own: version, kind of commitment,
-    commitment, the length that the header says. The answer is one frame: a status byte, and after
-    FOUND the blob. The asker then ends the stream.
+    commitment, the length that the header says, and since version 1.1.0 the first byte wanted and
+    how many. The answer of 1.1.0 is a status byte and after FOUND the length of the whole blob and
+    the bytes as they are, so that whoever reads sees them come. That of 1.0.0, which is spoken with
+    older peers, is one frame of the whole: a status byte, and after FOUND the blob. The asker then
+    ends the stream.
   Whoever is asked looks into its own store and nowhere else, so a question is never passed on and
     an unknown commitment costs a peer one look (P28).
-  Bounds: `BlobConfig`. Both sides: bytes of a frame by the length asked for, seconds. Serving:
-    streams at once, of all peers and of one, questions and bytes a second of one peer. A question
-    above them is answered BUSY, which costs one byte and no look into the store. A question and the
-    length it asks for are charged before the look; what is MISSING gets its bytes back, not its
-    question. Asking: questions at once.
-  A peer that stops taking, or does not end the stream, is reset after ``stall_s``; one that takes a
-    little now and then after ``serve_timeout_s``.
+  A peer that asked for what we are fetching ourselves is told when it has come (`BlobRequest.here`,
+    a question of kind HERE that has no answer), so that along a line of relays each asks once.
+  Bounds: `BlobConfig`. Both sides: bytes of an answer by the length asked for, seconds without
+    progress. Serving: streams at once, of all peers and of one, questions and bytes a second of one
+    peer. A question above them is answered BUSY, which costs one byte and no look into the store. A
+    question and the length it asks for are charged before the look; what is MISSING gets its bytes
+    back, not its question. Asking: questions at once.
+  An answer may take as long as its link needs: a peer that takes nothing for ``stall_s`` is reset
+    (P46). When every place is taken, the slowest answer that is older than ``grace_s`` gives its
+    place to a newcomer: what was sent of it is not lost, the asker goes on with a range.
 
-Source: LP-6420 §4.2, LP-6421 §5.2; decisions G6, G11, G29, P28; 20-58, 21-37, 21-38.
+Source: LP-6420 §4.2, LP-6421 §5.2; decisions G6, G11, G29, P28, P46, P50; 20-58, 21-37, 21-38.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from struct import Struct
@@ -38,13 +44,23 @@ from luxrelay.gossip import PeerId
 from luxrelay.net.config import COALESCED_BYTES
 from luxrelay.net.host import RelayHost
 from luxrelay.net.scopes import ReadyReport
-from luxrelay.net.streams import RelayStream, encode_frame, read_frame
+from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
 
 BLOBS: Final = "/lux/relay/blob/1.0.0"
-"""The protocol of a stream with one question and its answer (G29)."""
+"""The protocol of a stream with one question and its answer in one frame (G29)."""
+BLOB_RANGES: Final = "/lux/relay/blob/1.1.0"
+"""The protocol of a stream with a question for a range and its answer as it comes (P50)."""
 VERSION: Final = 1
-"""Version of the question."""
+"""Version of the question for a whole blob."""
+VERSION_RANGES: Final = 2
+"""Version of the question for a range."""
+PIECE_BYTES: Final = 16 * 1024
+"""Bytes of an answer that are written at a time: a second of 128 kbit/s."""
+END_STALLS: Final = 4
+"""Times ``stall_s`` that the end may take: a window of bytes is still on its way then."""
 _REQUEST: Final = Struct(f">BB{c.HASH_BYTES}sI")
+_RANGE: Final = Struct(f">BB{c.HASH_BYTES}sIII")
+_TOTAL: Final = Struct(">I")
 
 
 class CommitmentKind(IntEnum):
@@ -56,6 +72,8 @@ class CommitmentKind(IntEnum):
     """The hash of its polynomials' commitments (H2)."""
     SIDECAR = 2
     """The SHA3-256 of a TFHE sidecar, of which no header says the length (LP-6411 §2.10)."""
+    HERE = 3
+    """No question: the sender has come to hold what we asked it for (P50)."""
 
 
 class BlobStatus(IntEnum):
@@ -75,7 +93,10 @@ class BlobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobRequest:
-    """A question: u8 version ‖ u8 kind ‖ commitment ‖ u32 length."""
+    """A question: u8 version ‖ u8 kind ‖ commitment ‖ u32 length, then u32 offset ‖ u32 count.
+
+    The last two are of version 2 only.
+    """
 
     commitment: bytes
     """32 bytes."""
@@ -83,16 +104,37 @@ class BlobRequest:
     """Bytes that the blob has, 1 to 2 MiB; the most that a sidecar may have."""
     kind: CommitmentKind = CommitmentKind.SHA3
     """What the commitment is."""
+    offset: int = 0
+    """The first byte that is asked for."""
+    count: int = 0
+    """Bytes that are asked for, fewer when the blob ends before; 0 for all from ``offset`` on."""
 
-    def fits(self, blob: bytes) -> bool:
-        """Return True when an answer may have the length of ``blob``."""
+    @property
+    def asked(self) -> int:
+        """The most bytes that an answer may bring."""
+        left = self.length - self.offset
+        return min(self.count, left) if self.count else left
+
+    def fits(self, length: int) -> bool:
+        """Return True when a blob of ``length`` bytes may be the answer."""
         if self.kind is CommitmentKind.SIDECAR:
-            return 0 < len(blob) <= self.length
-        return len(blob) == self.length
+            return self.offset < length <= self.length
+        return length == self.length
 
     def encode(self) -> bytes:
-        """The frame's payload."""
+        """The frame's payload for version 1.0.0, which asks for the whole."""
         return _REQUEST.pack(VERSION, self.kind, self.commitment, self.length)
+
+    def encode_range(self) -> bytes:
+        """The frame's payload for version 1.1.0."""
+        return _RANGE.pack(
+            VERSION_RANGES, self.kind, self.commitment, self.length, self.offset, self.count
+        )
+
+    @classmethod
+    def here(cls, commitment: bytes) -> BlobRequest:
+        """What tells a peer that we have come to hold what it asked us for."""
+        return cls(commitment=commitment, length=1, kind=CommitmentKind.HERE)
 
     @classmethod
     def decode(cls, data: bytes) -> BlobRequest:
@@ -102,16 +144,28 @@ class BlobRequest:
             FrameError: The bytes are no question.
 
         """
-        if len(data) != _REQUEST.size:
-            raise FrameError(f"A blob request has {_REQUEST.size} bytes, not {len(data)}")
-        version, kind, commitment, length = _REQUEST.unpack(data)
-        if version != VERSION:
-            raise FrameError(f"A blob request of version {version}, not {VERSION}")
-        if kind not in CommitmentKind._value2member_map_:
+        offset = count = 0
+        if len(data) == _RANGE.size:
+            wanted = VERSION_RANGES
+            version, kind, commitment, length, offset, count = _RANGE.unpack(data)
+        elif len(data) == _REQUEST.size:
+            wanted = VERSION
+            version, kind, commitment, length = _REQUEST.unpack(data)
+        else:
+            raise FrameError(f"A blob request has no {len(data)} bytes")
+        if version != wanted:
+            raise FrameError(f"A blob request of version {version}, not {wanted}")
+        known = kind in CommitmentKind._value2member_map_
+        if not known or (kind == CommitmentKind.HERE and version == VERSION):
             raise FrameError(f"A blob request for commitments of kind {kind}")
         if not 0 < length <= c.MAX_BLOB_BYTES:
             raise FrameError(f"A blob request for {length} bytes, not 1 to {c.MAX_BLOB_BYTES}")
-        return cls(commitment=commitment, length=length, kind=CommitmentKind(kind))
+        if offset >= length or count > length - offset:
+            raise FrameError(f"A blob request for {count} bytes at {offset} of {length}")
+        return cls(
+            commitment=commitment, length=length, kind=CommitmentKind(kind), offset=offset,
+            count=count,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +184,15 @@ class BlobConfig:
     """Seconds' worth of both rates that may be used at once; a largest blob at least."""
     peers_max: int = 1024
     """Peers whose use is remembered; further ones share what is left."""
-    request_timeout_s: float = 2.0
-    """Seconds for a question to arrive."""
-    serve_timeout_s: float = 20.0
-    """Seconds for an answer to be taken."""
-    stall_s: float = 4.0
-    """Seconds for 64 KiB of an answer to be taken, and for the stream to be ended after the last;
-    below the 5 of the library's Yamux."""
+    request_timeout_s: float = 10.0
+    """Seconds for a question to arrive; it waits behind what else is on its link."""
+    stall_s: float = 15.0
+    """Seconds for `PIECE_BYTES` of an answer to be taken, and for the stream to be ended after the
+    last (P46)."""
+    grace_s: float = 20.0
+    """Seconds for which an answer keeps its place although all are taken."""
+    told_max: int = 1_024
+    """Questions for what we are fetching ourselves that are remembered; the oldest is forgotten."""
     lookups_max: int = 4
     """Looks into the store at once."""
     asks_max: int = 32
@@ -154,12 +210,6 @@ class BlobConfig:
                 "peer_bytes_per_s lets no blob of 2 MiB pass",
                 where="BlobConfig",
                 hint="raise it or burst_s",
-            )
-        if self.stall_s >= 5:
-            raise ConfigError(
-                "stall_s is 5 seconds or more",
-                where="BlobConfig",
-                hint="choose less than 5; the library's Yamux waits no longer",
             )
 
 
@@ -179,12 +229,16 @@ class BlobCounters:
     """Streams whose question could not be read, or did not come in time."""
     unfinished: int = 0
     """Answers that were not taken in time, or whose peer went away."""
+    crowded: int = 0
+    """Of those, slow ones that gave their place to a newcomer."""
+    told: int = 0
+    """Peers that were told of a blob which had come after they asked for it."""
     asked: int = 0
     """Questions to others."""
     fetched: int = 0
-    """Blobs that others sent, of the length asked for; not yet compared with the commitment."""
+    """Answers of others that brought all that was asked for; not yet compared with commitments."""
     fetched_bytes: int = 0
-    """Their bytes."""
+    """Bytes of blobs that others sent, those of answers that broke off included."""
     failed: int = 0
     """Questions to others that brought nothing."""
     broken: int = 0
@@ -195,6 +249,77 @@ Held = Callable[[bytes, int], bytes | None]
 """Looks into the own store for a commitment, in a worker thread; whole blobs only."""
 
 
+@dataclass(slots=True)
+class _Served:
+    """A place of the serving side."""
+
+    peer: PeerId
+    since: float
+    scope: trio.CancelScope
+    sent: int = 0
+
+
+class BlobAnswerStream:
+    """An answer that is on its way; made by `BlobExchange.open`, ended by `close`.
+
+    Args:
+        stream: What it comes on.
+        status: What the peer says.
+        total: Bytes of the whole blob, after FOUND.
+        skip: Bytes that come before those that were asked for.
+        count: Bytes that were asked for.
+        first: Bytes that came with the beginning.
+
+    """
+
+    def __init__(
+        self,
+        stream: RelayStream,
+        status: BlobStatus,
+        total: int = 0,
+        *,
+        skip: int = 0,
+        count: int = 0,
+        first: bytes = b"",
+        counters: BlobCounters,
+    ) -> None:
+        self.status = status
+        self.total = total
+        self._stream = stream
+        self._skip = skip
+        self._left = count
+        self._first = first
+        self._counters = counters
+
+    async def read(self) -> bytes:
+        """What has come, at least a byte; empty at the end of what was asked for.
+
+        Raises:
+            FrameError: the answer ended before.
+
+        """
+        while self._left:
+            data, self._first = self._first, b""
+            if not data:
+                data = await self._stream.receive_some(COALESCED_BYTES)
+                if not data:
+                    self._counters.failed += 1
+                    raise FrameError("The answer ended before the blob")
+            self._counters.fetched_bytes += len(data)
+            cut = min(self._skip, len(data))
+            self._skip -= cut
+            data = data[cut : cut + self._left]
+            self._left -= len(data)
+            if data:
+                self._counters.fetched += not self._left
+                return data
+        return b""
+
+    async def close(self) -> None:
+        """Nothing more of it is wanted."""
+        await self._stream.reset()
+
+
 class BlobExchange:
     """Serves blobs to peers and asks peers for blobs, over one host.
 
@@ -202,6 +327,8 @@ class BlobExchange:
         host: A host that is running, or will be.
         held: Returns the blob of a commitment and length from the own store, or None; called in
             worker threads, may raise `LuxRelayError`.
+        coming: Whether we are fetching what somebody asks for; cheap.
+        heard: Told of a peer that has come to hold what we asked it for.
         config: Bounds.
         clock: Monotonic seconds.
 
@@ -212,101 +339,179 @@ class BlobExchange:
         host: RelayHost,
         held: Held,
         *,
+        coming: Callable[[bytes], bool] = lambda _: False,
+        heard: Callable[[PeerId, bytes], object] = lambda peer, commitment: None,  # noqa: ARG005
         config: BlobConfig | None = None,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.counters = BlobCounters()
         self._host = host
         self._held = held
+        self._coming = coming
+        self._heard = heard
         self._config = config = config or BlobConfig()
         self._clock = clock
-        self._serving: Counter[PeerId] = Counter()
+        self._serving: dict[int, _Served] = {}
+        self._next = 0
         self._asking = 0
+        self._asked_us: OrderedDict[tuple[bytes, PeerId], None] = OrderedDict()
         rate = Rate(config.peer_requests_per_s, config.peer_bytes_per_s)
         self._limits = RateLimiter(
             LimitConfig(peer=rate, burst_factor=config.burst_s, keys_max=config.peers_max)
         )
         self._lookups = trio.CapacityLimiter(config.lookups_max)
+        self._news_in, self._news = trio.open_memory_channel[bytes](config.told_max)
+
+    @property
+    def serving(self) -> int:
+        """Answers that are being sent."""
+        return len(self._serving)
 
     async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; asking works without it."""
         self._host.handle(BLOBS, self._serve)
+        self._host.handle(BLOB_RANGES, self._serve)
         try:
             task_status.started(None)
-            await trio.sleep_forever()
+            async for commitment in self._news:
+                await self._tell(commitment)
         finally:
             self._host.unhandle(BLOBS)
+            self._host.unhandle(BLOB_RANGES)
 
     # Asking.
 
-    async def ask(
-        self, peer: PeerId, request: BlobRequest, *, timeout_s: float = 2.0
-    ) -> tuple[BlobStatus, bytes]:
-        """What a connected peer answers; the blob has the length asked for, or is empty.
+    async def open(
+        self, peer: PeerId, request: BlobRequest, *, silence_s: float = 15.0
+    ) -> BlobAnswerStream | None:
+        """The beginning of what a connected peer answers; None when it cannot be asked.
 
         Whether it is the blob of its commitment is for the caller to check.
 
         Args:
             peer: Whom.
             request: For what.
-            timeout_s: Seconds for all of it (P28).
+            silence_s: Seconds until the answer begins.
 
         """
         counters = self.counters
         if self._asking >= self._config.asks_max:
             counters.failed += 1
-            return BlobStatus.FAILED, b""
+            return None
         counters.asked += 1
         self._asking += 1
-        status, blob = BlobStatus.FAILED, b""
+        answer = None
         try:
-            with trio.move_on_after(timeout_s):
-                status, blob = await self._ask(peer, request)
+            with trio.move_on_after(silence_s):
+                answer = await self._open(peer, request)
         finally:
             self._asking -= 1
-        if status is BlobStatus.FOUND:
-            counters.fetched += 1
-            counters.fetched_bytes += len(blob)
-        else:
+        if answer is None or answer.status is not BlobStatus.FOUND:
             counters.failed += 1
-            counters.broken += status is BlobStatus.BROKEN
-        return status, blob
+            counters.broken += answer is not None and answer.status is BlobStatus.BROKEN
+        return answer
 
-    async def _ask(self, peer: PeerId, request: BlobRequest) -> tuple[BlobStatus, bytes]:
+    async def ask(
+        self, peer: PeerId, request: BlobRequest, *, silence_s: float = 15.0
+    ) -> tuple[BlobStatus, bytes]:
+        """All that a connected peer answers; empty when it is not what was asked for.
+
+        Args:
+            peer: Whom.
+            request: For what.
+            silence_s: Seconds without a byte after which it is over.
+
+        """
+        answer = await self.open(peer, request, silence_s=silence_s)
+        if answer is None:
+            return BlobStatus.FAILED, b""
+        parts = []
         try:
-            stream = await self._host.open_stream(peer, BLOBS)
+            while answer.status is BlobStatus.FOUND:
+                with trio.fail_after(silence_s):
+                    part = await answer.read()
+                if not part:
+                    break
+                parts.append(part)
+        except (FrameError, trio.TooSlowError):
+            return BlobStatus.FAILED, b""
+        finally:
+            await answer.close()
+        return answer.status, b"".join(parts)
+
+    async def _open(self, peer: PeerId, request: BlobRequest) -> BlobAnswerStream | None:
+        try:
+            stream = await self._host.open_stream(peer, BLOB_RANGES, BLOBS)
         except NetError:
-            return BlobStatus.FAILED, b""
+            return None
+        done = False
         try:
-            await stream.send_all(encode_frame(request.encode()))
-            answer = await read_frame(stream, 1 + request.length)
+            ranges = stream.protocol == BLOB_RANGES
+            question = request.encode_range() if ranges else request.encode()
+            await stream.send_all(encode_frame(question))
+            answer = await _beginning(stream, request, ranges=ranges, counters=self.counters)
+            done = True
         except trio.BrokenResourceError:
-            return BlobStatus.FAILED, b""
+            return None
         except FrameError:
             # A node of an earlier version ends the stream when it is asked for a sidecar.
             honest = request.kind is CommitmentKind.SIDECAR or not self._host.is_connected(peer)
-            return (BlobStatus.FAILED if honest else BlobStatus.BROKEN), b""
+            if honest:
+                return None
+            done = True
+            return BlobAnswerStream(stream, BlobStatus.BROKEN, counters=self.counters)
         finally:
-            await stream.reset()
-        return _answer_of(answer, request)
+            if not done:
+                await stream.reset()
+        return answer
+
+    # Telling.
+
+    def arrived(self, commitment: bytes) -> None:
+        """A blob is here now; who asked for it meanwhile is told. Called on the loop."""
+        if not any(asked == commitment for asked, _ in self._asked_us):
+            return
+        with suppress(trio.WouldBlock):
+            self._news_in.send_nowait(commitment)
+
+    async def _tell(self, commitment: bytes) -> None:
+        peers = [peer for asked, peer in self._asked_us if asked == commitment]
+        for peer in peers:
+            del self._asked_us[commitment, peer]
+            with trio.move_on_after(self._config.request_timeout_s), suppress(NetError):
+                stream = await self._host.open_stream(peer, BLOB_RANGES)
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(encode_frame(BlobRequest.here(commitment).encode_range()))
+                    await stream.send_eof()
+                    await stream.receive_some(1)
+                await stream.reset()
+                self.counters.told += 1
 
     # Serving.
 
     async def _serve(self, stream: RelayStream) -> None:
-        with self._place(stream.peer) as room:
+        with trio.CancelScope() as scope, self._place(stream.peer, scope) as place:
             try:
                 with trio.fail_after(self._config.request_timeout_s):
-                    request = BlobRequest.decode(await read_frame(stream, _REQUEST.size))
+                    request = BlobRequest.decode(await read_frame(stream, _RANGE.size))
             except (FrameError, trio.TooSlowError):
                 self.counters.malformed += 1
                 return
-            if not room or not self._limits.admit_peer(stream.peer, request.length, self._clock()):
+            here = request.kind is CommitmentKind.HERE
+            size = 0 if here else request.asked
+            if place is None or not self._limits.admit_peer(stream.peer, size, self._clock()):
                 self.counters.busy += 1
-                await self._send(stream, bytes([BlobStatus.BUSY]))
-                return
-            await self._answer(stream, request)
+                await self._send_status(stream, BlobStatus.BUSY)
+            elif here:
+                self._heard(stream.peer, request.commitment)
+            else:
+                await self._answer(stream, request, place)
+        if scope.cancelled_caught:
+            self.counters.unfinished += 1
+            self.counters.crowded += 1
+            await stream.reset()
 
-    async def _answer(self, stream: RelayStream, request: BlobRequest) -> None:
+    async def _answer(self, stream: RelayStream, request: BlobRequest, place: _Served) -> None:
         counters = self.counters
         try:
             blob = await trio.to_thread.run_sync(
@@ -314,54 +519,140 @@ class BlobExchange:
             )
         except LuxRelayError:  # our disk, not the peer's fault; others may hold it
             blob = None
-        if blob is not None and request.fits(blob):
-            self._limits.give_back_peer(stream.peer, request.length - len(blob))
-        else:
-            blob = None
-        if blob is None:
+        if blob is None or not request.fits(len(blob)):
             counters.unknown += 1
-            self._limits.give_back_peer(stream.peer, request.length)
-            await self._send(stream, bytes([BlobStatus.MISSING]))
-        elif await self._send(stream, bytes([BlobStatus.FOUND]) + blob):
+            self._limits.give_back_peer(stream.peer, request.asked)
+            self._remember(request.commitment, stream.peer)
+            await self._send_status(stream, BlobStatus.MISSING)
+            return
+        if stream.protocol == BLOB_RANGES:
+            part = memoryview(blob)[request.offset : request.offset + request.asked]
+            head = bytes([BlobStatus.FOUND]) + _TOTAL.pack(len(blob))
+        else:
+            part = memoryview(blob)
+            head = encode_frame(bytes([BlobStatus.FOUND]) + blob)[: -len(blob)]
+        self._limits.give_back_peer(stream.peer, request.asked - len(part))
+        if await self._send(stream, head, part, place):
             counters.served += 1
-            counters.served_bytes += len(blob)
+            counters.served_bytes += len(part)
 
-    async def _send(self, stream: RelayStream, answer: bytes) -> bool:
-        """Whether the peer has taken the answer and ended the stream, within its time."""
-        frame = memoryview(encode_frame(answer))
+    def _remember(self, commitment: bytes, peer: PeerId) -> None:
+        """Remember who asked for what is on its way to us."""
+        if not self._coming(commitment):
+            return
+        self._asked_us[commitment, peer] = None
+        self._asked_us.move_to_end((commitment, peer))
+        if len(self._asked_us) > self._config.told_max:
+            self._asked_us.popitem(last=False)
+
+    async def _send_status(self, stream: RelayStream, status: BlobStatus) -> None:
+        ranges = stream.protocol == BLOB_RANGES
+        await self._send(stream, bytes([status]) if ranges else encode_frame(bytes([status])))
+
+    async def _send(
+        self,
+        stream: RelayStream,
+        head: bytes,
+        part: memoryview | None = None,
+        place: _Served | None = None,
+    ) -> bool:
+        """Whether the peer has taken the answer and ended the stream, and never stood still."""
+        stall_s = self._config.stall_s
+        stream.credit_wait_s = stall_s
+        part = memoryview(b"") if part is None else part
         try:
-            with trio.fail_after(self._config.serve_timeout_s):
-                for start in range(0, len(frame), COALESCED_BYTES):
-                    with trio.fail_after(self._config.stall_s):
-                        await stream.send_all(frame[start : start + COALESCED_BYTES])
-                await stream.send_eof()
-                with trio.fail_after(self._config.stall_s):
-                    await stream.receive_some(1)  # the end: the peer has taken it
+            with trio.fail_after(stall_s):
+                await stream.send_all(head)
+            for start in range(0, len(part), PIECE_BYTES):
+                piece = part[start : start + PIECE_BYTES]
+                with trio.fail_after(stall_s):
+                    await stream.send_all(piece)
+                if place is not None:
+                    place.sent += len(piece)
+            await stream.send_eof()
+            with trio.fail_after(END_STALLS * stall_s):
+                await stream.receive_some(1)  # the end: the peer has taken it
         except (trio.TooSlowError, trio.BrokenResourceError):
             self.counters.unfinished += 1
             return False
         return True
 
     @contextmanager
-    def _place(self, peer: PeerId) -> Iterator[bool]:
-        """Whether there is room for one more question of this peer while it lasts."""
-        serving, config = self._serving, self._config
-        room = serving.total() < config.streams_max and serving[peer] < config.peer_streams_max
-        if room:
-            serving[peer] += 1
+    def _place(self, peer: PeerId, scope: trio.CancelScope) -> Iterator[_Served | None]:
+        """A place for one more question of this peer, or None."""
+        serving, config, now = self._serving, self._config, self._clock()
+        own = sum(each.peer == peer for each in serving.values())
+        if own < config.peer_streams_max and len(serving) >= config.streams_max:
+            self._crowd(now)
+        place = None
+        if own < config.peer_streams_max and len(serving) < config.streams_max:
+            self._next += 1
+            number, place = self._next, _Served(peer, now, scope)
+            serving[number] = place
         try:
-            yield room
+            yield place
         finally:
-            if room:
-                serving[peer] -= 1
-            if not serving[peer]:
-                del serving[peer]
+            if place is not None:
+                serving.pop(number, None)
+
+    def _crowd(self, now: float) -> None:
+        """The slowest of those that have had their time makes room."""
+        old = {
+            number: each.sent / (now - each.since)
+            for number, each in self._serving.items()
+            if now - each.since >= self._config.grace_s
+        }
+        if old:
+            self._serving.pop(min(old, key=old.__getitem__)).scope.cancel()
 
 
-def _answer_of(answer: bytes, request: BlobRequest) -> tuple[BlobStatus, bytes]:
-    status, blob = answer[0], answer[1:]
-    if status == BlobStatus.FOUND and request.fits(blob):
-        return BlobStatus.FOUND, blob
-    if status in {BlobStatus.MISSING, BlobStatus.BUSY} and not blob:
-        return BlobStatus(status), b""
-    return BlobStatus.BROKEN, b""
+async def _beginning(
+    stream: RelayStream, request: BlobRequest, *, ranges: bool, counters: BlobCounters
+) -> BlobAnswerStream:
+    """The answer whose status and length have come.
+
+    Raises:
+        FrameError: they break the protocol.
+
+    """
+    held = bytearray()
+
+    async def more(size: int) -> None:
+        while len(held) < size:
+            data = await stream.receive_some(COALESCED_BYTES)
+            if not data:
+                raise FrameError("The stream ended before its answer")
+            held.extend(data)
+
+    if ranges:
+        await more(1)
+        status, start, total = held[0], 1, 0
+        if status == BlobStatus.FOUND:
+            start += _TOTAL.size
+            await more(start)
+            (total,) = _TOTAL.unpack(held[1:start])
+    else:
+        decoder = FrameDecoder(1 + request.length)
+        length = None
+        while length is None:
+            await more(len(held) + 1)
+            decoder.feed(bytes(held[decoder.unfinished :]))
+            length = decoder.announced
+        if not length:
+            raise FrameError("An empty answer")
+        prefix = (length.bit_length() + 6) // 7
+        await more(prefix + 1)
+        status, start, total = held[prefix], prefix + 1, length - 1
+    if status == BlobStatus.FOUND and request.fits(total):
+        return BlobAnswerStream(
+            stream,
+            BlobStatus.FOUND,
+            total,
+            skip=0 if ranges else request.offset,
+            count=min(request.asked, total - request.offset),
+            first=bytes(held[start:]),
+            counters=counters,
+        )
+    if status in {BlobStatus.MISSING, BlobStatus.BUSY} and not total and len(held) == start:
+        return BlobAnswerStream(stream, BlobStatus(status), counters=counters)
+    raise FrameError("The answer is none")

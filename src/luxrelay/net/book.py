@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
@@ -16,6 +16,10 @@ from luxrelay.pause import doubled, jittered
 
 if TYPE_CHECKING:
     from random import Random
+
+
+KEPT_MAX: Final = 6
+"""Addresses of records kept of one peer: those of the newest, and of the one before."""
 
 
 class Source(IntEnum):
@@ -39,6 +43,8 @@ class BookEntry:
     """The best word for it so far."""
     seq: int = 0
     """Number of the signed record that the addresses are from."""
+    given: tuple[str, ...] = ()
+    """The operator's addresses, which stay whatever its records say."""
     failures: int = 0
     """Dials that failed since one succeeded."""
     retry_at: float = 0.0
@@ -70,26 +76,40 @@ class AddressBook:
 
     def learn(
         self, peer: PeerId, addresses: Sequence[str], source: Source, *, seq: int = 0
-    ) -> None:
+    ) -> bool:
         """The peer can be tried at these addresses; an older record of another changes nothing.
 
-        What the peer itself says while it is here is believed whatever its number: numbers are its
-        clock's, and a clock that was ahead would make the later record the older one.
+        The addresses of its record before stay behind them as a fallback, `KEPT_MAX` in all, and
+        the operator's. A peer at new addresses is tried at once. What the peer itself says while it
+        is here is believed whatever its number: numbers are its clock's, and a clock that was ahead
+        would make the later record the older one.
+
+        Returns:
+            Whether the peer was known and is at an address now that was not.
+
         """
         if not addresses:
-            return
+            return False
         entry = self._entries.get(peer)
         if entry is None:
-            self._entries[peer] = BookEntry(tuple(addresses), source, seq)
+            given = tuple(addresses) if source is Source.BOOTSTRAP else ()
+            self._entries[peer] = BookEntry(tuple(addresses), source, seq, given)
             self._keep_bound(peer)
-        elif (
+            return False
+        if not (
             seq > entry.seq
             or (seq == entry.seq and source > entry.source)
             or (source is Source.HELLO and seq != entry.seq)
         ):
-            if entry.source is not Source.BOOTSTRAP or source is Source.BOOTSTRAP:
-                entry.addresses, entry.seq = tuple(addresses), seq
-            entry.source = max(entry.source, source)
+            return False
+        if source is Source.BOOTSTRAP:
+            entry.given = tuple(addresses)
+        moved = not set(addresses) <= {*entry.addresses, *entry.given}
+        entry.addresses = tuple(dict.fromkeys([*addresses, *entry.addresses]))[:KEPT_MAX]
+        entry.seq, entry.source = seq, max(entry.source, source)
+        if moved:
+            entry.retry_at = 0.0
+        return moved
 
     def _keep_bound(self, new: PeerId) -> None:
         if len(self._entries) > self._config.book_max:
@@ -117,7 +137,9 @@ class AddressBook:
     def addresses(self, peer: PeerId) -> tuple[str, ...]:
         """Where to try it."""
         entry = self._entries.get(peer)
-        return entry.addresses if entry is not None else ()
+        if entry is None:
+            return ()
+        return tuple(dict.fromkeys([*entry.addresses, *entry.given]))
 
     def reached(self, peer: PeerId) -> None:
         """A dial succeeded."""

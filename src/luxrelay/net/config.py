@@ -41,8 +41,8 @@ class NetConfig:
     inline_blob_max: int = 48 * 1024
     """Limit that hello tells, bytes (J7)."""
     announce: tuple[str, ...] = ()
-    """Multiaddresses at which others can dial us, without peer id; empty: those we listen on,
-    as far as they are no ``0.0.0.0``."""
+    """Multiaddresses at which others can dial us, without peer id; empty: those we listen on, and
+    for ``0.0.0.0`` the addresses of this machine that connections come from."""
     require_hello: bool = False
     """Whether a peer without hello is let go; plain libp2p peers have none (G32)."""
     hello_timeout_s: float = 5.0
@@ -157,8 +157,14 @@ class NetConfig:
     """Seconds for Noise and Yamux on a new connection, and for the protocol of a new stream."""
     dial_timeout_s: float = 10.0
     """Seconds for one dial, from the first packet to the finished handshake."""
-    write_timeout_s: float = 10.0
-    """Seconds one frame may wait for the socket before the connection counts as dead."""
+    silence_max_s: float = 15.0
+    """Seconds without a byte of any peer after which nothing is heard at all (G37); after a third
+    of it every connection is pinged. 0: never looked at."""
+    clock_interval_s: float = 20.0
+    """Seconds between two questions for the clock of a peer that tells it (G36)."""
+    write_timeout_s: float = 30.0
+    """Seconds one frame of up to 64 KiB may take into the socket before the connection counts as
+    dead; a live link of 20 kbit/s is not cut by it."""
     keepalive_interval_s: float = 15.0
     """Seconds between two pings on a connection (G32)."""
     keepalive_misses_max: int = 3
@@ -174,13 +180,20 @@ class NetConfig:
     """Empty frames on one gossip stream; one more resets the stream. Peers that follow no topic
     greet with one."""
     queue_bytes_max: int = 8 * 1024 * 1024
-    """Bytes waiting for one peer; one more drops the peer. Twice what the router gathers for a
-    peer between two drains, so that a peer that keeps taking is never dropped for one burst."""
+    """Bytes waiting for one peer; a message that does not fit is given up and the peer is slow,
+    control that does not fit drops the peer. Twice what the router gathers for a peer between two
+    drains, so that a peer that keeps taking is never slow for one burst."""
     queue_frames_max: int = 8192
-    """Frames waiting for one peer; one more drops the peer."""
-    write_stall_s: float = 4.0
-    """Seconds one write of up to 64 KiB may take before the peer is dropped; below 5, because the
-    library's Yamux breaks the stream by itself after 5 seconds without window."""
+    """Frames waiting for one peer, bounded as its bytes are."""
+    write_stall_s: float = 30.0
+    """Seconds one write of up to 16 KiB to a slow peer may take before the peer is dropped."""
+    slow_after_s: float = 2.0
+    """Seconds the oldest frame may wait for a peer before the peer counts as slow: it leaves the
+    meshes and is told ids in place of messages (G39)."""
+    slow_bytes: int = 128 * 1024
+    """Bytes that may wait for a slow peer: what fits is sent to it when it asks for it (G39)."""
+    slow_hold_s: float = 10.0
+    """Seconds a slow peer's queue must be found empty before the peer counts as any other."""
 
     gossip_streams_max: int = 2
     """Gossip streams one peer may open towards us; a further one is reset."""
@@ -214,7 +227,12 @@ class NetConfig:
         """Hold only bounds that make sense together."""
         for name in self.__slots__:
             value = getattr(self, name)
-            may_be_zero = name in ("inline_blob_max", "outbound_target", "peers_min")
+            may_be_zero = name in (
+                "inline_blob_max",
+                "outbound_target",
+                "peers_min",
+                "silence_max_s",
+            )
             low = isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
             if low and not (may_be_zero and value == 0):
                 raise ConfigError(
@@ -244,11 +262,11 @@ class NetConfig:
                 where="NetConfig",
                 hint="pauses grow from the one to the other",
             )
-        if self.write_stall_s >= 5:
+        if self.slow_after_s >= self.write_stall_s:
             raise ConfigError(
-                "write_stall_s is 5 seconds or more",
+                "slow_after_s is not below write_stall_s",
                 where="NetConfig",
-                hint="choose less than 5; the library's Yamux waits no longer",
+                hint="a peer is spared full messages before it is dropped",
             )
         if self.queue_bytes_max < self.frame_max:
             raise ConfigError(

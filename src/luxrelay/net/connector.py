@@ -68,6 +68,8 @@ class Connector:
         self.refuses = refuses
         """Why a peer at an IP address is not dialled now, empty when it is."""
         self._greeted = greeted
+        self.on_kept: Callable[[PeerId, Sequence[str]], None] = lambda peer, texts: None  # noqa: ARG005
+        """Told where the newest record of a configured peer says that it is."""
         self._dialling: set[PeerId] = set()
         self._extra = 0
         self._asked_for_more = trio.Event()
@@ -84,7 +86,7 @@ class Connector:
             while True:
                 self._dial_more(nursery)
                 now = trio.current_time()
-                if self._config.exchange and now >= ask_at and self.wanted() > 0:
+                if self._config.exchange and now >= ask_at and (self.wanted() > 0 or self._away()):
                     ask_at = now + self._config.upkeep_interval_s
                     self._host.faults.start(nursery, "exchange", self._ask_somebody)
                 with trio.move_on_after(self._config.upkeep_interval_s):
@@ -105,13 +107,26 @@ class Connector:
             return
         self._asked_for_more.set()
 
-    def learn(self, record: CheckedRecord, source: Source, *, host: str) -> None:
-        """What a signed record says is in the book, as far as who is at ``host`` may say it."""
+    def learn(self, record: CheckedRecord, source: Source, *, host: str) -> bool:
+        """What a signed record says is in the book, as far as who is at ``host`` may say it.
+
+        Returns:
+            Whether the peer was known and is at an address now that was not.
+
+        """
         if record.peer == self._host.peer_id:
-            return
+            return False
         known = told_by(record, host)
         texts = [f"{address.text}/p2p/{peer_text(record.peer)}" for address in known.addresses]
-        self.book.learn(record.peer, texts, source, seq=record.seq)
+        moved = self.book.learn(record.peer, texts, source, seq=record.seq)
+        if (
+            record.peer in self._kept
+            and texts == list(self.book.addresses(record.peer))[: len(texts)]
+        ):
+            self.on_kept(record.peer, texts)
+        if moved:
+            self._asked_for_more.set()
+        return moved
 
     def let_go(self, peer: PeerId) -> None:
         """A peer was disconnected on purpose and is not dialled at once."""
@@ -119,12 +134,16 @@ class Connector:
 
     def wanted(self) -> int:
         """Connections to dial for now: up to the target, and beyond it up to `peers_min` peers."""
-        away = sum(not self._host.is_connected(peer) for peer in self._kept)
+        away = self._away()
         outbound = self._host.outbound_count()
         target = self._config.outbound_target + self._extra - outbound
         short = self._config.peers_min - len(self._host.connected())
         wanted = max(target, short) if self._config.outbound_target else target
         return min(wanted, self._config.outbound_max - away - outbound) - len(self._dialling)
+
+    def _away(self) -> int:
+        """Configured peers that are not here; another peer may know where they are now."""
+        return sum(not self._host.is_connected(peer) for peer in self._kept)
 
     def _dial_more(self, nursery: trio.Nursery) -> None:
         room = self._config.dials_max - len(self._dialling)

@@ -13,9 +13,10 @@ Theory of operation
     `drain()`, so that everything they cause for a peer leaves in one write.
   Back pressure: a peer whose messages wait for verdicts is not read from (`peer_pending_max`),
     which its own writes feel; publishing and forwarding wait up to `patience_s` for a peer whose
-    queue is half full, never longer. A peer that stops taking is dropped after `write_stall_s`
-    (20-58).
-  Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer's queue drops the peer.
+    queue is half full, never longer. A peer that takes less than is offered is slow: the router is
+    told before each heartbeat how much fits (`peer_room`). One that takes nothing is dropped after
+    `write_stall_s` (20-58, G39).
+  Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer gives messages up.
 
 Messages waiting for a verdict, and the batches in which they get it.
 
@@ -34,6 +35,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from luxrelay.bus import VerdictKind
+from luxrelay.conduct import Cause
 from luxrelay.errors import AddressError, FrameError, NetError
 from luxrelay.gossip import (
     Action,
@@ -48,8 +50,9 @@ from luxrelay.gossip import (
     Send,
     Validate,
 )
+from luxrelay.net.address_news import MOVED, AddressNews
 from luxrelay.net.addresses import parse_peer_address
-from luxrelay.net.book import Source
+from luxrelay.net.book import KEPT_MAX, Source
 from luxrelay.net.charging import account, without_account
 from luxrelay.net.config import COALESCED_BYTES, MESHSUB, NetConfig
 from luxrelay.net.connector import Connector
@@ -58,9 +61,11 @@ from luxrelay.net.finder import PeerFinder
 from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost
-from luxrelay.net.links import DriverCounters, Link, NetStats
+from luxrelay.net.links import DriverCounters, Link, NetStats, PeerLog
+from luxrelay.net.peer_clocks import PeerClocks
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import (
+    FrameCutError,
     FrameReader,
     PeerWriter,
     RelayStream,
@@ -93,6 +98,8 @@ class Redialler:
         self._config = config
         self._rng = rng
         self._counters = counters
+        self._followed: dict[PeerId, tuple[str, ...]] = {}
+        self._news: dict[PeerId, trio.Event] = {}
 
     async def keep(self, addresses: Sequence[str], peer: PeerId) -> None:
         """The peer is connected, or dialled again after a while that grows.
@@ -106,7 +113,7 @@ class Redialler:
         while True:
             if not self._host.is_connected(peer):
                 try:
-                    await self._host.dial(*addresses)
+                    await self._host.dial(*self._followed.get(peer, ()), *addresses)
                 except (NetError, AddressError) as error:
                     self._counters.dials_failed += 1
                     failures += 1
@@ -125,7 +132,20 @@ class Redialler:
                 lost = 0
             lost += 1
             delay = doubled(self._config.redial_min_s, lost, self._config.redial_max_s)
-            await trio.sleep(jittered(delay, self._rng))
+            with trio.move_on_after(jittered(delay, self._rng)):
+                await self._news.setdefault(peer, trio.Event()).wait()
+                lost = 0
+            self._news.pop(peer, None)
+
+    def follow(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """A configured peer says that it is elsewhere now: there it is dialled first, and at once.
+
+        What it said before stays as a fallback, `KEPT_MAX` addresses in all, and the configuration.
+        """
+        known = self._followed.get(peer, ())
+        if tuple(addresses) != known[: len(addresses)]:
+            self._followed[peer] = tuple(dict.fromkeys([*addresses, *known]))[:KEPT_MAX]
+            self._news.setdefault(peer, trio.Event()).set()
 
 
 T = TypeVar("T")
@@ -237,6 +257,7 @@ class GossipDriver:
         deliver: Called with each accepted message, once per message id; must neither block nor call
             the driver.
         echoed: Called with who has shown messages of ours; the same.
+        clocks: Learns what time the peers tell; of its own when None.
 
     Raises:
         AddressError: An address in ``config.peers`` names no peer that can be dialled.
@@ -254,8 +275,10 @@ class GossipDriver:
         clock: Callable[[], float] = trio.current_time,
         deliver: Callable[[Deliver], None] | None = None,
         echoed: Callable[[Echo], None] = lambda _: None,
+        clocks: PeerClocks | None = None,
     ) -> None:
         self.counters = DriverCounters()
+        self.clocks = clocks if clocks is not None else PeerClocks()
         self._router = router
         self._host = host
         self._config = config
@@ -268,7 +291,8 @@ class GossipDriver:
             if peer != host.peer_id:
                 self._kept.setdefault(peer, []).append(text)
         self._links: dict[PeerId, Link] = {}
-        self._greeter = Greeter(host, config)
+        self._told = PeerLog()
+        self._greeter = Greeter(host, config, self.clocks)
         self._exchange = PeerExchange(host, config, rng)
         self._connector = Connector(
             host,
@@ -278,8 +302,9 @@ class GossipDriver:
             counters=self.counters,
             kept=self._kept.keys(),
             refuses=lambda address: self._router.refuses(address, outbound=True),
-            greeted=lambda: [peer for peer, link in self._links.items() if link.hello is not None],
+            greeted=self._greeted,
         )
+        self._news = self._make_news()
         self._finder = PeerFinder(host, config, rng=rng, connector=self._connector)
         self._inbox = VerdictInbox(validate, config, self.counters)
         self._busy_tokens: list[int] = []
@@ -287,7 +312,29 @@ class GossipDriver:
         self._rearm = trio.Event()
         self._sleeping_until = float("-inf")
         self._nursery: trio.Nursery | None = None
-        self._effects: dict[type[Action], Callable[[Any], None]] = {
+        self._effects = self._table(echoed)
+        self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
+        self._served[HELLO] = self._greeter.answer
+        if config.exchange:
+            self._served[PEERS] = self._exchange.serve
+            self._served[MOVED] = self._news.serve
+        if config.dht:
+            self._served[self._finder.protocol] = self._finder.serve
+
+    def _make_news(self) -> AddressNews:
+        news = AddressNews(
+            self._host,
+            self._config,
+            connector=self._connector,
+            kept=self._kept.keys(),
+            greeted=self._greeted,
+            follow=self._redialler.follow,
+        )
+        self._connector.on_kept = news.learnt
+        return news
+
+    def _table(self, echoed: Callable[[Echo], None]) -> dict[type[Action], Callable[[Any], None]]:
+        return {
             Send: self._do_send,
             Validate: self._do_validate,
             Deliver: self._do_deliver,
@@ -296,12 +343,6 @@ class GossipDriver:
             Discover: self._do_discover,
             Echo: echoed,
         }
-        self._served: dict[str, StreamHandler] = dict.fromkeys(MESHSUB, self._serve_inbound)
-        self._served[HELLO] = self._greeter.answer
-        if config.exchange:
-            self._served[PEERS] = self._exchange.serve
-        if config.dht:
-            self._served[self._finder.protocol] = self._finder.serve
 
     async def run(self, *, task_status: ReadyReport[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Gossips until cancelled."""
@@ -315,6 +356,9 @@ class GossipDriver:
                 nursery.start_soon(keep, "verdicts", self._judge)
                 nursery.start_soon(keep, "watch", self._watch_connections)
                 nursery.start_soon(keep, "connector", self._connector.run)
+                nursery.start_soon(keep, "news", self._news.run)
+                nursery.start_soon(keep, "clocks", self._keep_clocks)
+                nursery.start_soon(keep, "silence", self._keep_heard)
                 if self._config.dht:
                     nursery.start_soon(keep, "finder", self._finder.run)
                 saving = partial(self._host.bans.keep_written, self._config.bans_save_s)
@@ -329,6 +373,9 @@ class GossipDriver:
             self._nursery = None
             for link in self._links.values():
                 link.close()
+
+    def _greeted(self) -> list[PeerId]:
+        return [peer for peer, link in self._links.items() if link.hello is not None]
 
     # Calls of the node.
 
@@ -400,12 +447,30 @@ class GossipDriver:
             driver=self.counters,
             greeting=self._greeter.counters,
             exchange=self._exchange.counters,
+            news=self._news.counters,
             finder=self._finder.counters,
             known_peers=len(self._connector.book),
+            clock=self.clocks.view(self._host.wall_ms(), self._host.steady_ms()),
+            clock_offsets=self.clocks.offsets(self._host.wall_ms(), self._host.steady_ms()),
+            quiet_s=self.quiet_s(),
             bans=self._host.banned(),
             faults=self._host.faults.counts(),
             peers={peer: link.snapshot() for peer, link in self._links.items()},
         )
+
+    def quiet_s(self) -> float | None:
+        """Seconds since the last byte of any peer came; None without peers, here and named.
+
+        Any thread may call it.
+        """
+        if not (self._links or self._kept or self._config.bootstrap):
+            return None
+        return (self._host.steady_ms() - self._host.heard_ms) / 1000
+
+    def greeted(self) -> tuple[int, int, int]:
+        """Peers accepted and refused as of another network so far, and connected now."""
+        counters = self._greeter.counters
+        return counters.accepted, counters.foreign, len(self._links)
 
     def explain(self, peer: PeerId) -> ScoreTerms | None:
         """A peer's score taken apart, for people; None for a stranger."""
@@ -433,7 +498,11 @@ class GossipDriver:
 
     def _do_send(self, action: Send) -> None:
         link = self._links.get(action.peer)
-        if link is None or link.writer is None or not link.writer.offer(action.data):
+        if (
+            link is None
+            or link.writer is None
+            or not link.writer.offer(action.data, urgent=action.urgent)
+        ):
             self.counters.unsendable += 1
 
     def _do_validate(self, action: Validate) -> None:
@@ -465,7 +534,9 @@ class GossipDriver:
                 action.reason,
             )
         else:
-            self._host.faults.start(self._nursery, "disconnect", self._host.disconnect, action.peer)
+            self._host.faults.start(
+                self._nursery, "disconnect", self._host.disconnect, action.peer, action.reason
+            )
 
     def _do_dial(self, action: Dial) -> None:
         if self._config.exchange:
@@ -485,8 +556,22 @@ class GossipDriver:
                 await self._rearm.wait()
             now = self._clock()
             if wake_at is not None and now >= wake_at:
+                self._look_at_links(now)
                 self._router.wake(now)
                 self._act()
+
+    def _look_at_links(self, now: float) -> None:
+        """The router knows which peers are slow, and how much fits their links."""
+        looked_at = trio.current_time()
+        for link in self._links.values():
+            if link.writer is None:
+                continue
+            was_slow, room = link.writer.slow, link.writer.look(looked_at)
+            if was_slow or room is not None:
+                self._router.peer_room(link.peer, room, now)
+            if was_slow != link.writer.slow:
+                self._told.slow(link, slow=link.writer.slow)
+                self._host.narrow(link.peer, slow=link.writer.slow)
 
     async def _judge(self) -> None:
         while True:
@@ -517,6 +602,22 @@ class GossipDriver:
         self._progress.set()
         self._progress = trio.Event()
 
+    async def _keep_clocks(self) -> None:
+        """The clocks of the peers are asked for again and again, all at once (G36)."""
+        while True:
+            await trio.sleep(self._config.clock_interval_s)
+            async with trio.open_nursery() as nursery:
+                for peer in self.clocks.tellers():
+                    self._host.faults.start(nursery, "clock", self._greeter.ask_time, PeerId(peer))
+
+    async def _keep_heard(self) -> None:
+        """Peers that have nothing to say are asked for a sign of life (G37)."""
+        third_s = self._config.silence_max_s / 3
+        while third_s:
+            await trio.sleep(third_s / 2)
+            if (self.quiet_s() or 0.0) >= third_s:
+                await self._host.probe()
+
     # Peers.
 
     async def _watch_connections(self) -> None:
@@ -536,6 +637,7 @@ class GossipDriver:
 
     async def _serve_link(self, link: Link) -> None:
         self._host.charges.charge(link.peer)
+        self._host.lost_why(link.peer)  # of an earlier connection
         try:
             known = self._host.connections(link.peer)
             with self._host.faults.contained("link"):
@@ -554,6 +656,7 @@ class GossipDriver:
         none for `idle_s`, and `stream_attempts_max` times in a row, is let go: it takes no gossip.
         """
         deaf, lost = _Deaf(self._config), 0
+        self.clocks.connected(link.peer, dialled=self._host.dialled(link.peer))
         try:
             greeted, link.hello = await self._greeter.greet(link.peer)
             if greeted is Greeted.GONE:
@@ -564,7 +667,7 @@ class GossipDriver:
                     stream = await self._host.open_stream(link.peer, *MESHSUB)
                 except NetError:
                     if deaf.refused(live, began):
-                        await self._host.disconnect(link.peer)
+                        await self._host.disconnect(link.peer, Cause.NO_GOSSIP.value)
                         return
                 else:
                     deaf, end = _Deaf(self._config), WriterEnd.LOST
@@ -581,6 +684,8 @@ class GossipDriver:
                 await self._pause(link.peer, pause_s)
         finally:
             link.close()
+            self.clocks.gone(link.peer)
+            self._told.lost(link, self._host.lost_why(link.peer))
             self._exchange.gone(link.peer)
             self._router.peer_disconnected(link.peer, self._clock())
             self._act()
@@ -619,6 +724,7 @@ class GossipDriver:
         """The router knows the peer, and what it said of itself."""
         peer, now = link.peer, self._clock()
         self._greet(peer, protocol)
+        self._told.met(link)
         if link.hello is None:
             return
         if link.hello.passes_on:
@@ -643,16 +749,18 @@ class GossipDriver:
         """A peer that answers where its record says is remembered, and suggested to others."""
         checked = await self._exchange.vouch(link.peer, record)
         if checked is not None and not link.closed:
-            self._connector.learn(checked, Source.HELLO, host=self._host.remote_host(link.peer))
+            self._news.take(checked, record, Source.HELLO, by=link.peer)
             self._finder.know(link.peer, record)
             self._router.peer_record(link.peer, record)
 
     async def _drop(self, link: Link, end: WriterEnd) -> None:
         if end is WriterEnd.STALLED:
             self.counters.dropped_stalled += 1
+            cause = Cause.NOTHING_TAKEN
         else:
             self.counters.dropped_overflow += 1
-        await self._host.disconnect(link.peer)
+            cause = Cause.QUEUE_FULL
+        await self._host.disconnect(link.peer, cause.value)
 
     async def _serve_inbound(self, stream: RelayStream) -> None:
         if self._nursery is None:
@@ -670,6 +778,8 @@ class GossipDriver:
             link.readers.add(scope)
             try:
                 await self._read(link, stream)
+            except FrameCutError:
+                self.counters.streams_cut += 1
             except FrameError:
                 self.counters.frame_errors += 1
                 link.counters.frame_errors += 1

@@ -132,7 +132,9 @@ class PeerExchange:
         try:
             with trio.move_on_after(self._config.hello_timeout_s):
                 records = await self._read(stream)
-        except (FrameError, trio.BrokenResourceError):
+        except trio.BrokenResourceError:
+            pass  # cut, which says nothing about the peer
+        except FrameError:
             self.counters.refused += 1
         finally:
             await stream.reset()

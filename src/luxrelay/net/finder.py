@@ -194,10 +194,10 @@ class PeerFinder:
                     with trio.fail_after(timeout_s):
                         await stream.send_all(encode_frame(answer))
                     self.counters.answered += 1
-        except FrameError:
-            self.counters.refused += 1
         except (trio.TooSlowError, trio.BrokenResourceError):
             return
+        except FrameError:
+            self.counters.refused += 1
 
     def _answer(self, question: bytes, asker: PeerId) -> bytes:
         """The answer to a question, empty when it gets none."""

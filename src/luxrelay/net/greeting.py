@@ -1,12 +1,13 @@
 """Says hello to each new peer and answers theirs; a peer of another network is let go.
 
-Source: decisions G32; requirements 20-03, 20-55.
+Source: decisions G32, G36; requirements 20-03, 20-55.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -14,13 +15,15 @@ from typing import Final
 import trio
 from libp2p.abc import INetConn
 
+from luxrelay.conduct import Cause
 from luxrelay.errors import FrameError, HelloError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import NetConfig
 from luxrelay.net.hello import HELLO, HELLO_MAX, Hello
-from luxrelay.net.host import RelayHost, broke_off
-from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
+from luxrelay.net.host import RelayHost, declined
+from luxrelay.net.peer_clocks import PeerClocks
+from luxrelay.net.streams import RelayStream, encode_frame, read_frame
 
 _LOGGER: Final = logging.getLogger("luxrelay.net")
 _RETRY_S: Final = 0.1
@@ -38,7 +41,9 @@ class GreetingCounters:
     silent: int = 0
     """Peers without hello."""
     errors: int = 0
-    """Peers let go because their hello cannot be read or did not come in time."""
+    """Peers let go because their hello cannot be read."""
+    late: int = 0
+    """Peers let go, free to come again, because their hello did not come whole in time."""
 
 
 class Greeted(Enum):
@@ -58,12 +63,14 @@ class Greeter:
     Args:
         host: Whose peers are greeted.
         config: What we say, `require_hello` and `hello_timeout_s`.
+        clocks: Learns what time the peers tell.
 
     """
 
-    def __init__(self, host: RelayHost, config: NetConfig) -> None:
+    def __init__(self, host: RelayHost, config: NetConfig, clocks: PeerClocks) -> None:
         self._host = host
         self._config = config
+        self._clocks = clocks
         self.counters = GreetingCounters()
 
     def own(self) -> Hello:
@@ -77,6 +84,7 @@ class Greeter:
             agent=config.agent,
             frame_max=config.frame_max,
             inline_blob_max=config.inline_blob_max,
+            time_ms=self._host.wall_ms(),
             record=self._host.own_record(),
         )
 
@@ -91,24 +99,31 @@ class Greeter:
             if not self._same(peer, known):
                 return Greeted.GONE, None
             self.counters.errors += 1
-            return await self._let_go(peer, f"its hello cannot be read: {error}")
+            return await self._let_go(peer, Cause.HELLO_UNREADABLE, str(error))
         if theirs is None:
             if self._same(peer, known):
-                self.counters.errors += 1
-                await self._host.disconnect(peer)  # it may be busy: no ban, it may come again
+                self.counters.late += 1
+                return await self._let_go(peer, Cause.HELLO_LATE, "")
             return Greeted.GONE, None
         objection = self.own().objection(theirs)
         if objection:
             self.counters.foreign += 1
-            return await self._let_go(peer, objection)
+            return await self._let_go(peer, Cause.FOREIGN, objection)
         self.counters.accepted += 1
         return Greeted.OURS, theirs
+
+    async def ask_time(self, peer: PeerId) -> None:
+        """The peer's clock is known anew, unless it does not answer in time."""
+        with suppress(
+            NetError, FrameError, HelloError, trio.BrokenResourceError, trio.TooSlowError
+        ):
+            await self._ask(peer)
 
     async def _hear(self, peer: PeerId, known: Sequence[INetConn]) -> Hello | None:
         """What the peer says; None when nothing came in time or each stream broke.
 
         Raises:
-            NetError: It opens no stream for hello.
+            NetError: It says that it does not speak hello.
             FrameError, HelloError: What came is no hello.
 
         """
@@ -118,7 +133,7 @@ class Greeter:
             except trio.TooSlowError:
                 break
             except NetError as error:
-                if not broke_off(error) or attempt == self._config.hello_attempts_max - 1:
+                if declined(error):
                     raise
             except trio.BrokenResourceError:
                 pass
@@ -140,8 +155,12 @@ class Greeter:
         stream = await self._host.open_stream(peer, HELLO)
         try:
             with trio.fail_after(self._config.hello_timeout_s):
+                asked_ms = self._host.steady_ms()
                 await stream.send_all(encode_frame(self.own().encode()))
-                return Hello.decode(await _frame_or_end(stream))
+                theirs = Hello.decode(await read_frame(stream, HELLO_MAX))
+                if theirs.time_ms:
+                    self._clocks.hello(peer, theirs.time_ms, asked_ms, self._host.steady_ms())
+                return theirs
         finally:
             await stream.reset()
 
@@ -172,27 +191,18 @@ class Greeter:
             return Greeted.GONE, None
         self.counters.silent += 1
         if self._config.require_hello:
-            return await self._let_go(peer, "it does not say hello")
+            return await self._let_go(peer, Cause.NO_HELLO, "")
         return Greeted.PLAIN, None
 
-    async def _let_go(self, peer: PeerId, reason: str) -> tuple[Greeted, Hello | None]:
-        fields = {"peer": peer_text(peer), "reason": reason}
-        _LOGGER.warning("peer refused", extra={"fields": fields})
-        await self._host.ban(peer, self._config.foreign_ban_s, reason)
+    async def _let_go(
+        self, peer: PeerId, cause: Cause, detail: str
+    ) -> tuple[Greeted, Hello | None]:
+        """The peer is disconnected, and refused for a while only for what no network causes."""
+        reason = f"{cause.value}: {detail}" if detail else cause.value
+        if cause.misconduct:
+            fields = {"peer": peer_text(peer), "reason": reason}
+            _LOGGER.warning("peer refused", extra={"fields": fields})
+            await self._host.ban(peer, self._config.foreign_ban_s, reason)
+        else:
+            await self._host.disconnect(peer, reason)
         return Greeted.GONE, None
-
-
-async def _frame_or_end(stream: RelayStream) -> bytes:
-    """The one frame that is expected.
-
-    Raises:
-        trio.BrokenResourceError: The stream ended before the frame was whole.
-        FrameError: The frame is too long, or empty.
-
-    """
-    decoder = FrameDecoder(HELLO_MAX)
-    while data := await stream.receive_some(HELLO_MAX):
-        decoder.feed(data)
-        for frame in decoder.take(1):
-            return frame
-    raise trio.BrokenResourceError("the stream ended without a hello")

@@ -4,7 +4,10 @@ Each side opens a stream of its own and says who it is, and is answered in kind;
 about the other in one round trip, whoever dialled, and a peer that has never heard of hello is
 known as such at once. The message is one frame of JSON.
 
-Source: LP-6420 §1.1; decisions G32; requirement 20-55.
+It tells the time as well, and may be asked again for that (G36): a peer that knows no such key
+passes over it, one that tells none is not asked.
+
+Source: LP-6420 §1.1; decisions G32, G36; requirement 20-55.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ class Hello:
     passes_on: bool = False
     """Whether it makes the announcement on ``headers/global`` from a namespace's, so that it needs
     no second copy of a header (G34); an earlier version says nothing of it."""
+    time_ms: int = 0
+    """Its wall clock when it said so, Unix milliseconds; 0 when it does not tell (G36)."""
     proof: bytes = b""
     """What proves that a validator vouches for it (G24)."""
     record: bytes = b""
@@ -65,6 +70,7 @@ class Hello:
                 "agent": self.agent,
                 "limits": {"frame_max": self.frame_max, "inline_blob_max": self.inline_blob_max},
                 "passes_on": self.passes_on,
+                "time_ms": self.time_ms,
                 "proof": base64.b64encode(self.proof).decode(),
                 "record": base64.b64encode(self.record).decode(),
             }
@@ -98,6 +104,7 @@ class Hello:
             frame_max=_number(limits, "frame_max"),
             inline_blob_max=_number(limits, "inline_blob_max"),
             passes_on=document.get("passes_on") is True,
+            time_ms=_number(document, "time_ms"),
             proof=_bytes(document, "proof", PROOF_MAX),
             record=_bytes(document, "record", RECORD_MAX),
         )

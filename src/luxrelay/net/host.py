@@ -57,15 +57,12 @@ from libp2p.host.exceptions import StreamFailure
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
-from libp2p.protocol_muxer.exceptions import (
-    MultiselectClientError,
-    MultiselectCommunicatorError,
-    MultiselectError,
-)
+from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.tools.anyio_service import TrioManager
 from multiaddr import Multiaddr
 
+from luxrelay.conduct import Cause
 from luxrelay.errors import AddressError, ConfigError, NetError
 from luxrelay.gossip import PeerId
 from luxrelay.net.addresses import (
@@ -80,12 +77,17 @@ from luxrelay.net.charging import Charges, Meter
 from luxrelay.net.config import NetConfig
 from luxrelay.net.dialler import Dialler
 from luxrelay.net.guarded import Faults
-from luxrelay.net.negotiation import LineCommunicator, NoiseYamuxUpgrader, select_protocol
-from luxrelay.net.records import is_everywhere, seal
+from luxrelay.net.negotiation import (
+    LineCommunicator,
+    NoiseYamuxUpgrader,
+    UnspokenError,
+    select_protocol,
+)
+from luxrelay.net.records import ADDRESSES_MAX, is_everywhere, nearness, seal
 from luxrelay.net.scopes import ReadyReport, shielded
 from luxrelay.net.streams import FAREWELL_S, RelayStream, StreamHandler, encode_frame
-from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, went_out
-from luxrelay.net.transport import RelayTcp, SocketRegistry
+from luxrelay.net.swarm import RelaySwarm, SwarmCounters, host_of, remote_of, went_out
+from luxrelay.net.transport import RelayTcp, SocketRegistry, is_here
 from luxrelay.net.unread import UnreadBudget
 from luxrelay.net.yamux import GuardedStream, GuardedYamux, MuxCounters
 
@@ -140,6 +142,9 @@ class NameResolver(trio.abc.HostnameResolver):
         )
 
 
+_THIS_MACHINE: Final = 2
+_SLOW_UNSENT: Final = 16 * 1024
+"""Bytes that the system holds for a slow peer beside those that are on the wire."""
 _NAME: Final = "libp2p"
 _DEBUG_SWITCH: Final = "LIBP2P_DEBUG"
 
@@ -332,8 +337,9 @@ class RelayHost:
         quiet_libp2p()
         self.config = config
         self.bans = bans if bans is not None else BanList(config.bans_max)
-        self._clock_ms = clock_ms
-        self._steady_ms = steady_ms
+        self.wall_ms, self.steady_ms = clock_ms, steady_ms
+        self.heard_ms = steady_ms()
+        """When the last byte of a peer came, by the steady clock; at first, when it was made."""
         self._seed = seed
         self._listen = [parse_listen_address(text).multiaddr() for text in config.listen]
         self.keys = keys = create_new_key_pair(seed)
@@ -359,6 +365,7 @@ class RelayHost:
                 self.mux_counters,
                 budget=self.unread,
                 faults=self.faults,
+                heard=self._note_heard,
             ),
             config.handshake_timeout_s,
             config.negotiation_lines_max,
@@ -370,16 +377,26 @@ class RelayHost:
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
         self.unhandle(IDENTIFY_PUSH)
         self._changed = trio.Event()
+        self._begin_records()
         self._dialler = self._make_dialler()
-        self.addresses: tuple[str, ...] = ()
 
     def _listen_to_swarm(self, meter: Meter | None) -> None:
         self._transport.make_room = self._swarm.inbound.doorway.turn_out_one
         self.charges = self._swarm.inbound.charges = Charges(meter)
         """What inbound connections cost."""
         self._swarm.on_change = self._note_change
+        self._swarm.on_lost = self._note_lost
         self._swarm.faults = self.faults
         self._swarm.refuses = lambda peer: self.bans.banned(peer, steady_ms()) is not None
+
+    def _begin_records(self) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self._lost: dict[PeerId, str] = {}
+        self._number, self._record = 0, b""
+        self._sealed: list[str] = []
+        self._locals: set[str] = set()
+        self.here: Callable[[str], bool] = is_here
+        """Whether an IP address is one of this machine."""
 
     def _make_dialler(self) -> Dialler:
         return Dialler(
@@ -515,7 +532,7 @@ class RelayHost:
         return peer
 
     def _refusal(self, address: TcpAddress, peer: PeerId, chosen: bool) -> str:
-        ban = self.bans.banned(peer, self._steady_ms())
+        ban = self.bans.banned(peer, self.steady_ms())
         reason = f"it is banned ({ban.reason})" if ban is not None else ""
         if not chosen and not reason:
             reason = self._swarm.limits.refusal(address.host)
@@ -523,13 +540,13 @@ class RelayHost:
 
     async def ban(self, peer: PeerId, seconds: float, reason: str) -> None:
         """The peer is disconnected and not let in for so long."""
-        self.bans.ban(peer, self._steady_ms() + int(seconds * 1000), reason)
-        await self.disconnect(peer)
+        self.bans.ban(peer, self.steady_ms() + int(seconds * 1000), reason)
+        await self.disconnect(peer, reason)
 
     def banned(self) -> dict[PeerId, Ban]:
         """Who is not let in now, and until when by the wall clock as it stands."""
-        ahead_ms = self._clock_ms() - self._steady_ms()
-        found = self.bans.all(self._steady_ms())
+        ahead_ms = self.wall_ms() - self.steady_ms()
+        found = self.bans.all(self.steady_ms())
         return {peer: Ban(ban.until_ms + ahead_ms, ban.reason) for peer, ban in found.items()}
 
     def remote_host(self, peer: PeerId) -> str:
@@ -539,9 +556,48 @@ class RelayHost:
 
     def own_record(self) -> bytes:
         """Our signed peer record; empty when nobody could dial us by it."""
+        addresses = self._own_addresses()
+        if addresses != self._sealed:
+            self._number = max(self._number + 1, self.wall_ms())
+            self._record = seal(self._seed, addresses, self._number) if addresses else b""
+            self._sealed = addresses
+        return self._record
+
+    def _own_addresses(self) -> list[str]:
+        """Where others can dial us: as configured, or as we listen.
+
+        Who listens everywhere is at the addresses that its connections come from.
+        """
         texts = self.config.announce or tuple(a.partition("/p2p/")[0] for a in self.addresses)
-        addresses = [text for text in texts if not is_everywhere(parse_address(text).host)]
-        return seal(self._seed, addresses, self._clock_ms()) if addresses else b""
+        found: list[str] = []
+        for text in texts:
+            address = parse_address(text)
+            if not is_everywhere(address.host):
+                found.append(text)
+                continue
+            wide = ":" in address.host
+            form = f"/ip{6 if wide else 4}/{{}}/tcp/{address.port}"
+            found += [form.format(h) for h in self._local_hosts() if (":" in h) == wide]
+        return found[:ADDRESSES_MAX]
+
+    def _local_hosts(self) -> list[str]:
+        """Addresses of this machine that connections are from, or were while it has them."""
+        now = {stream.local_host for stream in self._registry.open} - {""}
+        self._locals = {host for host in {*self._locals, *now} if self.here(host)}
+        far = [host for host in self._locals if nearness(host) != _THIS_MACHINE]
+        return sorted(far or self._locals)
+
+    async def leave_gone_addresses(self) -> None:
+        """Connections from addresses that this machine no longer has are closed."""
+        streams = list(self._registry.open)
+        gone = {s.local_host for s in streams if s.local_host and not self.here(s.local_host)}
+        for stream in streams:
+            if stream.local_host in gone:
+                await stream.cut()
+
+    async def close_if_silent(self, peer: PeerId, seconds: float) -> None:
+        """The connections with a peer over which nothing comes within so long are closed."""
+        await self._swarm.probe(self._swarm.get_connections(ID(peer)), seconds)
 
     async def open_stream(self, peer: PeerId, *protocols: str) -> RelayStream:
         """A stream to a connected peer, of the first of ``protocols`` that it speaks.
@@ -574,11 +630,23 @@ class RelayHost:
         if scope.cancelled_caught:
             await self.disconnect(peer)
 
-    async def disconnect(self, peer: PeerId) -> None:
-        """All connections with the peer are closed."""
+    async def disconnect(self, peer: PeerId, reason: str = Cause.CLOSED.value) -> None:
+        """All connections with the peer are closed, for a reason that its loss is told with."""
+        self._note_lost(peer, reason)
         async with trio.open_nursery() as nursery:
             for conn in self._swarm.get_connections(ID(peer)):
                 nursery.start_soon(self._close_connection, conn)
+
+    def narrow(self, peer: PeerId, *, slow: bool) -> None:
+        """Little of what we write to a slow peer waits in the system's buffers, where it is late.
+
+        So its queue here shows how slow it is, and what is urgent overtakes what is not. On systems
+        without such a bound nothing changes.
+        """
+        ends = {remote_of(conn) for conn in self._swarm.get_connections(ID(peer))}
+        for stream in list(self._registry.open):
+            if stream.get_remote_address() in ends:
+                stream.narrow(_SLOW_UNSENT if slow else 0)
 
     def is_connected(self, peer: PeerId) -> bool:
         """Whether a stream to the peer may be tried."""
@@ -607,6 +675,27 @@ class RelayHost:
     async def wait_changed(self) -> None:
         """A connection came or went since the call."""
         await self._changed.wait()
+
+    def _note_heard(self) -> None:
+        self.heard_ms = self.steady_ms()
+
+    async def probe(self) -> None:
+        """Every connection was pinged, as far as it takes a ping at once."""
+        async with trio.open_nursery() as nursery:
+            for conns in list(self._swarm.connections.values()):
+                for conn in conns:
+                    if isinstance(conn.muxed_conn, GuardedYamux):
+                        self.faults.start(nursery, "probe", conn.muxed_conn.ping)
+
+    def lost_why(self, peer: PeerId) -> str:
+        """Why the last connection with the peer is over, asked once."""
+        return self._lost.pop(peer, Cause.ENDED.value)
+
+    def _note_lost(self, peer: PeerId, reason: str) -> None:
+        # What we decided comes before what the connection saw of it.
+        self._lost.setdefault(peer, reason)
+        if len(self._lost) > self.config.book_max:
+            del self._lost[next(iter(self._lost))]
 
     def _note_change(self) -> None:
         self._changed.set()
@@ -638,10 +727,13 @@ def _agree(stream: INetStream, *, ours: bool) -> None:
             muxed.mux.spoke.set()
 
 
-def broke_off(error: NetError) -> bool:
-    """Whether a stream was reset before it was agreed on, which says nothing about protocols."""
+def declined(error: NetError) -> bool:
+    """Whether the peer said that it does not speak the protocol.
+
+    A stream that was reset, cut or late before it was agreed on says nothing about protocols.
+    """
     found: BaseException | None = error
-    while found is not None and not isinstance(found, MultiselectCommunicatorError):
+    while found is not None and not isinstance(found, UnspokenError):
         found = found.__cause__
     return found is not None
 

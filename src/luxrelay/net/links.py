@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import trio
 
+from luxrelay.failures import EVERY_S
 from luxrelay.gossip import GossipStats, PeerId
 from luxrelay.net.account import Account
+from luxrelay.net.addresses import peer_text
 from luxrelay.net.bans import Ban
 from luxrelay.net.exchange import ExchangeCounters
 from luxrelay.net.finder import FinderCounters
 from luxrelay.net.greeting import GreetingCounters
 from luxrelay.net.hello import Hello
 from luxrelay.net.host import HostStats
+from luxrelay.net.peer_clocks import ClockOffset
 from luxrelay.net.streams import PeerWriter, RelayStream
 
+_LOGGER: Final = logging.getLogger("luxrelay.net")
+LINES_MAX: Final = 60
+"""Lines about peers in a minute."""
+REMEMBERED_MAX: Final = 1024
+"""Lost peers remembered, and lines; beyond it the oldest is forgotten."""
 _PAUSE_S: Final = 0.05
 """Seconds between the first two times that a peer is greeted anew; half of go's shortest wait."""
 
@@ -41,6 +51,8 @@ class LinkCounters:
     """Bytes of these."""
     pending: int = 0
     """Messages waiting for a verdict now."""
+    given_up: int = 0
+    """RPCs of messages not sent to it because too much waited; it may ask for the messages."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +65,8 @@ class DriverCounters:
     """Gossip streams reset because the peer had `gossip_streams_max` already."""
     streams_lost: int = 0
     """Gossip streams to a peer that broke while its connection lived, whoever reset them."""
+    streams_cut: int = 0
+    """Gossip streams of peers that ended inside a frame."""
     inbox_overflows: int = 0
     """Messages answered with IGNORE because `inbox_max` were waiting."""
     validate_errors: int = 0
@@ -64,7 +78,7 @@ class DriverCounters:
     dropped_stalled: int = 0
     """Peers dropped because they took nothing for `write_stall_s`."""
     dropped_overflow: int = 0
-    """Peers dropped because too much waited for them."""
+    """Peers dropped because too much control waited for them."""
     disconnects: int = 0
     """Peers dropped because the router said so."""
     delivered: int = 0
@@ -73,6 +87,22 @@ class DriverCounters:
     """Peers reached."""
     dials_failed: int = 0
     """Peers not reached, tries."""
+
+
+@dataclass(slots=True, kw_only=True)
+class NewsCounters:
+    """Records of new addresses on their way."""
+
+    own: int = 0
+    """Times our own addresses changed."""
+    told: int = 0
+    """Records sent to peers because their addresses are new, our own among them."""
+    untold: int = 0
+    """Peers not told: of an earlier version, gone, or silent."""
+    followed: int = 0
+    """Records of others that were newer and named other addresses."""
+    refused: int = 0
+    """Records that were not in order, old, of strangers, or too many of one bringer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +117,16 @@ class NetStats:
     """What came of hello."""
     exchange: ExchangeCounters = field(default_factory=ExchangeCounters)
     """Peer records given and taken."""
+    news: NewsCounters = field(default_factory=NewsCounters)
+    """Records of new addresses."""
     finder: FinderCounters = field(default_factory=FinderCounters)
     """What the distributed hash table cost and brought."""
+    clock: ClockOffset = field(default_factory=ClockOffset)
+    """How far our wall clock is from those of the peers."""
+    clock_offsets: dict[bytes, int] = field(default_factory=dict)
+    """The same by peer that told its clock, milliseconds, positive when ours is ahead."""
+    quiet_s: float | None = None
+    """Seconds since the last byte of any peer; None without peers, now and in the configuration."""
     known_peers: int = 0
     """Peers in the address book now."""
     bans: dict[PeerId, Ban] = field(default_factory=dict)
@@ -125,6 +163,8 @@ class Link:
     """What its inbound connection cost; None when it is not charged."""
     closed: bool = False
     """The peer is gone or speaks no gossip; nobody waits any more."""
+    met_at: float | None = None
+    """When gossip with it began; None before."""
     readers: set[trio.CancelScope] = field(default_factory=set)
     """Tasks that read from it."""
     _moved: trio.Event = field(default_factory=trio.Event)
@@ -192,6 +232,7 @@ class Link:
         if writer is not None:
             self.counters.frames_out += writer.frames_out
             self.counters.bytes_out += writer.bytes_out
+            self.counters.given_up += writer.given_up
             self.writer = self.stream = self.talking = None
             self.notify()
 
@@ -215,4 +256,77 @@ class Link:
             queued_frames=writer.queued_frames if writer else 0,
             queued_bytes=writer.queued_bytes if writer else 0,
             pending=self.pending,
+            given_up=counters.given_up + (writer.given_up if writer else 0),
         )
+
+
+class PeerLog:
+    """Log lines of peers that are lost, come back, become slow and get well.
+
+    A peer has one line of a kind a minute at most, with how many went unsaid since the last, and
+    all peers together `LINES_MAX` a minute: peers cause these lines.
+
+    Args:
+        clock: Monotonic seconds.
+        log: Writes a line.
+
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = trio.current_time,
+        log: Callable[[str, dict[str, object]], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._log = log or _write
+        self._lost_at: dict[PeerId, float] = {}
+        self._said: dict[tuple[str, PeerId], tuple[float, int]] = {}
+        self._minute, self._lines = float("-inf"), 0
+
+    def met(self, link: Link) -> None:
+        """Gossip with the peer has begun; said when the peer was lost before."""
+        if link.met_at is not None:
+            return
+        now = link.met_at = self._clock()
+        lost_at = self._lost_at.pop(link.peer, None)
+        if lost_at is not None:
+            self._say("peer is back", link.peer, away_s=round(now - lost_at, 1))
+
+    def lost(self, link: Link, reason: str) -> None:
+        """The peer is gone; nothing is said of one with which there was no gossip."""
+        if link.met_at is None:
+            return
+        now = self._clock()
+        self._lost_at.pop(link.peer, None)
+        self._lost_at[link.peer] = now
+        if len(self._lost_at) > REMEMBERED_MAX:
+            del self._lost_at[next(iter(self._lost_at))]
+        self._say("peer lost", link.peer, reason=reason, connected_s=round(now - link.met_at, 1))
+
+    def slow(self, link: Link, *, slow: bool) -> None:
+        """The peer's link takes less than is offered, or takes it again."""
+        snapshot = link.snapshot()
+        self._say(
+            "peer is slow" if slow else "peer is no longer slow",
+            link.peer,
+            queued_bytes=snapshot.queued_bytes,
+            given_up=snapshot.given_up,
+        )
+
+    def _say(self, what: str, peer: PeerId, **fields: object) -> None:
+        now, key = self._clock(), (what, peer)
+        at, unsaid = self._said.pop(key, (float("-inf"), 0))
+        if now - self._minute >= EVERY_S:
+            self._minute, self._lines = now, 0
+        if now - at < EVERY_S or self._lines >= LINES_MAX:
+            self._said[key] = at, unsaid + 1
+        else:
+            self._lines += 1
+            self._said[key] = now, 0
+            self._log(what, {"peer": peer_text(peer), **fields, "unsaid": unsaid})
+        if len(self._said) > REMEMBERED_MAX:
+            del self._said[next(iter(self._said))]
+
+
+def _write(what: str, fields: dict[str, object]) -> None:
+    _LOGGER.info(what, extra={"fields": fields})

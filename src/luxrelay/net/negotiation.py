@@ -37,6 +37,13 @@ LINES_MAX: Final = 64
 """Lines of one side in one negotiation, where no `NetConfig` says it."""
 
 
+_NOT_SPOKEN: Final = "na"
+
+
+class UnspokenError(MultiselectClientError):
+    """The peer said that it speaks none of the protocols; silence and cut lines say nothing."""
+
+
 class Duplex(Protocol):
     """What a line is read from and written to: a raw connection, a secure one, or a stream."""
 
@@ -55,6 +62,8 @@ class LineCommunicator(IMultiselectCommunicator):
     def __init__(self, duplex: Duplex, lines_max: int = LINES_MAX) -> None:
         self._duplex = duplex
         self._lines_max = self._lines_left = lines_max
+        self.declined = False
+        """Whether the last line said that the peer does not speak what it was asked for."""
 
     async def write(self, msg_str: str) -> None:
         """The line is on its way.
@@ -94,6 +103,7 @@ class LineCommunicator(IMultiselectCommunicator):
             raise MultiselectCommunicatorError("the line is no text") from error
         if not text.endswith("\n"):
             raise MultiselectCommunicatorError("the line has no end")
+        self.declined = text[:-1] == _NOT_SPOKEN
         return text[:-1]
 
     async def _exactly(self, count: int) -> bytes:
@@ -115,13 +125,19 @@ async def select_protocol(
     """The first of ``protocols`` that the peer agreed to speak.
 
     Raises:
-        MultiselectClientError: It speaks none of them, or did not say so in time.
+        UnspokenError: It said that it speaks none of them.
+        MultiselectClientError: It did not say so in time, or what it said makes no sense.
 
     """
     client = MultiselectClient()
     names = [TProtocol(protocol) for protocol in protocols]
     lines = LineCommunicator(duplex, lines_max)
-    return str(await client.select_one_of(names, lines, math.ceil(timeout_s)))
+    try:
+        return str(await client.select_one_of(names, lines, math.ceil(timeout_s)))
+    except MultiselectClientError as error:
+        if lines.declined:
+            raise UnspokenError(str(error)) from error
+        raise
 
 
 class MuxerFactory(Protocol):

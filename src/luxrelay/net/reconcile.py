@@ -35,7 +35,7 @@ from luxrelay.net.addresses import peer_text
 from luxrelay.net.config import COALESCED_BYTES
 from luxrelay.net.connections import ConnectionLimits
 from luxrelay.net.host import RelayHost
-from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame
+from luxrelay.net.streams import FrameCutError, FrameDecoder, RelayStream, encode_frame
 from luxrelay.sync.rpc.config import FRAME_BYTES_MAX, SyncClientConfig
 from luxrelay.sync.rpc.reading import SyncServicer
 from luxrelay.sync.rpc.stream_answers import AnsweringStream
@@ -45,6 +45,8 @@ from luxrelay.sync.rpc.stream_kinds import StreamKind
 RECONCILE: Final = "/lux/relay/reconcile/1.0.0"
 PREFIX: Final = "p2p:"
 """Before the peer id in a peer's name, so that it is no address of a sync peer."""
+PIECE_BYTES: Final = 16 * 1024
+"""Bytes of an answer that a peer takes in `ReconcileStreamConfig.idle_s`: 13 kbit/s."""
 _READ_BYTES: Final = 262_144
 _NO_STREAM: Final = "the stream is gone"
 _PART: Final = b"\x00"
@@ -74,9 +76,12 @@ class ReconcileStreamConfig:
     answer_frames_max: int = 65_536
     """Frames of one answer that are taken; a listing has one for each namespace."""
     idle_s: float = 10.0
-    """Seconds for which a question may be waited for, and a frame be in the sending."""
+    """Seconds without a byte of a question, and for each piece of an answer to be taken; for the
+    asking side the longest silence in an answer (P46)."""
+    question_s: float = 30.0
+    """Seconds for a whole question."""
     answer_s: float = 10.0
-    """Seconds for one answer."""
+    """Seconds that the making of one answer may take; a page is shorter then."""
     stream_s: float = 120.0
     """Longest life of a stream, seconds, and of one comparison on the asking side."""
     heads_max: int = 65_536
@@ -217,24 +222,27 @@ class ReconcileStreams:
         config = self._config
         decoder = FrameDecoder(config.question_bytes_max)
         for _ in range(config.questions_max):
-            with trio.fail_after(config.idle_s):
-                question = await _frame(stream, decoder)
+            with trio.fail_after(config.question_s):
+                question = await _frame(stream, decoder, config.idle_s)
             if question is None:
                 return
             self.counters.questions += 1
             frames = session.answer(question)
             while data := await trio.to_thread.run_sync(_chunk, frames):
-                with trio.fail_after(config.idle_s):
-                    await stream.send_all(data)
+                view = memoryview(data)  # one message may be the whole of a large frame
+                for start in range(0, len(view), PIECE_BYTES):
+                    with trio.fail_after(config.idle_s):
+                        await stream.send_all(view[start : start + PIECE_BYTES])
         self.counters.cut += 1
 
     def client(self, peer: PeerId) -> StreamClient:
         """Return a client for worker threads; called on the loop, closed anywhere."""
         config = self._config
         deadlines = SyncClientConfig(
-            call_s=config.answer_s,
-            page_s=config.answer_s,
-            reconcile_s=config.answer_s,
+            call_s=config.idle_s,
+            page_s=config.idle_s,
+            reconcile_s=config.idle_s,
+            transfer_s=config.idle_s,
             heads_page=min(1_000, config.answer_frames_max),
             heads_max=config.heads_max,
             gaps_max=config.gaps_max,
@@ -288,14 +296,13 @@ class _Carrier:
 
     def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
         """Yield the frames of the answer to one question."""
-        until = min(time.monotonic() + timeout_s, self._until)
         if self._asked >= self._config.questions_max // 2 and question[0] != StreamKind.RECONCILE:
             self.drop()  # the other side ends a stream after so many; a reconciliation stays on it
         whole = False
         try:
-            self._run(self._send, question, max(0.0, until - time.monotonic()))
+            self._run(self._send, question, min(timeout_s, self._left()))
             for _ in range(self._config.answer_frames_max):
-                frame = self._run(self._receive, max(0.0, until - time.monotonic()))
+                frame = self._run(self._receive, timeout_s, self._left())
                 whole = frame[:1] != _PART
                 yield frame
                 if whole:
@@ -304,6 +311,9 @@ class _Carrier:
         finally:
             if not whole:
                 self.drop()
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
 
     def drop(self) -> None:
         """Reset the stream; the next question opens another."""
@@ -320,10 +330,10 @@ class _Carrier:
             return trio.from_thread.run(work, *values, trio_token=self._token)
         except trio.TooSlowError:
             raise CarrierError("no answer in time", late=True) from None
-        except FrameError as error:
-            raise CarrierError(str(error), unusable=True) from None
         except (NetError, trio.BrokenResourceError) as error:
             raise CarrierError(str(error) or _NO_STREAM) from None
+        except FrameError as error:
+            raise CarrierError(str(error), unusable=True) from None
         except (trio.RunFinishedError, trio.Cancelled):
             raise CarrierError("this node is stopping") from None
 
@@ -336,11 +346,11 @@ class _Carrier:
             self._asked += 1
             await self._stream.send_all(encode_frame(question))
 
-    async def _receive(self, timeout_s: float) -> bytes:
-        with trio.fail_after(timeout_s):
+    async def _receive(self, silence_s: float, left_s: float) -> bytes:
+        with trio.fail_after(left_s):
             if self._stream is None:
                 raise trio.BrokenResourceError("the stream is gone")
-            frame = await _frame(self._stream, self._decoder)
+            frame = await _frame(self._stream, self._decoder, silence_s)
         if frame is None:
             raise trio.BrokenResourceError("the peer ended the stream")
         return frame
@@ -371,11 +381,13 @@ def _chunk(frames: Iterator[bytes]) -> bytes:
     return b"".join(parts)
 
 
-async def _frame(stream: RelayStream, decoder: FrameDecoder) -> bytes | None:
+async def _frame(stream: RelayStream, decoder: FrameDecoder, silence_s: float) -> bytes | None:
     """Return the next frame; None at the end of the stream.
 
     Raises:
-        FrameError: the bytes are no frame, too many, or end inside one.
+        trio.TooSlowError: no byte came for ``silence_s``; how long a frame takes is no matter.
+        FrameCutError: the stream ended inside a frame.
+        FrameError: the bytes are no frame, or too many.
 
     """
     while True:
@@ -383,9 +395,10 @@ async def _frame(stream: RelayStream, decoder: FrameDecoder) -> bytes | None:
         if frames:
             await trio.lowlevel.checkpoint()
             return frames[0]
-        data = await stream.receive_some(_READ_BYTES)
+        with trio.fail_after(silence_s):
+            data = await stream.receive_some(_READ_BYTES)
         if not data:
             if decoder.unfinished:
-                raise FrameError("The stream ended inside a frame")
+                raise FrameCutError("The stream ended inside a frame")
             return None
         decoder.feed(data)

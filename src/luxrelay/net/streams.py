@@ -14,8 +14,10 @@ Source: LP-6420 §10, G29; requirement 20-58.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
@@ -29,11 +31,13 @@ from luxrelay.errors import FrameError
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
 from luxrelay.net.scopes import shielded
-from luxrelay.net.yamux import GuardedStream
+from luxrelay.net.yamux import CREDIT_WAIT_S, GuardedStream
 
 _PREFIX_MAX: Final = 4
 """Bytes of a length prefix; 2^28 is far above any frame we take."""
 _READ_BYTES: Final = 262_144
+_SLOW_CHUNK: Final = 16 * 1024
+"""Bytes of one write to a slow peer, so that the link shows its progress."""
 FAREWELL_S: Final = 0.5
 """Seconds to reset or close one stream before we stop caring."""
 
@@ -62,6 +66,18 @@ class RelayStream:
     def raw(self) -> INetStream:
         """The library's stream, for code of the library."""
         return self._stream
+
+    @property
+    def credit_wait_s(self) -> float:
+        """Seconds that a write waits until the peer takes more."""
+        muxed = getattr(self._stream, "muxed_stream", None)
+        return muxed.credit_wait_s if isinstance(muxed, GuardedStream) else CREDIT_WAIT_S
+
+    @credit_wait_s.setter
+    def credit_wait_s(self, seconds: float) -> None:
+        muxed = getattr(self._stream, "muxed_stream", None)
+        if isinstance(muxed, GuardedStream):
+            muxed.credit_wait_s = seconds
 
     def shares_connection(self, other: RelayStream) -> bool:
         """Whether both streams run over the same connection."""
@@ -119,6 +135,10 @@ class RelayStream:
                 await self._stream.reset()
 
 
+class FrameCutError(FrameError, trio.BrokenResourceError):
+    """The stream ended inside a frame, as any network may end it: no word about its sender."""
+
+
 StreamHandler = Callable[[RelayStream], Awaitable[None]]
 
 
@@ -152,6 +172,17 @@ class FrameDecoder:
     def unfinished(self) -> int:
         """Bytes that are held of frames that were not handed out."""
         return len(self._buffer) - self._at
+
+    @property
+    def announced(self) -> int | None:
+        """Length of the next frame, whose bytes need not have come; None before its prefix.
+
+        Raises:
+            FrameError: The length is above the maximum or not in its shortest form.
+
+        """
+        length, start = self._length()
+        return None if start < 0 else length
 
     def feed(self, data: bytes | bytearray) -> None:
         """The bytes are held until `take` has handed out their frames."""
@@ -223,7 +254,8 @@ class FrameReader:
         """The frames that have arrived, at least one; none at the end of the stream.
 
         Raises:
-            FrameError: The peer's bytes are no frames, or end inside one.
+            FrameCutError: The stream ended inside a frame.
+            FrameError: The peer's bytes are no frames.
 
         """
         while True:
@@ -235,7 +267,7 @@ class FrameReader:
             data = await self._stream.receive_some(_READ_BYTES)
             if not data:
                 if self._decoder.unfinished:
-                    raise FrameError("The stream ended inside a frame")
+                    raise FrameCutError("The stream ended inside a frame")
                 return []
             self._decoder.feed(data)
 
@@ -244,14 +276,15 @@ async def read_frame(stream: ByteStream, frame_max: int) -> bytes:
     """The one frame that is expected; what stands after it is thrown away.
 
     Raises:
-        FrameError: There is none, or it is too long.
+        FrameCutError: The stream ended before the frame was whole.
+        FrameError: The frame is too long, or empty.
 
     """
     decoder = FrameDecoder(frame_max)
     while True:
         data = await stream.receive_some(frame_max)
         if not data:
-            raise FrameError("The stream ended before its frame")
+            raise FrameCutError("The stream ended before its frame")
         decoder.feed(data)
         for frame in decoder.take(1):
             return frame
@@ -272,11 +305,26 @@ class WriterEnd(Enum):
     STALLED = "stalled"
     """The peer took nothing for `write_stall_s`."""
     OVERFLOWED = "overflowed"
-    """More waited for the peer than its queue may hold."""
+    """More control waited for the peer than its queue may hold."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A frame that waits for a peer."""
+
+    frame: bytes
+    since: float
+    urgent: bool
 
 
 class PeerWriter:
-    """The bounded queue in front of one stream, and the only one who writes to it."""
+    """The bounded queue in front of one stream, and the only one who writes to it.
+
+    A message that does not fit is given up, and may be asked for; what is urgent goes first, has as
+    much room of its own, and ends the writer when it does not fit. A peer is slow from the moment
+    its oldest frame has waited `slow_after_s`, or a message was given up, until its queue was found
+    empty for `slow_hold_s`; then little waits for it, so that its link carries what is new (G39).
+    """
 
     def __init__(
         self, stream: ByteStream, config: NetConfig, clock: Callable[[], float] = trio.current_time
@@ -284,12 +332,20 @@ class PeerWriter:
         self._stream = stream
         self._config = config
         self._clock = clock
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[_Waiting] = deque()
         self._offset = 0
+        self._urgent = self._urgent_bytes = 0
         self._wake = trio.Event()
         self._overflowed = False
         self._write_scope: trio.CancelScope | None = None
         self._pressed_since: float | None = None
+        self._gave_up = False
+        self._well_since: float | None = None
+        self._passed = self._took = 0.0
+        self.slow = False
+        """Whether less passes than is offered, as of the last `look`."""
+        self.given_up = 0
+        """Frames of messages that were not sent because too much waited."""
         self.queued_bytes = 0
         self.frames_out = 0
         self.bytes_out = 0
@@ -305,10 +361,43 @@ class PeerWriter:
         """Whether it is half full, and has not been for longer than `patience_s`.
 
         Whoever makes more for this peer should wait a little. A peer that stays slower than that
-        is not waited for: its queue runs over and the peer is dropped.
+        is not waited for: it is slow, and what does not fit is given up.
         """
         since = self._pressed_since
         return since is not None and now - since < self._config.patience_s
+
+    def look(self, now: float) -> int | None:
+        """How many bytes of messages a slow peer may be sent now; None while it is not slow.
+
+        Called about once a heartbeat. What passes in `slow_after_s` may wait, at most `slow_bytes`;
+        whoever has nothing waiting has room for one message at least.
+        """
+        config = self._config
+        late = bool(self._frames) and now - self._frames[0].since > config.slow_after_s
+        if self._gave_up or late:
+            if not self.slow:
+                self.slow = True
+                self._trim()
+            self._gave_up, self._well_since = False, None
+        elif self._frames:
+            self._well_since = None
+        elif self.slow:
+            self._well_since = now if self._well_since is None else self._well_since
+            self.slow = now - self._well_since < config.slow_hold_s
+        if not self.slow:
+            return None
+        fits = self._passed / self._took * config.slow_after_s if self._took else math.inf
+        room = min(config.slow_bytes, fits) - self.queued_bytes
+        return max(int(room), 0 if self._frames else 1)
+
+    def _trim(self) -> None:
+        """No more than `slow_bytes` of messages wait; the newest go, which can be asked for."""
+        while self.queued_bytes > self._config.slow_bytes and len(self._frames) > 1:
+            if self._frames[-1].urgent:
+                return
+            self.queued_bytes -= len(self._frames.pop().frame)
+            self.given_up += 1
+        self._weigh()
 
     def _weigh(self) -> None:
         config = self._config
@@ -320,26 +409,40 @@ class PeerWriter:
         elif self._pressed_since is None:
             self._pressed_since = self._clock()
 
-    def offer(self, payload: bytes) -> bool:
-        """Whether the payload waits to be sent; if not, `run` ends with OVERFLOWED."""
+    def offer(self, payload: bytes, *, urgent: bool = False) -> bool:
+        """Whether the payload waits to be sent; an urgent one that does not ends the writer."""
         if self._overflowed:
             return False
         frame = encode_frame(payload)
         config = self._config
-        if (
-            self.queued_bytes + len(frame) > config.queue_bytes_max
-            or len(self._frames) >= config.queue_frames_max
-        ):
-            self._overflowed = True
-            self._wake.set()
-            if self._write_scope is not None:
-                self._write_scope.cancel()
+        size, count = self.queued_bytes - self._urgent_bytes, len(self._frames) - self._urgent
+        if urgent:
+            size, count = self._urgent_bytes, self._urgent
+        if size + len(frame) > config.queue_bytes_max or count >= config.queue_frames_max:
+            if urgent:
+                self._overflow()
+            else:
+                self.given_up += 1
+                self._gave_up = True
             return False
-        self._frames.append(frame)
+        waiting = _Waiting(frame, self._clock(), urgent)
+        if urgent:  # behind what is urgent already, and never inside a frame
+            begun = bool(self._offset) and not self._frames[0].urgent
+            self._frames.insert(self._urgent + begun, waiting)
+            self._urgent += 1
+            self._urgent_bytes += len(frame)
+        else:
+            self._frames.append(waiting)
         self.queued_bytes += len(frame)
         self._weigh()
         self._wake.set()
         return True
+
+    def _overflow(self) -> None:
+        self._overflowed = True
+        self._wake.set()
+        if self._write_scope is not None:
+            self._write_scope.cancel()
 
     async def run(self) -> WriterEnd:
         """Writes what is offered until the peer is gone, stalls, or has too much waiting."""
@@ -351,6 +454,7 @@ class PeerWriter:
                 await self._wake.wait()
                 continue
             chunk = self._gather()
+            began = self._clock()
             with trio.move_on_after(self._config.write_stall_s) as self._write_scope:
                 try:
                     await self._stream.send_all(chunk)
@@ -359,27 +463,36 @@ class PeerWriter:
             if self._write_scope.cancelled_caught:
                 return self._why_cut()
             self._write_scope = None
-            self.bytes_out += len(chunk)
-            self.writes += 1
+            self._note_written(len(chunk), self._clock() - began)
             self.on_progress()
+
+    def _note_written(self, count: int, seconds: float) -> None:
+        self.bytes_out += count
+        self.writes += 1
+        # Halved each time, so that the last few writes count: bytes and seconds apart, because a
+        # buffer that takes a write at once says nothing about the link.
+        self._passed = (self._passed + count) / 2
+        self._took = (self._took + seconds) / 2
 
     def _why_cut(self) -> WriterEnd:
         return WriterEnd.OVERFLOWED if self._overflowed else WriterEnd.STALLED
 
     def _gather(self) -> bytes:
-        """Up to 64 KiB of what waits, taken out of the queue."""
+        """Up to 64 KiB of what waits, 16 KiB for a slow peer, taken out of the queue."""
         frames = self._frames
         parts: list[bytes] = []
-        room = COALESCED_BYTES
+        room = _SLOW_CHUNK if self.slow else COALESCED_BYTES
         while frames and room > 0:
-            frame = frames[0]
+            frame = frames[0].frame
             end = self._offset + room
             part = frame[self._offset : end] if self._offset or end < len(frame) else frame
             parts.append(part)
             room -= len(part)
             self._offset += len(part)
             if self._offset >= len(frame):
-                frames.popleft()
+                if frames.popleft().urgent:
+                    self._urgent -= 1
+                    self._urgent_bytes -= len(frame)
                 self._offset = 0
                 self.frames_out += 1
         chunk = b"".join(parts)

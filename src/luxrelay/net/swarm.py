@@ -145,6 +145,8 @@ class RelaySwarm(Swarm):
         self.config = config
         self.counters = SwarmCounters()
         self.on_change: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[PeerId, str], None] = lambda _peer, _cause: None
+        """Told why a connection is over."""
         self.refuses: Callable[[PeerId], bool] = lambda _peer: False
         """Whether a peer is not let in, whichever side dialled."""
         self.faults = Faults()
@@ -280,13 +282,16 @@ class RelaySwarm(Swarm):
         return outbound == (self.self_id.to_bytes() < peer_id.to_bytes())
 
     async def _probe(self, conns: Sequence[INetConn]) -> None:
-        """Those of a peer's connections over which nobody answers are closed."""
+        await self.probe(conns, self.config.probe_timeout_s)
+
+    async def probe(self, conns: Sequence[INetConn], seconds: float) -> None:
+        """Those of a peer's connections over which nobody answers within so long are closed."""
         async with trio.open_nursery() as nursery:
             for conn in conns:
-                self.faults.start(nursery, "probe", self._close_if_silent, conn)
+                self.faults.start(nursery, "probe", self._close_if_silent, conn, seconds)
 
-    async def _close_if_silent(self, conn: INetConn) -> None:
-        if conn.is_closed or await answers(conn.muxed_conn, self.config.probe_timeout_s):
+    async def _close_if_silent(self, conn: INetConn, seconds: float) -> None:
+        if conn.is_closed or await answers(conn.muxed_conn, seconds):
             return
         if not conn.is_closed:
             self.counters.replaced += 1
@@ -295,6 +300,9 @@ class RelaySwarm(Swarm):
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """The connection is forgotten, and all data of peers that have none left."""
         super().remove_conn(swarm_conn)
+        muxed = swarm_conn.muxed_conn
+        if isinstance(muxed, GuardedYamux) and not self.get_connections(muxed.peer_id):
+            self.on_lost(PeerId(muxed.peer_id.to_bytes()), muxed.cause.value)
         self._since.pop(swarm_conn, None)
         dialled = self._dialled_hosts.pop(swarm_conn, None)
         if dialled is not None:
@@ -351,6 +359,13 @@ def remote_host(connection: object) -> str:
     ask = getattr(connection, "get_remote_address", None)
     remote = ask() if ask is not None else None
     return str(remote[0]) if remote else ""
+
+
+def remote_of(conn: INetConn) -> tuple[str, int] | None:
+    """IP address and port of the other end of an established connection."""
+    ask = getattr(getattr(conn.muxed_conn, "secured_conn", None), "get_remote_address", None)
+    remote = ask() if ask is not None else None
+    return (str(remote[0]), int(remote[1])) if remote else None
 
 
 def host_of(conn: INetConn) -> str:

@@ -8,7 +8,9 @@ could not be had, which `Swarm.listen` throws away.
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +31,7 @@ from luxrelay.net.guarded import Faults
 _READ_BYTES: Final = 65_536
 _UNSENT_MAX: Final = 256 * 1024
 """Bytes that cancelled writes may leave behind before the connection is given up."""
+_UNBOUNDED: Final = 2**31 - 1
 _BACKLOG: Final = 128
 _ACCEPT_PAUSE_S: Final = 0.1
 """Seconds before a listener goes on that could not accept."""
@@ -78,6 +81,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
+        self.local_host = _local_of(stream)
+        """IP address of this machine that the connection is from; empty when it cannot be told."""
         self.on_first: Callable[[], None] | None = None
         """Called once, when the first bytes have come."""
         self.before_read: Callable[[], Awaitable[None]] | None = None
@@ -147,6 +152,13 @@ class RelayTcpStream(ReadWriteCloser):
         self._registry.open.discard(self)
         await trio.aclose_forcefully(self._stream)
 
+    def narrow(self, unsent: int) -> None:
+        """The system holds about so many bytes that are not on the wire; 0 as many as it likes."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if option is not None:
+            with suppress(OSError):  # it is closed
+                self._stream.setsockopt(socket.IPPROTO_TCP, option, unsent or _UNBOUNDED)
+
     @property
     def closed(self) -> bool:
         """Whether the socket was closed on our side."""
@@ -163,6 +175,25 @@ def _remote_of(stream: trio.SocketStream) -> tuple[str, int] | None:
     except OSError:
         return None
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
+
+
+def _local_of(stream: trio.SocketStream) -> str:
+    try:
+        name = stream.socket.getsockname()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def is_here(host: str) -> bool:
+    """Whether an IP address is one of this machine; also when that cannot be told."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 class RelayTcpListener(IListener):

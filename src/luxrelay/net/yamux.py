@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +63,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     YamuxStream,
 )
 
+from luxrelay.conduct import Cause
 from luxrelay.net.charging import account
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
 from luxrelay.net.guarded import Faults
@@ -71,8 +73,8 @@ from luxrelay.net.unread import UnreadBudget
 CREDIT_BYTES: Final = 64 * 1024
 """Bytes that may be read from a stream before the peer is told that it may send so many more; a
 quarter of the smallest window, so that a sender never waits for them."""
-_CREDIT_WAIT_S: Final = 5.0
-"""Seconds a write waits for credit, as the library does."""
+CREDIT_WAIT_S: Final = 5.0
+"""Seconds a write waits for credit on a stream of the library's own, as the library does."""
 
 
 class GuardedStream(YamuxStream):
@@ -89,6 +91,8 @@ class GuardedStream(YamuxStream):
         """Whether both sides know what is spoken on it."""
         self.abandoned_at: float | None = None
         """When its handler ended and left it to the peer to close."""
+        self.credit_wait_s = conn.credit_wait_s
+        """Seconds a write waits for credit."""
         self._window = DEFAULT_WINDOW_SIZE
         self._owed = 0
         self._room = trio.Event()
@@ -220,7 +224,7 @@ class GuardedStream(YamuxStream):
         """All of it is on its way, in pieces that the peer gave credit for.
 
         Raises:
-            MuxedStreamError: The stream is over, or no credit came for five seconds.
+            MuxedStreamError: The stream is over, or no credit came for longer than `write_stall_s`.
             ConnectionClosedError: The connection is gone.
 
         """
@@ -238,7 +242,8 @@ class GuardedStream(YamuxStream):
 
     async def _wait_credit(self) -> None:
         self._credit = trio.Event()
-        with trio.move_on_after(_CREDIT_WAIT_S):
+        self.mux.note_stall()
+        with trio.move_on_after(self.credit_wait_s):
             await self._credit.wait()
             return
         raise MuxedStreamError("The peer gave no credit in time")
@@ -246,6 +251,7 @@ class GuardedStream(YamuxStream):
     async def reset(self) -> None:
         """The stream is over at both ends, and what was not read is gone."""
         self.discard()
+        self.mux.note_reset(unless=self.closed)
         try:
             await super().reset()
         finally:
@@ -253,10 +259,11 @@ class GuardedStream(YamuxStream):
             self.mux.forget(self)
 
 
-__all__ = ["CREDIT_BYTES", "GuardedStream", "GuardedYamux", "MuxCounters"]
+__all__ = ["CREDIT_BYTES", "CREDIT_WAIT_S", "GuardedStream", "GuardedYamux", "MuxCounters"]
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _DRAIN_BYTES: Final = 65_536
+_CREDIT_SLACK_S: Final = 1.0
 _GOODBYE_S: Final = 0.5
 """Seconds for the farewell frame of an orderly close."""
 _STRAY_BYTES: Final = DEFAULT_WINDOW_SIZE
@@ -281,9 +288,19 @@ class MuxCounters:
     pings_ignored: int = 0
     """Pings above `pings_per_s`, passed over."""
     write_timeouts: int = 0
-    """Connections closed because a frame could not be written in time."""
+    """Connections closed because no byte of a frame could be written in time."""
     keepalive_timeouts: int = 0
     """Connections closed because the peer stopped answering."""
+    opened_in: int = 0
+    """Streams that peers opened."""
+    opened_out: int = 0
+    """Streams that we opened."""
+    resets_in: int = 0
+    """Streams that peers reset."""
+    resets_out: int = 0
+    """Streams that we reset, for whatever reason."""
+    window_stalls: int = 0
+    """Times a write waited because the peer had given no credit."""
 
 
 class _Pace:
@@ -326,6 +343,7 @@ class GuardedYamux(Yamux):
         counters: What was stopped.
         budget: Bytes that all connections of the host hold together; one of its own when None.
         faults: Where exceptions are noted that nobody expected.
+        heard: Called whenever bytes of the peer have come.
 
     """
 
@@ -338,18 +356,24 @@ class GuardedYamux(Yamux):
         *,
         budget: UnreadBudget | None = None,
         faults: Faults | None = None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         initiator = secured_conn.is_initiator
         super().__init__(secured_conn, peer_id, is_initiator=initiator)
         self.negotiation_max = config.negotiation_unread_max
         self.window_max = config.receive_window_max
+        self.credit_wait_s = config.write_stall_s + _CREDIT_SLACK_S
+        """Seconds a write waits for credit; its writer gives up a little earlier."""
         self.unread = 0
         self.spoke = trio.Event()
         """Set once a stream was agreed on for a protocol of ours, and when the connection ends."""
+        self.cause = Cause.ENDED
+        """Why it is over, once it is."""
         self._config = config
         self._counters = counters
         self._budget = budget if budget is not None else UnreadBudget(config.unread_max)
         self._faults = faults if faults is not None else Faults()
+        self._heard = heard
         self._peer_parity = 0 if initiator else 1
         self._pings, self._opened, self._refused = _Pace(), _Pace(), _Pace()
         self._idle = _Pace()
@@ -396,7 +420,19 @@ class GuardedYamux(Yamux):
 
     async def _tell_reset(self, stream_id: int) -> None:
         with contextlib.suppress(BaseLibp2pError):
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+            await self._refuse(stream_id)
+
+    async def _refuse(self, stream_id: int) -> None:
+        self.note_reset()
+        await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+
+    def note_reset(self, *, unless: bool = False) -> None:
+        """A stream is reset by us, unless it was over already."""
+        self._counters.resets_out += not unless
+
+    def note_stall(self) -> None:
+        """A write waits for credit."""
+        self._counters.window_stalls += 1
 
     def forget(self, stream: GuardedStream) -> None:
         """The connection knows a stream no longer that is over in both directions."""
@@ -464,15 +500,28 @@ class GuardedYamux(Yamux):
                 self._misses = 0  # its answers wait in the socket, because we do not read them
             if self._misses >= self._config.keepalive_misses_max:
                 self._counters.keepalive_timeouts += 1
+                self.cause = Cause.NO_PONG
                 await self.secured_conn.close()
                 return
             self._misses += 1
-            self._ping_id = (self._ping_id + 1) % 2**32
-            self._ping_sent_time = trio.current_time()
             try:
-                await self.write_frame(_frame(TYPE_PING, FLAG_SYN, 0, self._ping_id))
+                await self._send_ping()
             except ConnectionClosedError:
                 return
+
+    async def _send_ping(self) -> None:
+        self._ping_id = (self._ping_id + 1) % 2**32
+        self._ping_sent_time = trio.current_time()
+        await self.write_frame(_frame(TYPE_PING, FLAG_SYN, 0, self._ping_id))
+
+    async def ping(self) -> None:
+        """The peer was asked for a sign of life, unless the connection is over or takes nothing.
+
+        It counts for none of the misses that end a connection.
+        """
+        with trio.move_on_after(self._config.probe_timeout_s):
+            with contextlib.suppress(ConnectionClosedError):
+                await self._send_ping()
 
     async def _stale_stream_sweeper(self) -> None:
         """Streams whose handler has ended are reset when the peer does not close them."""
@@ -489,17 +538,19 @@ class GuardedYamux(Yamux):
         """The frame is in the socket's buffer, or the connection is closed.
 
         Raises:
-            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`.
+            ConnectionClosedError: It was gone, or took longer than `write_timeout_s`; a frame that
+                waits behind others does not count that, because each of them moves.
 
         """
-        with trio.move_on_after(self._config.write_timeout_s) as scope:
-            async with self._write_lock:
+        async with self._write_lock:
+            with trio.move_on_after(self._config.write_timeout_s) as scope:
                 try:
                     await self.secured_conn.write(data)
                 except BaseLibp2pError as error:
                     raise ConnectionClosedError("the connection is gone") from error
         if scope.cancelled_caught:
             self._counters.write_timeouts += 1
+            self.cause = Cause.NOTHING_TAKEN
             await self.secured_conn.close()
             raise ConnectionClosedError("the peer takes nothing any more")
 
@@ -538,6 +589,8 @@ class GuardedYamux(Yamux):
         return stream
 
     def _new_stream(self, stream_id: int, *, ours: bool) -> GuardedStream:
+        self._counters.opened_out += ours
+        self._counters.opened_in += not ours
         stream = GuardedStream(stream_id, self, is_initiator=ours)
         self.streams[stream_id] = stream
         self.stream_buffers[stream_id] = stream.buffer
@@ -552,6 +605,7 @@ class GuardedYamux(Yamux):
             try:
                 await self._read_frames()
             except _FrameError:
+                self.cause = Cause.NOT_YAMUX
                 self._counters.protocol_errors += 1
             except (_OverError, BaseLibp2pError, OSError):
                 pass  # it is gone
@@ -564,6 +618,7 @@ class GuardedYamux(Yamux):
             header = await self.secured_conn.read(HEADER_SIZE)
             if len(header) < HEADER_SIZE:
                 return
+            self._heard()
             await self._incoming(*_HEADER.unpack(header))
 
     async def _incoming(
@@ -615,6 +670,7 @@ class GuardedYamux(Yamux):
         if flags & FLAG_FIN and not stream.recv_closed:
             stream.peer_finished()
         if flags & FLAG_RST:
+            self._counters.resets_in += 1
             stream.end()
         if stream.closed and not stream.buffer:
             self.forget(stream)
@@ -634,7 +690,7 @@ class GuardedYamux(Yamux):
             if self._refused.over(self._config.refusals_per_s):
                 raise _FrameError
             self._stray_left += max(0, DEFAULT_WINDOW_SIZE - body)
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+            await self._refuse(stream_id)
             return None
         if flags & FLAG_RST:
             return None
@@ -656,7 +712,7 @@ class GuardedYamux(Yamux):
                 raise _FrameError
             stream.end()
             self.forget(stream)
-            await self.write_frame(_frame(TYPE_WINDOW_UPDATE, FLAG_RST, stream.stream_id))
+            await self._refuse(stream.stream_id)
             await self._drain(body)
             return
         stream.recv_window -= body
@@ -668,6 +724,7 @@ class GuardedYamux(Yamux):
             data = await self.secured_conn.read(room)
             if not data:
                 raise _OverError
+            self._heard()
             body -= len(data)
             stream.push(data)
 

@@ -31,6 +31,7 @@ from luxrelay.gossip import GossipRouter, PeerId, topic_for_namespace
 from luxrelay.net import GossipDriver, NetConfig, RelayHost
 from luxrelay.net.addresses import peer_id_from_text
 from luxrelay.net.bans import BanList, steady_ms
+from luxrelay.net.peer_clocks import ClockOffset, PeerClocks
 from luxrelay.net.reconcile import PREFIX, ReconcileStreams
 from luxrelay.node.blob_side import BlobSide, blob_side_of
 from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
@@ -40,6 +41,7 @@ from luxrelay.node.config import NodeConfig
 from luxrelay.node.ingress import Doors, LoopSpread, in_worker, wall_ms
 from luxrelay.node.logs import log
 from luxrelay.node.message_limits import MessageLimits, make_guards
+from luxrelay.node.network_health import NetworkHealth, NetworkSources
 from luxrelay.node.peer_reputation import PeerStanding
 from luxrelay.node.peering import diversity_of, gossip_params_of, net_config_of, score_params_of
 from luxrelay.node.policies import CurrentPolicies, carried_of
@@ -131,6 +133,7 @@ class Parts:
     feed: Feed
     policies: CurrentPolicies
     carried: CarriedNamespaces
+    network: NetworkHealth
 
 
 def assemble(
@@ -154,11 +157,11 @@ def assemble(
     carried = _carried(config, store, policies)
     guards = make_guards(config, store)
     judge = judge_of(config, store, policies, guards)
-    net_config = net_config_of(config)
-    meter = meter_of(config)
+    net_config, meter = net_config_of(config), meter_of(config)
     host = _host(config, identity, net_config, meter)
     spread = LoopSpread()
     blobs = blob_side_of(config, identity, host, store, carried=carried, rng=rng, clock_ms=wall_ms)
+    clocks = PeerClocks(peers_min=config.peering.clock_peers_min)
     feed = Feed(trio.lowlevel.current_trio_token().run_sync_soon, wall_ms)
     doors = Doors(
         store=store,
@@ -176,12 +179,24 @@ def assemble(
         deliver=feed.stored,
         completed=feed.completed,
         carried=carried,
+        announced=lambda peer, stamp_ms: clocks.announced(peer, stamp_ms, steady_ms()),
     )
-    driver = spread.driver = _driver(config, net_config, host, doors, rng)
+    driver = spread.driver = _driver(config, net_config, host, doors, rng=rng, clocks=clocks)
     carried.told = _follower(config, driver, policies, blobs.news.tell)
     blame = GossipBlame(driver.app_score, steady_ms)
     followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order, carries=carried.asked)
     server = _server(config, store, doors, followed, carried=carried, meter=meter)
+    catch_up = _catch_up(
+        config,
+        store,
+        doors,
+        carried=carried,
+        stopping=stopping,
+        blobs=blobs,
+        spread=spread,
+        blamed=blame.note,
+    )
+    feed.expects = catch_up.expects
     return Parts(
         store=store,
         guards=guards,
@@ -191,21 +206,33 @@ def assemble(
         driver=driver,
         server=server,
         streams=ReconcileStreams(host, server.servicer if _answers_peers(config) else None),
-        catch_up=_catch_up(
-            config,
-            store,
-            doors,
-            carried=carried,
-            stopping=stopping,
-            blobs=blobs,
-            spread=spread,
-            blamed=blame.note,
-        ),
+        catch_up=catch_up,
         blame=blame,
         blobs=blobs,
         feed=feed,
         policies=policies,
         carried=carried,
+        network=_network(config, net_config, doors, driver),
+    )
+
+
+def _network(
+    config: NodeConfig, bounds: NetConfig, doors: Doors, driver: GossipDriver
+) -> NetworkHealth:
+    def told(clock: ClockOffset) -> None:
+        doors.peers_clock = clock
+
+    return NetworkHealth(
+        NetworkSources(
+            clock=lambda: driver.clocks.view(wall_ms(), steady_ms()),
+            quiet_s=driver.quiet_s,
+            greeted=driver.greeted,
+            verdicts=doors.counts.snapshot,
+        ),
+        clock_warn_ms=config.peering.clock_warn_ms,
+        silence_max_s=bounds.silence_max_s,
+        arrivals_min=config.peering.refused_arrivals_min,
+        told=told,
     )
 
 
@@ -250,7 +277,13 @@ def _follower(
 
 
 def _driver(
-    config: NodeConfig, bounds: NetConfig, host: RelayHost, doors: Doors, rng: random.Random
+    config: NodeConfig,
+    bounds: NetConfig,
+    host: RelayHost,
+    doors: Doors,
+    *,
+    rng: random.Random,
+    clocks: PeerClocks,
 ) -> GossipDriver:
     return GossipDriver(
         _router(config, rng, host.peer_id),
@@ -259,6 +292,7 @@ def _driver(
         config=bounds,
         rng=rng,
         echoed=lambda echo: doors.book.shown(echo.peer, echo.message_ids),
+        clocks=clocks,
     )
 
 
@@ -316,10 +350,12 @@ def _catch_up(
         peers=config.sync_peers,
         tls=client_tls_of(config.sync_limits),
         ttl_ms=config.ttl_ms,
+        postponed_max=config.sync_limits.postponed_max,
         stopping=stopping,
         wanted=blobs.wanted,
         clock_ms=wall_ms,
         others=blobs.peers,
+        fetching=blobs.fetching,
         kept=lambda commitment, length: blobs.hint_at(commitment, length, spread),
         blamed=blamed,
     )

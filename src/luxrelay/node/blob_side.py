@@ -11,20 +11,29 @@ Source: LP-6420 §2.2, §3.2, §4.2; LP-6420 §3.2, §4.2; decisions G10, G11, G
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
 
 from luxrelay.bus import SigningKey
 from luxrelay.bus import constants as c
-from luxrelay.errors import NetError
+from luxrelay.errors import FrameError, NetError, SyncProtocolError, SyncUnreachableError
 from luxrelay.gossip import NodeRole, PeerId
 from luxrelay.net import RelayHost
 from luxrelay.net.addresses import peer_id_from_text, peer_text
-from luxrelay.net.blobs import BlobConfig, BlobExchange, BlobRequest, BlobStatus, CommitmentKind
+from luxrelay.net.blobs import (
+    BlobAnswerStream,
+    BlobConfig,
+    BlobExchange,
+    BlobRequest,
+    BlobStatus,
+    CommitmentKind,
+)
+from luxrelay.node.blobs import FETCHING
 from luxrelay.node.carried import CarriedNamespaces
 from luxrelay.node.config import NodeConfig
 from luxrelay.node.hint_book import HintBook
@@ -32,12 +41,16 @@ from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.global_topics import GlobalTopics
 from luxrelay.node.subscription_config import announced_topics_of, headers_only_of
 from luxrelay.store import RelayStore
-from luxrelay.sync.fetch import AskBlob
+from luxrelay.sync.fetch import AskBlob, FetchConfig
+from luxrelay.sync.messages import BlobAnswer
+from luxrelay.sync.rpc.scope import CallScope
 
 PREFIX: Final = "p2p:"
 """Stands before the peer id in a source's name."""
 NAMED_MAX: Final = 6
 """Peers asked first, because they announced, brought or hinted at the blob."""
+BUSY_AGAIN_MS: Final = 500
+"""When a busy peer is asked again, milliseconds; whoever fetches doubles it (P28)."""
 OTHERS_MAX: Final = 6
 """Further connected peers asked, by chance."""
 
@@ -93,11 +106,13 @@ class BlobPeers:
         others = self._rng.sample(left, min(OTHERS_MAX, len(left)))
         return [_name(each) for each in named], [_name(each) for each in others]
 
-    def ask(self, ask: AskBlob, deadline_s: float) -> bytes | None:
-        """Return what a peer sends, empty for what breaks the protocol; None when it has nothing.
+    def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
+        """Return what a peer sends; None when it does not have the blob.
 
         Raises:
             NetError: the node is stopping.
+            SyncUnreachableError: the peer gives no answer, or is busy.
+            SyncProtocolError: what it says breaks the protocol.
 
         """
         wanted = self._wanted.find(ask.commitment)
@@ -107,14 +122,40 @@ class BlobPeers:
             commitment=ask.commitment,
             length=ask.length,
             kind=kind if ask.exact else CommitmentKind.SIDECAR,
+            offset=ask.offset,
+            count=ask.count,
         )
         peer = peer_id_from_text(ask.peer.removeprefix(PREFIX))
-        status, blob = self._on_loop(
-            lambda: self._exchange.ask(peer, request, timeout_s=deadline_s)
-        )
-        if status is BlobStatus.BROKEN:
-            return b""
-        return blob if status is BlobStatus.FOUND else None
+        dropped = _Dropped(self._token)
+        scope.enter(dropped.drop)
+        answer = None
+        try:
+            answer = self._on_loop(
+                lambda: dropped.unless(self._exchange.open(peer, request, silence_s=silence_s))
+            )
+            return _taken(answer, ask.peer, self._parts(answer, dropped, silence_s, scope))
+        finally:
+            if answer is None or answer.status is not BlobStatus.FOUND:
+                scope.leave(dropped.drop)
+                if answer is not None:
+                    self._on_loop(answer.close)
+
+    def _parts(
+        self,
+        answer: BlobAnswerStream | None,
+        dropped: _Dropped,
+        silence_s: float,
+        scope: CallScope,
+    ) -> Generator[bytes, None, None]:
+        if answer is None:
+            return
+        try:
+            while part := self._on_loop(lambda: dropped.unless(_read(answer, silence_s))):
+                yield part
+        finally:
+            scope.leave(dropped.drop)
+            with suppress(NetError):
+                self._on_loop(answer.close)
 
     async def _connected(self) -> tuple[PeerId, ...]:
         return self._host.connected()
@@ -128,6 +169,75 @@ class BlobPeers:
 
 def _name(peer: PeerId) -> str:
     return PREFIX + peer_text(peer)
+
+
+def _taken(
+    answer: BlobAnswerStream | None, peer: str, parts: Generator[bytes, None, None]
+) -> BlobAnswer | None:
+    """Return what a peer's answer means.
+
+    Raises:
+        SyncUnreachableError: there is none, or the peer is busy.
+        SyncProtocolError: it breaks the protocol.
+
+    """
+    if answer is None:
+        raise SyncUnreachableError("the peer does not answer about a blob", where=peer)
+    if answer.status is BlobStatus.FOUND:
+        return BlobAnswer(answer.total, parts)
+    if answer.status is BlobStatus.BUSY:
+        busy = SyncUnreachableError("the peer is busy", where=peer)
+        busy.retry_after_ms = BUSY_AGAIN_MS
+        raise busy
+    if answer.status is BlobStatus.BROKEN:
+        raise SyncProtocolError("an answer that breaks the protocol", where=peer)
+    return None
+
+
+async def _read(answer: BlobAnswerStream, silence_s: float) -> bytes:
+    """What has come of an answer; empty at its end.
+
+    Raises:
+        SyncUnreachableError: it ended early, or nothing came for too long.
+
+    """
+    try:
+        with trio.fail_after(silence_s):
+            return await answer.read()
+    except (FrameError, trio.TooSlowError) as error:
+        raise SyncUnreachableError("the answer about a blob ended", where="blob stream") from error
+
+
+class _Dropped:
+    """Lets any thread end what is awaited on the loop for one request."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
+        self._over = False
+        self._scope: trio.CancelScope | None = None
+
+    def drop(self) -> None:
+        """End it, and whatever is awaited later."""
+        self._over = True
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def unless(self, call: Coroutine[Any, Any, T]) -> T:
+        """What is awaited, unless it is dropped.
+
+        Raises:
+            SyncUnreachableError: it was.
+
+        """
+        with trio.CancelScope() as self._scope:
+            if self._over:
+                self._scope.cancel()
+            return await call
+        raise SyncUnreachableError("the request was dropped", where="blob stream")
 
 
 class BlobNews:
@@ -167,6 +277,8 @@ class BlobSide:
     """Serves our blobs and asks peers; None when streams are off."""
     peers: BlobPeers | None
     """The gossip peers as sources; None when streams are off."""
+    fetching: FetchConfig
+    """Bounds of fetching."""
     hints_at_fetched: bool
     """Whether a fetched blob is hinted at: the part of a DA operator."""
     clock_ms: Callable[[], int]
@@ -181,6 +293,12 @@ class BlobSide:
         """Say to others, as a DA operator, that we have a blob that was fetched."""
         if self.hints_at_fetched:
             spread(self.topics.own_hint(commitment, length, self.clock_ms()))
+
+
+def _tell(token: trio.lowlevel.TrioToken, exchange: BlobExchange, commitment: bytes) -> None:
+    """Have peers told, from any thread, of a blob that has come."""
+    with suppress(trio.RunFinishedError):
+        token.run_sync_soon(exchange.arrived, commitment)
 
 
 def blob_side_of(
@@ -223,14 +341,19 @@ def blob_side_of(
     )
     exchange = peers = None
     if following.blob_streams:
+        token = trio.lowlevel.current_trio_token()
         exchange = BlobExchange(
             host,
             lambda commitment, _length: store.get_blob(commitment, clock_ms()),
+            coming=lambda commitment: wanted.find(commitment) is not None,
+            heard=lambda peer, commitment: wanted.hear(commitment, peer),
             config=BlobConfig(
                 peer_bytes_per_s=following.blob_bytes_per_s,
                 peer_requests_per_s=following.blob_requests_per_s,
+                stall_s=following.blob_silence_ms / 1000,
             ),
         )
+        wanted.came.append(partial(_tell, token, exchange))
         peers = BlobPeers(
             host, exchange, wanted=wanted, hints=topics.hints, clock_ms=clock_ms, rng=rng
         )
@@ -240,6 +363,11 @@ def blob_side_of(
         topics=topics,
         exchange=exchange,
         peers=peers,
+        fetching=replace(
+            FETCHING,
+            silence_s=following.blob_silence_ms / 1000,
+            partial_bytes_max=following.blob_partial_bytes_max,
+        ),
         hints_at_fetched=config.peering.role == NodeRole.DA_OPERATOR,
         clock_ms=clock_ms,
     )

@@ -1,35 +1,39 @@
 """Fetches the blobs that stored headers lack, in rounds and for one caller.
 
+A round begins what is due and ends; what it began goes on as long as bytes come, whatever other
+blobs do, and is kept when it has come.
+
 What comes is checked against the header, passes through the sync door and is stored there. Only
 what a stored header names is asked for, so nobody can make this node ask for what does not exist.
 
-Source: LP-6421 §5.2; 21-37, 21-38; decisions J7, P28.
+Source: LP-6421 §5.2; 21-37, 21-38; decisions J7, P28, P46.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from luxrelay.bus import Code, NamespaceId, Verdict, check_blob, kzg_available
 from luxrelay.bus import constants as c
+from luxrelay.errors import LuxRelayError
+from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import PAUSE_MIN_MS, WantedBlob, WantedBlobs
 from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, WireMessage
-from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.fetch import Blame, FetchConfig, UnderWay, WantedRange
 from luxrelay.sync.rpc.blob_driver import BlobFetcher, FetchStats, OtherSources, sha3_matches
-from luxrelay.sync.rpc.workers import Workers
 
 ROUND_MAX: Final = 256
 """Missing blobs that one round asks for."""
-ROUND_S: Final = 20.0
-"""Seconds after which a round begins no further fetches."""
-ABREAST_MAX: Final = 8
-"""Blobs fetched at once in a round: 16 MiB of the largest ones."""
+UNDER_WAY_MAX: Final = 256
+"""Missing blobs that are fetched, or wait for room on a link, at once."""
 FETCHING: Final = FetchConfig(absent_s=PAUSE_MIN_MS / 2000)
 """How the node fetches: what nobody has is remembered by the pauses of `WantedBlobs` (P28)."""
 CALLERS_MAX: Final = 4
@@ -76,8 +80,9 @@ class MissingBlobs:
         self._latency = latency
         self._clock_ms = clock_ms
         self._callers = threading.Semaphore(CALLERS_MAX)
-        self._lock = threading.Lock()
-        self._asking: Counter[bytes] = Counter()
+        self._changed = threading.Condition()
+        self._ends: dict[bytes, threading.Event] = {}
+        """What is set at the end of each fetch that is under way."""
         self._came = 0
         self._fetcher = BlobFetcher(
             clients,
@@ -88,35 +93,55 @@ class MissingBlobs:
             others=others,
             config=config,
         )
+        wanted.came.append(self._fetcher.have)
 
     def round(self, stopping: threading.Event) -> int:
-        """Ask for each missing blob that is due, within the bounds of a round.
+        """Begin to fetch each missing blob that is due; waits for none of them.
 
-        Only what the round takes is looked up in the store, however long the list is.
+        What is being fetched already goes on, and is asked of whoever was heard of since. Only what
+        the round takes is looked up in the store, however long the list is.
 
         Returns:
-            How many came since the last round, by this one or for a caller of `one`.
+            How many came since the last round.
 
         Raises:
             StoreError: the store cannot be read.
 
         """
-        left = min(ROUND_MAX, len(self._wanted))
-        until = time.monotonic() + ROUND_S
-        pool = Workers(ABREAST_MAX, "luxrelay-missing")
-        try:
-            while left > 0 and time.monotonic() < until and not stopping.is_set():
-                batch = self._wanted.take(min(left, ABREAST_MAX), self._clock_ms())
-                if not batch:
-                    break
-                left -= ABREAST_MAX
-                asked = [each for each in batch if not self._settled(each)]
-                blobs = pool.map(self._fetch, asked)
-                self._keep([(e, blob) for e, blob in zip(asked, blobs, strict=True) if blob])
-        finally:
-            pool.close(0)
-        with self._lock:
+        left = min(ROUND_MAX, len(self._wanted), self._room())
+        for wanted in self._wanted.take(left, self._clock_ms()) if left > 0 else ():
+            if stopping.is_set():
+                break
+            if self._settled(wanted):
+                continue
+            if self._wanted.coming(wanted.commitment):
+                self._fetcher.heard(wanted.commitment)
+            else:
+                self._begin(wanted)
+        with self._changed:
             came, self._came = self._came, 0
+        return came
+
+    def settle(self, stopping: threading.Event) -> int:
+        """Begin to fetch what is due, and wait for the end of what is being fetched.
+
+        Returns:
+            How many came since the last round.
+
+        Raises:
+            StoreError: the store cannot be read.
+
+        """
+        came = self.round(stopping)
+        while not stopping.is_set():
+            with self._changed:
+                while self._ends and not stopping.is_set():
+                    self._changed.wait(0.5)
+            more = self.round(stopping)
+            came += more
+            with self._changed:
+                if not (more or self._ends):
+                    break
         return came
 
     def one(self, commitment: bytes) -> bytes | None:
@@ -126,23 +151,23 @@ class MissingBlobs:
             StoreError: the store cannot be read or written.
 
         """
-        with self._lock:  # who comes while it is being fetched waits for the same end
-            wanted = self._wanted.due(commitment, self._clock_ms())
-            if wanted is None and commitment in self._asking:
-                wanted = self._wanted.find(commitment)
-            if wanted is None or not self._callers.acquire(blocking=False):
-                return None
-            self._asking[commitment] += 1
+        wanted = self._wanted.due(commitment, self._clock_ms())
+        if wanted is None and self._wanted.coming(commitment):
+            wanted = self._wanted.find(commitment)  # who comes now waits for the same end
+        if wanted is None or not self._callers.acquire(blocking=False):
+            return None
         try:
-            blob = self._fetch(wanted)
+            ended = self._begin(wanted)
+            if ended is None:
+                return None
+            ended.wait()
+            return self._held(commitment)
         finally:
             self._callers.release()
-            with self._lock:
-                self._asking[commitment] -= 1
-                self._asking += Counter()  # drops what is zero
-        if blob:
-            self._keep([(wanted, blob)])
-        return blob
+
+    def under_way(self) -> list[UnderWay]:
+        """Return the blobs that are being asked for, the oldest first."""
+        return self._fetcher.under_way()
 
     def stats(self) -> FetchStats:
         """Return what the fetches came to."""
@@ -150,18 +175,60 @@ class MissingBlobs:
 
     def close(self) -> None:
         """Ask no more; who waits gets None."""
+        with suppress(ValueError):
+            self._wanted.came.remove(self._fetcher.have)
         self._fetcher.close()
 
-    def _fetch(self, wanted: WantedBlob) -> bytes | None:
+    def _room(self) -> int:
+        """Return how many more may be fetched at once."""
+        with self._changed:
+            return UNDER_WAY_MAX - len(self._ends)
+
+    def _begin(self, wanted: WantedBlob) -> threading.Event | None:
+        """Fetch a blob beside others; return what is set when it has ended, None when not begun."""
         kzg = wanted.header.flags & c.FLAG_KZG_COMMITMENT and not wanted.sidecar
         if kzg and not kzg_available():
             return None  # we could not tell whether it is the right one
-        began = time.monotonic()
-        length = self._wanted.largest if wanted.sidecar else wanted.header.blob_len
-        blob = self._fetcher.get(wanted.commitment, length, exact=not wanted.sidecar)
-        if blob is not None and self._latency is not None:
-            self._latency.observe(round(1000 * (time.monotonic() - began)))
-        return blob
+        commitment, length = wanted.commitment, wanted.header.blob_len
+        with self._changed:
+            known = self._ends.get(commitment)
+            if known is None:
+                over = self._ends[commitment] = threading.Event()
+                self._wanted.begun(commitment)
+        if known is not None:
+            self._fetcher.joined()
+            return known
+        told = self._fetcher.begin(
+            commitment,
+            self._wanted.largest if wanted.sidecar else length,
+            partial(self._ended, wanted, time.monotonic()),
+            exact=not wanted.sidecar,
+        )
+        if told is not WantedRange.ASKED:
+            self._over(commitment)
+            return None
+        return over
+
+    def _ended(self, wanted: WantedBlob, began: float, blob: bytes | None) -> None:
+        """Keep what came, and let whoever waits for it go on."""
+        try:
+            if blob is not None:
+                if self._latency is not None:
+                    self._latency.observe(round(1000 * (time.monotonic() - began)))
+                self._keep([(wanted, blob)])
+        except LuxRelayError as error:  # as when the disk is full: it is asked for again
+            log(logging.ERROR, "cannot keep a fetched blob", error=str(error))
+        finally:
+            self._over(wanted.commitment)
+            self._wanted.tell()  # another may begin, and what came is counted
+
+    def _over(self, commitment: bytes) -> None:
+        self._wanted.ended(commitment, self._clock_ms())
+        with self._changed:
+            over = self._ends.pop(commitment, None)
+            self._changed.notify_all()
+        if over is not None:
+            over.set()
 
     def _keep(self, found: Sequence[tuple[WantedBlob, bytes]]) -> None:
         for parent in dict.fromkeys(wanted.parent for wanted, _ in found):
@@ -174,7 +241,7 @@ class MissingBlobs:
         for wanted, blob in found:
             self._kept(wanted.commitment, len(blob))
         came = sum([self._settled(wanted) for wanted, _ in found])
-        with self._lock:
+        with self._changed:
             self._came += came
 
     def _settled(self, wanted: WantedBlob) -> bool:

@@ -11,14 +11,19 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
 
-from luxrelay.bus import Code, NamespaceId, Verdict, VerdictKind
+from luxrelay.bus import Code, MsgHeader, NamespaceId, Verdict, VerdictKind
+from luxrelay.bus.constants import LIVE_TOLERANCE_MS
+from luxrelay.conduct import Cause
 from luxrelay.errors import LuxRelayError, SyncProtocolError
 from luxrelay.net.bans import steady_ms
-from luxrelay.node.blobs import MissingBlobs
+from luxrelay.net.reconcile import PREFIX
+from luxrelay.node.blobs import FETCHING, MissingBlobs
 from luxrelay.node.ingress import Doors
 from luxrelay.node.logs import log
 from luxrelay.node.missing_blobs import WantedBlobs
@@ -27,7 +32,8 @@ from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.totals import BLOBS
 from luxrelay.store import NamespaceHead, RelayStore, StoredMessage, TimeQuery
 from luxrelay.sync import ClientTls, PeerHead, RelaySyncClient, WireMessage
-from luxrelay.sync.fetch import Blame
+from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.postponed import PostponedMessages, Spans
 from luxrelay.sync.report import (
     AcceptResult,
     CatchUpProgress,
@@ -38,10 +44,15 @@ from luxrelay.sync.report import (
 from luxrelay.sync.rpc.blob_driver import OtherSources
 from luxrelay.sync.rpc.catchup_driver import run_catchup
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
+from luxrelay.sync.transfer import LinkWindow
 
 _HEADS_READ: Final = 1_000
 LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
+WINDOWS_MAX: Final = 256
+"""Peers whose links are remembered for comparisons; the one compared with longest ago is not."""
+POSTPONED_MAX: Final = 65_536
+"""Messages remembered that came before their time."""
 RECONCILE_TRIES: Final = 3
 """Peers tried for one comparison: some are away, or do not know the stream."""
 _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
@@ -50,10 +61,14 @@ _ALREADY_HERE: Final = frozenset({Code.DUPLICATE, Code.CONTENTION})
 class StoreSink:
     """Fits the store and the sync door to what a catch-up asks of its sink."""
 
-    def __init__(self, store: RelayStore, doors: Doors) -> None:
-        """Serve one store."""
+    def __init__(self, store: RelayStore, doors: Doors, postponed: PostponedMessages) -> None:
+        """Serve one store; what came before its time is noted in ``postponed``."""
         self._store = store
         self._doors = doors
+        self._postponed = postponed
+        self._noting = threading.Lock()  # catching up and comparing have threads of their own
+        self.early = 0
+        """Messages that came before their time."""
         self.gaps = store.gaps
         self.skip_to = store.skip_to
         self.pages = 0
@@ -68,15 +83,30 @@ class StoreSink:
             if not cursor:
                 return
 
+    def postponed(self, now_ms: int) -> Mapping[str, Spans]:
+        """Return what each peer is not asked for now."""
+        with self._noting:
+            return self._postponed.spans(now_ms)
+
     def accept(
         self, peer: str, parent: NamespaceId, messages: Sequence[WireMessage]
     ) -> AcceptResult:
         """Judge and store one page; return what became of each message."""
-        del peer  # who served a message is not kept with it (P35)
-        verdicts = self._doors.history(parent, messages)
-        reached = self._store.head(messages[0].namespace_id).contiguous_seq if messages else 0
+        verdicts = self._doors.history(parent, messages)  # who served them is not kept (P35)
+        for message, verdict in zip(messages, verdicts, strict=True):
+            if verdict.code is Code.TIMESTAMP_INVALID:
+                due_ms = MsgHeader.decode(message.header).timestamp - LIVE_TOLERANCE_MS
+                with self._noting:
+                    self.early += 1
+                    self._postponed.put_off(peer, message.namespace_id, message.seq, due_ms)
+        namespaces = dict.fromkeys(message.namespace_id for message in messages)
+        reached = {each: self._store.head(each).contiguous_seq for each in namespaces}
         self.pages += 1
-        return AcceptResult(outcomes=tuple(map(_outcome, verdicts)), contiguous_seq=reached)
+        return AcceptResult(
+            outcomes=tuple(map(_outcome, verdicts)),
+            contiguous_seq=next(iter(reached.values()), 0),
+            reached=reached,
+        )
 
 
 @dataclass(slots=True)
@@ -93,10 +123,14 @@ class CatchUpTotals:
     """Of those, invalid."""
     failures: int = 0
     """Calls that failed: a relay was away, busy or too slow."""
+    cut: int = 0
+    """Pages that ended before their end; what had come of them was kept."""
     blobs: int = 0
     """Blobs that arrived for headers stored without them."""
     withheld: int = 0
     """Messages that a peer claimed to hold and did not deliver."""
+    early: int = 0
+    """Messages that came before their time, and are not asked for again until then."""
     reconciliations: int = 0
     """Comparisons of the whole window with a peer."""
     reconcile_rounds: int = 0
@@ -123,21 +157,25 @@ class CatchUpLoop:
         steady_ms: Callable[[], int] = steady_ms,
         tls: ClientTls | None = None,
         ttl_ms: int = 600_000,
+        postponed_max: int = POSTPONED_MAX,
         rng: random.Random | None = None,
         others: OtherSources | None = None,
+        fetching: FetchConfig = FETCHING,
         kept: Callable[[bytes, int], None] = lambda commitment, length: None,  # noqa: ARG005
         blamed: Callable[[PeerReport], None] = lambda report: None,  # noqa: ARG005
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
         Of the parents None stands for every namespace that a peer has.
-        ``others`` are asked for blobs as well; ``kept`` is told which blobs came, ``blamed``
-        what peers did in reconciliations and with blobs. ``steady_ms`` is a clock that nobody
-        sets, by which what they did is forgiven.
+        ``others`` are asked for blobs as well, within ``fetching``; ``kept`` is told which blobs
+        came, ``blamed`` what peers did in reconciliations and with blobs. ``steady_ms`` is a clock
+        that nobody sets, by which what they did is forgiven. Of messages that came before their
+        time ``postponed_max`` are not asked for again until then.
         """
         self.blob_latency = LatencyHistogram()
         """How long blobs took that peers sent, milliseconds."""
         self._others = others
+        self._fetching_config = fetching
         self._kept = kept
         self._blamed = blamed
         self._store = store
@@ -147,9 +185,13 @@ class CatchUpLoop:
         self._steady_ms = steady_ms
         self._tls = tls
         self._away: set[str] = set()
-        self._sink = StoreSink(store, doors)
+        self._postponed = PostponedMessages(postponed_max)
+        """The sink's own; only its number is looked at here."""
+        self._sink = StoreSink(store, doors, self._postponed)
         self._parents = parents
         self._peers = peers
+        self._windows = {peer: LinkWindow() for peer in peers}
+        self._compared: OrderedDict[str, LinkWindow] = OrderedDict()
         self._stopping = stopping
         self._lock = threading.Lock()
         self._totals = CatchUpTotals()
@@ -161,23 +203,30 @@ class CatchUpLoop:
         self._standing = PeerStanding()
         self._lag: dict[NamespaceId | None, int] = {}
         self._progress: CatchUpProgress | None = None
+        self._running = False
+        self._looked: object = None
+        """How far the running catch-up had come at the last comparison."""
         self._looked_back = False
 
     def once(self) -> None:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
         complete = True
+        postponed = self._sink.postponed(self._clock_ms())
         for parent in self._parents():
             if self._stopping.is_set():
                 return
             try:
-                report = run_catchup(
-                    self._best_first(),
-                    self._sink,
-                    parent=parent,
-                    cancelled=self._stopping,
-                    on_progress=self._note_progress,
-                )
+                with self._under_way():
+                    report = run_catchup(
+                        self._best_first(),
+                        self._sink,
+                        parent=parent,
+                        windows=self._windows,
+                        postponed=postponed,
+                        cancelled=self._stopping,
+                        on_progress=self._note_progress,
+                    )
             except LuxRelayError as error:
                 log(logging.ERROR, "catch-up failed", namespace=_named(parent), error=str(error))
                 complete = False
@@ -189,13 +238,35 @@ class CatchUpLoop:
             self._totals.runs += 1
             self._complete = complete
 
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Say that a catch-up runs."""
+        with self._lock:
+            self._running = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running = False
+
+    def _brings(self) -> bool:
+        """Return True when a catch-up runs that has moved on since the last question."""
+        with self._lock:
+            looked, self._looked = self._looked, (self._sink.pages, self._progress)
+            return self._running and self._looked != looked
+
     def reconcile(self, others: Sequence[RelaySyncClient] = ()) -> None:
         """Compare the window with one peer, chosen by chance, and fetch what is lacking (J5).
+
+        Not while a catch-up brings what is lacking: it would come twice over one link (P46).
 
         Args:
             others: Peers that are reached over streams, beside the configured ones.
 
         """
+        if self._brings():
+            log(logging.DEBUG, "not compared: a catch-up is under way")
+            return
         self._open()
         candidates = [*self._clients, *others]
         self._rng.shuffle(candidates)
@@ -205,6 +276,7 @@ class CatchUpLoop:
 
     def _reconciled_with(self, client: RelaySyncClient) -> bool:
         """Compare with one peer; False when it cannot be had."""
+        postponed = self._sink.postponed(self._clock_ms()).get(client.address)
         for parent in self._parents():
             if self._stopping.is_set():
                 return True
@@ -216,6 +288,8 @@ class CatchUpLoop:
                     parent=parent,
                     now_ms=self._clock_ms(),
                     plan=self._plan,
+                    window=self._window_of(client.address),
+                    postponed=postponed,
                 )
             except LuxRelayError as error:
                 with self._lock:
@@ -227,11 +301,32 @@ class CatchUpLoop:
             self._note_reconciled(parent, report)
         return True
 
+    def _window_of(self, peer: str) -> LinkWindow:
+        """Return what is known of the link to a peer that is compared with.
+
+        A sync peer has another for it than for its pages: both come by turns, in two threads.
+        """
+        window = self._compared.pop(peer, None) or LinkWindow()
+        self._compared[peer] = window
+        if len(self._compared) > WINDOWS_MAX:
+            self._compared.popitem(last=False)
+        return window
+
     def blob_stats(self) -> dict[str, int]:
         """Return what fetching blobs counts, by name; zeros before the first catch-up."""
         if self._blobs is None:
             return dict.fromkeys(BLOBS, 0)
         return asdict(self._blobs.stats())
+
+    def expects(self, parent: NamespaceId) -> bool:
+        """Return True while a catch-up is under way, or due, that may bring what is missing.
+
+        It is due when the last one did not end complete, or none has run: peers were away, or have
+        more to give. Any thread.
+        """
+        with self._lock:
+            lacks = self._lag.get(parent, self._lag.get(None, 0)) > 0
+            return bool(self._peers) and (self._running or lacks or not self._complete)
 
     def lag(self) -> dict[NamespaceId | None, int]:
         """Return how many messages each parent and its lanes lacked after the last catch-up.
@@ -257,6 +352,7 @@ class CatchUpLoop:
                     others=self._others,
                     kept=self._kept,
                     latency=self.blob_latency,
+                    config=self._fetching_config,
                 )
 
     def _served_by(self, peers: Sequence[str]) -> list[str]:
@@ -328,6 +424,7 @@ class CatchUpLoop:
     def totals(self) -> dict[str, int]:
         """Return the counters by name."""
         with self._lock:
+            self._totals.early = self._sink.early
             return {name: getattr(self._totals, name) for name in CatchUpTotals.__slots__}
 
     def view(self) -> dict[str, Any]:
@@ -346,8 +443,23 @@ class CatchUpLoop:
             "complete": complete if self._peers else None,
             "running": running,
             "penalties": penalties,
+            "postponed": len(self._postponed),
+            "fetching": self._fetching(),
             **self.totals(),
         }
+
+    def _fetching(self) -> list[dict[str, Any]]:
+        """Return the blobs that are on their way, the oldest first."""
+        blobs = self._blobs
+        return [
+            {
+                "commitment": each.commitment.hex(),
+                "bytes": each.length,
+                "came": each.position,
+                "from": list(each.peers),
+            }
+            for each in (() if blobs is None else blobs.under_way())
+        ]
 
     def fetch_blobs(self) -> None:
         """Ask the peers for blobs that stored headers still lack, each when it is due."""
@@ -369,12 +481,19 @@ class CatchUpLoop:
 
     def _blame(self, report: PeerReport) -> None:
         with self._lock:
-            self._standing.note(report, self._steady_ms())
+            self._standing.note(report, self._steady_ms(), self._cause(report.peer))
         self._blamed(report)
+
+    def _cause(self, peer: str) -> Cause:
+        """Return what an answer of a peer that does not hold is; a plain port proves nothing."""
+        proven = self._tls is not None or peer.startswith(PREFIX)
+        return Cause.ANSWER_FORGED if proven else Cause.ANSWER_DAMAGED
 
     def _note_blame(self, blame: Blame) -> None:
         self._blame(PeerReport(peer=blame.peer, rejected=1))
-        log(logging.WARNING, "a peer lies about a blob", peer=blame.peer, why=blame.why)
+        lies = self._cause(blame.peer).misconduct
+        what = "a peer lies about a blob" if lies else "a blob over a plain port does not hold"
+        log(logging.WARNING, what, peer=blame.peer, why=blame.why)
 
     def _note(self, parent: NamespaceId | None, report: CatchUpReport) -> None:
         self._note_peers(report)
@@ -383,6 +502,7 @@ class CatchUpLoop:
             self._progress = None
             self._lag[parent] = sum(span.size for _, span in left) + report.holes_unlisted
             self._totals.withheld += sum(peer.withheld for peer in report.peers)
+            self._totals.cut += sum(peer.cut for peer in report.peers)
             self._totals.received += report.received
             self._totals.stored += report.stored
             self._totals.rejected += report.rejected
@@ -429,11 +549,14 @@ class CatchUpLoop:
         """Name who lied; say once that a peer does not serve us, and once that it does again."""
         for peer in report.peers:
             with self._lock:
-                added = self._standing.note(peer, self._steady_ms())
+                cause = self._cause(peer.peer)
+                added = self._standing.note(peer, self._steady_ms(), cause)
             if added:
                 log(
                     logging.WARNING,
-                    "a sync peer lies",
+                    "a sync peer lies"
+                    if cause.misconduct or peer.withheld
+                    else "answers over a plain port do not hold",
                     peer=peer.peer,
                     forged=peer.rejected,
                     withheld=peer.withheld,

@@ -94,6 +94,7 @@ class SyncLimits:
     peer_bytes_per_s: int
     peer_requests_per_s: int
     peer_streams_max: int
+    exempt_loopback: bool
     reconcile_ranges_max: int
     connections_max: int
     address_connections_per_s: int
@@ -107,6 +108,7 @@ class SyncLimits:
     stranger_ms_per_s: int
     stranger_burst_ms: int
     known_ms_per_s: int
+    postponed_max: int
     reconcile_interval_ms: int
     stall_ms: int
     reconcile_stream: bool
@@ -455,7 +457,7 @@ def _sync_limits(
         )
     rates = (
         *("out_bytes_per_s", "in_bytes_per_s", "peer_bytes_per_s", "peer_requests_per_s"),
-        *("peer_streams_max", "reconcile_ranges_max"),
+        *("peer_streams_max", "exempt_loopback", "reconcile_ranges_max"),
         *("connections_max", "address_connections_per_s", "address_connections_burst"),
         *("publishers_max", "peer_publishers_max", "publisher_silent_ms"),
         *("subscribers_max", "peer_subscribers_max"),
@@ -477,6 +479,7 @@ def _sync_limits(
         validator_proof=from_hex(sync["validator_proof"]),
         known_hosts=tuple(sync["known_hosts"]),
         **{name: sync[name] for name in rates},
+        postponed_max=sync["postponed_max"],
         reconcile_interval_ms=sync["reconcile_interval_ms"],
         stall_ms=sync["stall_ms"],
         reconcile_stream=sync["reconcile_stream"],

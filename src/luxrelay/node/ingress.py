@@ -55,7 +55,7 @@ from luxrelay.bus import (
     VerdictKind,
     message_id,
 )
-from luxrelay.bus.constants import NAMESPACE_BYTES
+from luxrelay.bus.constants import LIVE_TOLERANCE_MS, NAMESPACE_BYTES
 from luxrelay.bus.semantics import LIVE_RULES, SYNC_RULES, ContextRule
 from luxrelay.bus.structure import structure_verdict
 from luxrelay.bus.verdict import ignore, reject
@@ -79,13 +79,20 @@ from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.copies import SecondCopies
 from luxrelay.node.stages.deliver import LatencyHistogram
 from luxrelay.node.stages.global_topics import CLAIMS, GlobalTopics, keys_of
-from luxrelay.node.stages.verify import Candidate, Judge, PeerVerdicts, VerdictCounts
+from luxrelay.node.stages.verify import (
+    ANNOUNCEMENT_AGE_MAX_MS,
+    Candidate,
+    Judge,
+    PeerVerdicts,
+    VerdictCounts,
+)
 from luxrelay.node.tracing import Traces
 from luxrelay.store import IncomingMessage, NamespaceHead, PutOutcome
 from luxrelay.sync import PublishItem, PublishReceipt, QuotaUse, WireMessage
 
 if TYPE_CHECKING:
     from luxrelay.net import GossipDriver
+    from luxrelay.net.peer_clocks import ClockOffset
 
 RECEIPTS_KEPT: Final = 8_192
 """Receipts remembered; beyond it the oldest is forgotten."""
@@ -393,6 +400,7 @@ class Doors:
         carried: CarriedNamespaces | None = None,
         deliver: Deliver = lambda door, candidates: None,  # noqa: ARG005  nobody follows
         completed: Completed = lambda candidates: None,  # noqa: ARG005  nobody follows
+        announced: Callable[[bytes, int], None] = lambda peer, stamp_ms: None,  # noqa: ARG005
     ) -> None:
         """Join the parts; ``spread`` is called from the publishing thread.
 
@@ -400,6 +408,7 @@ class Doors:
         to ``deliver``, and of which stored ones the blobs came to ``completed``. What was refused
         is remembered of ``peers_max`` peers. Without ``globals_`` only headers of namespace topics
         are taken. An open node follows the namespaces that are published to here (``carried``).
+        ``announced`` learns when peers announced what they published themselves, by their clocks.
         """
         opened = carried is not None and carried.everything
         self._demanded = carried.demanded if carried is not None and opened else None
@@ -431,6 +440,9 @@ class Doors:
         self._firsts = FirstStays(store)
         self._fault = ""
         self._complained_ms = 0
+        self._announced = announced
+        self.peers_clock: ClockOffset | None = None
+        """What the peers' clocks say of ours, set anew every second; None before (G36)."""
         self.counts = VerdictCounts()
         """Verdicts by door, kind and code."""
         self.refused = PeerVerdicts(peers_max)
@@ -444,6 +456,9 @@ class Doors:
         verdicts = self._copies.judged(found, [item.topic for item in batch])
         now_ms = self._clock_ms()
         for item, entry, verdict in zip(batch, found, verdicts, strict=True):
+            around = entry.announcement if isinstance(entry, Candidate) else None
+            if around is not None and around.source == item.peer:
+                self._announced(item.peer, around.timestamp_ms)
             self.counts.add("claims" if item.message.type in CLAIMS else "gossip", verdict)
             self.refused.add(item.peer, verdict)
             if verdict.code is Code.OK and isinstance(entry, Candidate):
@@ -684,7 +699,7 @@ class Doors:
         return PublishReceipt(
             verdict=verdict.kind,
             code=verdict.code,
-            reason=verdict.reason,
+            reason=self._told_reason(header, verdict),
             stored=verdict.accepted
             or verdict.code is Code.DUPLICATE
             # Publishing again after a long time meets another rule first, and is still safe.
@@ -695,6 +710,19 @@ class Doors:
             digest=header.digest,
             retry_after_ms=verdict.retry_after_ms,
         )
+
+    def _told_reason(self, header: MsgHeader, verdict: Verdict) -> str:
+        """Return the reason of a receipt, with what the peers' clocks add to it (G36)."""
+        clock = self.peers_clock
+        if clock is None or not clock.known:
+            return verdict.reason
+        if verdict.code is Code.TIMESTAMP_INVALID and abs(clock.offset_ms) > LIVE_TOLERANCE_MS:
+            return f"{verdict.reason}; this node's clock is {clock.text}: set it (G36)"
+        doubt = clock_doubt(clock, header.timestamp - self._clock_ms())
+        if verdict.accepted and doubt:
+            return f"stored here; {doubt}"
+        known = verdict.code is Code.DUPLICATE and doubt
+        return f"{verdict.reason}; {doubt}" if known else verdict.reason
 
     def _published(self, item: PublishItem) -> Candidate | Verdict:
         """Return the candidate of an item; a sidecar comes with it, or is here already."""
@@ -717,6 +745,29 @@ class Doors:
         if header.tfhe_sidecar is None:
             return self._store.has(header.content_id)
         return self._store.encoded_header(header.content_id) == header.encode()
+
+
+def clock_doubt(clock: ClockOffset, ahead_ms: int) -> str:
+    """Return why others refuse a live message of a time; empty when their clocks take it.
+
+    Args:
+        clock: What the peers' clocks say of ours.
+        ahead_ms: How far the message's timestamp is ahead of our clock, milliseconds.
+
+    Source: H14, G9, G36.
+
+    """
+    theirs_ms = ahead_ms + clock.offset_ms
+    wrong = abs(clock.offset_ms) > LIVE_TOLERANCE_MS
+    refused = abs(theirs_ms) > LIVE_TOLERANCE_MS or abs(clock.offset_ms) > ANNOUNCEMENT_AGE_MAX_MS
+    if not (wrong or refused):
+        return ""
+    end = "others refuse it as live until the clock is set" if refused else "set the clock"
+    return (
+        f"this node's clock is {clock.text}, the timestamp {abs(theirs_ms) / 1000:,.1f} s "
+        f"{'ahead of' if theirs_ms >= 0 else 'behind'} it; {LIVE_TOLERANCE_MS / 1000:g} s are "
+        f"allowed: {end} (G36)"
+    )
 
 
 def _holders(candidate: Candidate) -> tuple[bytes, ...]:

@@ -31,6 +31,7 @@ from luxrelay.net import NetStats
 from luxrelay.node.gateway.service import GatewayStats
 from luxrelay.node.gateway_metrics import gateway_metrics
 from luxrelay.node.ingress import Doors
+from luxrelay.node.network_health import MostRefused
 from luxrelay.node.observe import ObserverStats
 from luxrelay.node.topic_metrics import TopicSources, topic_metrics
 from luxrelay.node.totals import BLOBS, CATCH_UP, STREAMS
@@ -76,6 +77,8 @@ class Sources:
     gateway: Callable[[], GatewayStats]
     topics: TopicSources = field(default_factory=TopicSources)
     pages: Callable[[], ObserverStats] = ObserverStats
+    refused: Callable[[], Iterable[MostRefused]] = tuple
+    """What was mostly refused of what peers sent."""
     tasks: Callable[[], int] = lambda: 0
     """Tasks of the event loop."""
 
@@ -113,7 +116,9 @@ class NodeCollector(Collector):
         yield from _modules(self._sources.modules())
         yield from _rounds(self._sources)
         yield from _messages(self._sources)
-        yield from _network(self._sources.net())
+        net = self._sources.net()
+        yield from _network(net)
+        yield from _heard(net, self._sources.refused())
         yield from _store(self._sources.store(), self._sources.clock_ms())
         yield from _sync(self._sources)
         yield from gateway_metrics(self._sources.gateway())
@@ -208,6 +213,41 @@ def _messages(sources: Sources) -> Iterable[Metric]:
         )
 
 
+def _heard(net: NetStats, refused: Iterable[MostRefused]) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_clock_offset_ms",
+            "How far the wall clock is ahead of the median of the peers', milliseconds (G36).",
+            net.clock.offset_ms,
+        ),
+        (
+            "luxrelay_clock_spread_ms",
+            "Median distance of the peers' clocks from their median, milliseconds (G36).",
+            net.clock.spread_ms,
+        ),
+        (
+            "luxrelay_clock_peers",
+            "Peers whose clocks count; 0 while they are too few to be believed (G36).",
+            net.clock.peers if net.clock.known else 0,
+        ),
+        (
+            "luxrelay_net_quiet_seconds",
+            "Since a byte of any peer came; 0 without peers, here and in the file (G37).",
+            net.quiet_s or 0.0,
+        ),
+    ):
+        yield _gauge(name, help_text, value)
+    shares = GaugeMetricFamily(
+        "luxrelay_refused_share",
+        "Part of what peers sent in the last minute that was refused for one reason (a verdict's "
+        "code, or network for peers of another one), while it is more than half (G37).",
+        labels=("reason",),
+    )
+    for each in refused:
+        shares.add_metric((each.reason,), each.share)
+    yield shares
+
+
 def _network(net: NetStats) -> Iterable[Metric]:
     router = net.router
     yield from _gossip(router)
@@ -239,6 +279,11 @@ def _network(net: NetStats) -> Iterable[Metric]:
             "Peers dropped because they took nothing.",
             net.driver.dropped_stalled,
         ),
+        (
+            "luxrelay_net_streams_cut",
+            "Gossip streams of peers that ended inside a frame.",
+            net.driver.streams_cut,
+        ),
     ):
         yield _counter(name, help_text, value)
     for name in ("relay_peer_count", "luxda_peer_count"):
@@ -246,6 +291,7 @@ def _network(net: NetStats) -> Iterable[Metric]:
     yield _gauge("luxrelay_gossip_pending", "Messages waiting for a verdict.", router.pending)
     yield from _admission(net)
     yield from _streams(net)
+    yield from _slow_peers(router)
     yield from _topics(router)
     yield from _peers(router)
 
@@ -275,12 +321,12 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         ),
         (
             "luxrelay_net_hello_errors",
-            "Peers let go because their hello cannot be read or did not come in time.",
+            "Peers let go because their hello cannot be read.",
             net.greeting.errors,
         ),
         (
             "luxrelay_net_overflowed_peers",
-            "Peers dropped because too much waited for them.",
+            "Peers dropped because too much control waited for them.",
             net.driver.dropped_overflow,
         ),
         ("luxrelay_net_records_given", "Peer records given to others.", net.exchange.given),
@@ -292,6 +338,7 @@ def _admission(net: NetStats) -> Iterable[Metric]:
         ),
     ):
         yield _counter(name, help_text, value)
+    yield from _address_news(net)
     yield _gauge("luxrelay_net_known_peers", "Peers that could be dialled.", net.known_peers)
     yield _gauge("luxrelay_net_bans", "Peers banned now.", len(net.bans))
     faults = CounterMetricFamily(
@@ -308,6 +355,38 @@ def _admission(net: NetStats) -> Iterable[Metric]:
     connections.add_metric(("in",), net.host.inbound)
     connections.add_metric(("out",), net.host.outbound)
     yield connections
+
+
+def _address_news(net: NetStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_net_hello_late",
+            "Peers let go, free to come again, because their hello did not come whole in time.",
+            net.greeting.late,
+        ),
+        ("luxrelay_net_address_changes", "Times our own addresses changed.", net.news.own),
+        (
+            "luxrelay_net_news_told",
+            "Records of new addresses sent to peers, our own among them.",
+            net.news.told,
+        ),
+        (
+            "luxrelay_net_news_untold",
+            "Peers not told of a new address: of an earlier version, gone, or silent.",
+            net.news.untold,
+        ),
+        (
+            "luxrelay_net_news_followed",
+            "Records of peers that were newer and named other addresses.",
+            net.news.followed,
+        ),
+        (
+            "luxrelay_net_news_refused",
+            "Records of new addresses that were not in order, old, of strangers, or too many.",
+            net.news.refused,
+        ),
+    ):
+        yield _counter(name, help_text, value)
 
 
 def _streams(net: NetStats) -> Iterable[Metric]:
@@ -367,6 +446,38 @@ def _streams(net: NetStats) -> Iterable[Metric]:
     yield _gauge(
         "luxrelay_net_unread_bytes", "Bytes of all peers that wait to be read.", net.host.unread
     )
+    yield from _yamux(net)
+
+
+def _yamux(net: NetStats) -> Iterable[Metric]:
+    """Yield what the multiplexers did, all connections together."""
+    mux = net.host.mux
+    for name, help_text, ours, theirs in (
+        ("luxrelay_net_yamux_streams_opened", "Streams opened.", mux.opened_out, mux.opened_in),
+        ("luxrelay_net_yamux_streams_reset", "Streams reset.", mux.resets_out, mux.resets_in),
+    ):
+        family = CounterMetricFamily(name, f"{help_text[:-1]}, by which side.", labels=("by",))
+        family.add_metric(("us",), ours)
+        family.add_metric(("peer",), theirs)
+        yield family
+    for name, help_text, value in (
+        (
+            "luxrelay_net_yamux_window_stalls",
+            "Times a write waited because the peer had given no credit.",
+            mux.window_stalls,
+        ),
+        (
+            "luxrelay_net_yamux_write_timeouts",
+            "Connections closed because no frame could be written in time.",
+            mux.write_timeouts,
+        ),
+        (
+            "luxrelay_net_yamux_keepalive_timeouts",
+            "Connections closed because the peer answered no ping.",
+            mux.keepalive_timeouts,
+        ),
+    ):
+        yield _counter(name, help_text, value)
 
 
 def _gossip(router: GossipStats) -> Iterable[Metric]:
@@ -426,6 +537,28 @@ def _gossip(router: GossipStats) -> Iterable[Metric]:
         ),
     ):
         yield _counter(name, help_text, value)
+
+
+def _slow_peers(router: GossipStats) -> Iterable[Metric]:
+    for name, help_text, value in (
+        (
+            "luxrelay_gossip_promises_stalled",
+            "Messages promised by peers that sent nothing at all meanwhile, which is no offence.",
+            router.promises_stalled,
+        ),
+        (
+            "luxrelay_gossip_slowed",
+            "Times a peer left the meshes because its link took less than was offered.",
+            router.slowed,
+        ),
+        (
+            "luxrelay_gossip_slow_spared",
+            "Messages not sent to slow peers, which are told the ids that fit.",
+            router.slow_spared,
+        ),
+    ):
+        yield _counter(name, help_text, value)
+    yield _gauge("luxrelay_gossip_slow_peers", "Peers whose link is slow now.", router.slow)
 
 
 def _topics(router: GossipStats) -> Iterable[Metric]:

@@ -99,6 +99,9 @@ class WantedBlobs:
         self._unasked = unasked
         self._lock = threading.Lock()
         self._wanted: dict[Lack, WantedBlob] = {}
+        self._coming: set[bytes] = set()
+        self.came: list[Callable[[bytes], None]] = []
+        """Each is told, by any thread, of the commitment of a blob that is stored now."""
         self.named: dict[bytes, dict[Lack, None]] = {}
         """What is wanted, by the commitment of its blob; others only look whether one is there."""
         self._shares = _Shares(sender_max)
@@ -177,12 +180,26 @@ class WantedBlobs:
             found = map(self._wanted.__getitem__, self.named.get(commitment, ()))
             return next(found, None)
 
-    def hear(self, commitment: bytes) -> bool:
-        """Ask at once for what somebody says to have; False when nobody here wants it."""
+    def tell(self) -> None:
+        """Have another round begun."""
+        self._news()
+
+    def hear(self, commitment: bytes, holder: bytes = b"") -> bool:
+        """Ask at once for what somebody says to have; False when nobody here wants it.
+
+        Args:
+            commitment: Which one.
+            holder: The peer id of who says so; empty when it is known otherwise.
+
+        """
         with self._lock:
             heard = tuple(self.named.get(commitment, ()))
             for content in heard:
-                self._wanted[content] = replace(self._wanted[content], ask_at_ms=0, asked=0)
+                known = self._wanted[content]
+                said = tuple(dict.fromkeys((holder, *known.holders) if holder else known.holders))
+                self._wanted[content] = replace(
+                    known, ask_at_ms=0, asked=0, holders=said[:HOLDERS_MAX]
+                )
         if heard:
             self._news()
         return bool(heard)
@@ -194,14 +211,40 @@ class WantedBlobs:
                 each = self._wanted[content]
                 if each.until_ms <= now_ms:
                     self._drop(content)
-                elif _come(each, now_ms):
+                elif self._due(each, now_ms):
                     return self._put_off(content, now_ms)
         return None
+
+    def _due(self, wanted: WantedBlob, now_ms: int) -> bool:
+        if wanted.commitment in self._coming:
+            return not wanted.ask_at_ms
+        return _come(wanted, now_ms)
+
+    def begun(self, commitment: bytes) -> None:
+        """Take note that a blob is being fetched: it is not due until something is heard of it."""
+        with self._lock:
+            self._coming.add(commitment)
+
+    def ended(self, commitment: bytes, now_ms: int) -> None:
+        """Take note that it is fetched no longer; if it is still wanted, its pause begins."""
+        with self._lock:
+            self._coming.discard(commitment)
+            for content in self.named.get(commitment, ()):
+                each = self._wanted[content]
+                if each.ask_at_ms:  # else somebody said meanwhile to have it
+                    pause_ms = int(doubled(PAUSE_MIN_MS, each.asked, PAUSE_MAX_MS))
+                    self._wanted[content] = replace(each, ask_at_ms=now_ms + pause_ms)
+
+    def coming(self, commitment: bytes) -> bool:
+        """Return True while a blob is being fetched."""
+        with self._lock:
+            return commitment in self._coming
 
     def take(self, limit: int, now_ms: int) -> list[WantedBlob]:
         """Return the first ones whose time has come and put them last; each has its turn.
 
-        What has expired is dropped on the way.
+        What has expired is dropped on the way. Of what is being fetched only those are returned of
+        which something was heard since.
         """
         with self._lock:
             due: list[Lack] = []
@@ -211,7 +254,7 @@ class WantedBlobs:
                     break
                 if each.until_ms <= now_ms:
                     late.append(content)
-                elif self._unasked(each.parent) and _come(each, now_ms):
+                elif self._unasked(each.parent) and self._due(each, now_ms):
                     due.append(content)
             for content in late:
                 self._drop(content)
@@ -220,9 +263,11 @@ class WantedBlobs:
     def arrived(self, commitment: bytes, *, sidecar: bool = False) -> None:
         """Ask no more for a blob, or a sidecar, that is stored now."""
         with self._lock:
-            for lack in tuple(self.named.get(commitment, ())):
-                if lack[1] == sidecar:
-                    self._drop(lack)
+            lacks = [lack for lack in self.named.get(commitment, ()) if lack[1] == sidecar]
+            for lack in lacks:
+                self._drop(lack)
+        for told in self.came if lacks else ():
+            told(commitment)
 
     def _put_off(self, content: Lack, now_ms: int) -> WantedBlob:
         wanted = self._wanted.pop(content)
@@ -267,7 +312,12 @@ class WantedBlobs:
     def next_ms(self) -> int | None:
         """Return when the next one is to be asked for, Unix milliseconds; None for never."""
         with self._lock:
-            waiting = (w.ask_at_ms for w in self._wanted.values() if self._unasked(w.parent))
+            waiting = (
+                each.ask_at_ms
+                for each in self._wanted.values()
+                if self._unasked(each.parent)
+                and (not each.ask_at_ms or each.commitment not in self._coming)
+            )
             return min(waiting, default=None)
 
 

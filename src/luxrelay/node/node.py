@@ -421,6 +421,7 @@ class Node:
             if self._config.gateway.listen:
                 nursery.start_soon(self._watch_tokens)
             await nursery.start(self._run_modules, modules)
+            nursery.start_soon(self._faults.keep, "network", parts.network.keep)
             self._started()
             self._readiness.ready()
             runtime = self._announce(folder, parts)

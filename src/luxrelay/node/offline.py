@@ -25,6 +25,7 @@ from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.policies import CurrentPolicies, carried_of
 from luxrelay.store import RelayStore
 from luxrelay.sync import RelaySyncClient, SyncClientConfig, run_catchup
+from luxrelay.sync.postponed import PostponedMessages
 from luxrelay.sync.report import CatchUpProgress, CatchUpReport
 from luxrelay.sync.rpc.comparing import Comparison, compare_with
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
@@ -66,7 +67,7 @@ class OfflineNode:
 
     def fetch_blobs(self) -> int:
         """Ask for the blobs that came without; return how many arrived."""
-        return self.blobs.round(threading.Event())
+        return self.blobs.settle(threading.Event())
 
 
 @contextmanager
@@ -144,7 +145,7 @@ def offline_node(config: NodeConfig, clients: Sequence[RelaySyncClient]) -> Iter
         stack.callback(blobs.close)
         yield OfflineNode(
             store=store,
-            sink=StoreSink(store, doors),
+            sink=StoreSink(store, doors, PostponedMessages(config.sync_limits.postponed_max)),
             clients=clients,
             blobs=blobs,
             plan=plan_of(config),

@@ -226,5 +226,30 @@ PEER_KEYS: Final = (
         boolean,
         "Whether peers that do not say hello are let go; plain libp2p peers do not (G32).",
     ),
+    Key(
+        "gossip",
+        "clock_peers_min",
+        2,
+        "peers",
+        whole(1, 1000),
+        "Peers that tell their clock, below which their median is not believed (G36).",
+    ),
+    Key(
+        "gossip",
+        "clock_warn_ms",
+        5_000,
+        "milliseconds",
+        whole(100, 30_000),
+        "Offset of the clock to the median of the peers' above which log and health warn; above "
+        "30 s the node is not ready (G36).",
+    ),
+    Key(
+        "gossip",
+        "refused_arrivals_min",
+        10,
+        "messages",
+        whole(1, 1_000_000),
+        "Messages of peers in a minute below which it is not told that most were refused (G37).",
+    ),
 )
 """Further keys of the section ``gossip``."""

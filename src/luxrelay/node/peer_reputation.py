@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from luxrelay.conduct import Cause
 from luxrelay.sync.report import PeerReport
 
 HALF_LIFE_MS: Final = 3_600_000
@@ -19,6 +20,8 @@ FORGED: Final = 10.0
 """For an invalid message."""
 UNUSABLE: Final = 5.0
 """For an answer that breaks the protocol."""
+DAMAGED: Final = 1.0
+"""For either over a connection without authentication, where the network may have done it (G38)."""
 WITHHELD: Final = 1.0
 """For a sequence that was claimed and not delivered."""
 OWED_MIN: Final = 0.1
@@ -40,9 +43,17 @@ class PeerStanding:
         """Start without a penalty."""
         self._penalties: dict[str, tuple[float, int]] = {}
 
-    def note(self, report: PeerReport, now_ms: int) -> float:
-        """Take in what a peer did; return what that added."""
-        added = FORGED * report.rejected + UNUSABLE * report.unusable + WITHHELD * report.withheld
+    def note(self, report: PeerReport, now_ms: int, cause: Cause = Cause.ANSWER_FORGED) -> float:
+        """Take in what a peer did; return what that added.
+
+        Args:
+            report: What it did.
+            now_ms: Now.
+            cause: Whether what does not hold is its own work or may be the network's.
+
+        """
+        forged, unusable = (FORGED, UNUSABLE) if cause.misconduct else (DAMAGED, DAMAGED)
+        added = forged * report.rejected + unusable * report.unusable + WITHHELD * report.withheld
         if added:
             total = min(PENALTY_MAX, self.penalty(report.peer, now_ms) + added)
             self._penalties.pop(report.peer, None)

@@ -49,6 +49,9 @@ class Peering:
     validator_proof: bytes
     validators: frozenset[bytes]
     require_hello: bool
+    clock_peers_min: int
+    clock_warn_ms: int
+    refused_arrivals_min: int
     bounds: Mapping[str, float | int]
     """Numbers of `NetConfig` by their names there; ``port_keys`` documents each."""
     tuning: Tuning
@@ -80,6 +83,9 @@ def peering_of(gossip: Mapping[str, Any], base: Path, validators: Iterable[bytes
         "connection_unread_max",
         "role",
         "require_hello",
+        "clock_peers_min",
+        "clock_warn_ms",
+        "refused_arrivals_min",
     )
     return Peering(
         bootstrap=tuple(gossip["bootstrap"]),

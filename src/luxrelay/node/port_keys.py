@@ -169,16 +169,33 @@ BOUNDS: Final = (
     _ms(
         "write_ms",
         "write_timeout_s",
-        10_000,
+        30_000,
         (100, 10 * _MINUTE_MS),
-        "Time one frame may wait for the socket before the connection counts as dead.",
+        "Time one frame of up to 64 KiB may take into the socket before the connection counts as "
+        "dead.",
     ),
     _ms(
         "write_stall_ms",
         "write_stall_s",
-        4_000,
-        (100, 4_999),
-        "Time one write of gossip of up to 64 KiB may take before the peer is dropped.",
+        30_000,
+        (100, 10 * _MINUTE_MS),
+        "Time one write of gossip of up to 16 KiB to a slow peer may take before the peer is "
+        "dropped; above slow_after_ms.",
+    ),
+    _ms(
+        "slow_after_ms",
+        "slow_after_s",
+        2_000,
+        (50, _MINUTE_MS),
+        "Time the oldest frame may wait for a peer before the peer is slow: it leaves the meshes "
+        "and is told ids in place of messages.",
+    ),
+    _ms(
+        "slow_hold_ms",
+        "slow_hold_s",
+        10_000,
+        (100, 10 * _MINUTE_MS),
+        "Time a slow peer's queue must be found empty before the peer counts as any other.",
     ),
     _ms(
         "quiet_ms",
@@ -274,14 +291,22 @@ BOUNDS: Final = (
         8 * _MIB,
         "bytes",
         (_MIB, 1_024 * _MIB),
-        "Bytes of gossip that wait for one peer; one more drops the peer.",
+        "Bytes of messages that wait for one peer; what does not fit is given up and may be asked "
+        "for. As many bytes of control; one more drops the peer.",
+    ),
+    _count(
+        "slow_bytes",
+        128 * _KIB,
+        "bytes",
+        (1_024, 64 * _MIB),
+        "Bytes of messages that wait for a slow peer.",
     ),
     _count(
         "queue_frames_max",
         8_192,
         "frames",
         (16, 1_000_000),
-        "Frames of gossip that wait for one peer; one more drops the peer.",
+        "Frames that wait for one peer, bounded as its bytes are.",
     ),
     _count(
         "peer_pending_max",
@@ -298,6 +323,21 @@ BOUNDS: Final = (
         "peers",
         (1, 1_000_000),
         "Bans remembered; beyond it the one that ends first goes.",
+    ),
+    _ms(
+        "clock_interval_ms",
+        "clock_interval_s",
+        20_000,
+        (100, _DAY_MS),
+        "Time between two questions for the clock of a peer that tells it (G36).",
+    ),
+    _ms(
+        "silence_max_ms",
+        "silence_max_s",
+        15_000,
+        (0, _DAY_MS),
+        "Time without a byte of any peer after which a node that has peers, or names some in "
+        "gossip.peers or gossip.bootstrap, is not ready (G37); 0 never.",
     ),
     _count(
         "book_max",

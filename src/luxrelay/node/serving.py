@@ -29,6 +29,7 @@ def serving_of(config: NodeConfig) -> SyncServerConfig:
         host=host,
         port=int(port),
         window_ms=config.ttl_ms,
+        limit_local=not limits.exempt_loopback,
         validators=limits.validators,
         validator_keys=limits.validator_keys,
         reconcile_ranges_max=limits.reconcile_ranges_max,

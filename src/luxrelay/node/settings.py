@@ -187,6 +187,22 @@ TOPIC_KEYS: Final = (
         whole(1, 100_000),
         "Questions for blobs of one peer over libp2p streams.",
     ),
+    Key(
+        "gossip",
+        "blob_silence_ms",
+        15_000,
+        "ms",
+        whole(1_000, 600_000),
+        "A request for a blob, and an answer to one, is over when nothing came for so long (P46).",
+    ),
+    Key(
+        "gossip",
+        "blob_partial_bytes_max",
+        32 * 1024 * 1024,
+        "bytes",
+        whole(2 * 1024 * 1024, 2**33),
+        "Memory for fetched blobs that have not come whole.",
+    ),
 )
 """Further keys of the section ``gossip``."""
 
@@ -553,6 +569,15 @@ KEYS: Final = (
     ),
     Key(
         "sync",
+        "postponed_max",
+        65_536,
+        "messages",
+        whole(1, 10_000_000),
+        "Messages of relays that came before their time, counted once a relay, which are not asked "
+        "for again until then; beyond it the oldest is forgotten (G36).",
+    ),
+    Key(
+        "sync",
         "reconcile_interval_ms",
         _MINUTE_MS,
         "milliseconds",
@@ -676,6 +701,15 @@ KEYS: Final = (
         "calls",
         whole(1, 100),
         "Calls of one peer that are served at once; further ones wait.",
+    ),
+    Key(
+        "sync",
+        "exempt_loopback",
+        True,
+        "",
+        boolean,
+        "Whether peer_bytes_per_s and peer_requests_per_s leave out programs of this machine; the "
+        "rates of all together hold for them in any case (P34).",
     ),
     Key(
         "sync",

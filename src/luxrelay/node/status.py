@@ -86,6 +86,7 @@ def views_of(
             faults=rounds.faults.counts,
             gateway=gateway,
             pages=pages,
+            refused=lambda: parts.network.refused,
             tasks=_from_loop(lambda: trio.lowlevel.current_statistics().tasks_living),
             topics=TopicSources(
                 blocks=parts.blobs.topics.blocks.totals,
@@ -110,22 +111,39 @@ def views_of(
             "store": _store_view(parts.store),
             "catch_up": parts.catch_up.view(),
             "rounds": rounds.view(),
+            "network_health": parts.network.view()[1],
             "blocks": parts.blobs.topics.blocks.view(),
             "wanted": parts.blobs.wanted.view(),
             **_net_view(read_net(), parts.doors.refused),
         }
 
+    healthy = _health_of(parts, modules, readiness, rounds=rounds, tokens=tokens)
+    return Views(metrics=metrics.exposition, healthy=healthy, status=status)
+
+
+def _health_of(
+    parts: Parts,
+    modules: Modules,
+    readiness: Readiness,
+    *,
+    rounds: Rounds,
+    tokens: Callable[[], str],
+) -> Callable[[], tuple[bool, dict[str, Any]]]:
+    """Return what tells whether the node is ready, and why not."""
+
     def healthy() -> tuple[bool, dict[str, Any]]:
         fault = parts.doors.fault()
         down = sorted(name for name, m in modules.status().items() if m["state"] in DOWN)
-        ready = readiness.serving and not fault and not down
+        well, network = parts.network.view()
+        ready = readiness.serving and not fault and not down and well
         ages = {name: kind["ended_s"] for name, kind in rounds.view().items()}
         shown = {"ready": ready, "fault": fault, "down": down}
+        shown |= network
         shown |= {"hanging": rounds.hanging(), "round_ended_s": ages}
         # A token file that became broken leaves the tokens as they were: told, not unready.
         return ready, shown | ({"tokens": broken} if (broken := tokens()) else {})
 
-    return Views(metrics=metrics.exposition, healthy=healthy, status=status)
+    return healthy
 
 
 def _from_loop(read: Callable[[], _Read]) -> Callable[[], _Read]:

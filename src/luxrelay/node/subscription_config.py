@@ -38,12 +38,15 @@ class Following:
     blob_streams: bool
     blob_bytes_per_s: int
     blob_requests_per_s: int
+    blob_silence_ms: int
+    blob_partial_bytes_max: int
 
 
 def following_of(gossip: Mapping[str, Any]) -> Following:
     """Return the values of the section ``gossip`` that are about global topics and blobs."""
     plain = (
         *("blob_streams", "blob_bytes_per_s", "blob_requests_per_s"),
+        *("blob_silence_ms", "blob_partial_bytes_max"),
         *("carry", "followed_max", "follow_demands_per_minute"),
     )
     return Following(

@@ -168,6 +168,7 @@ class StoreFollowing:
             begin=wanted.positions,
             in_order=self._in_order if wanted.ordered else None,
             wish=_wish(wanted),
+            expects=self._feed.expects,
         )
         subscription.not_carried = frozenset(
             each for each in wanted.namespaces if not self._carries(each)
@@ -249,6 +250,7 @@ class StoreFollowing:
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
             from_seq=read.after,
+            to_seq=read.to,
             limit=min(read.limit or PAGE_MESSAGES, PAGE_MESSAGES),
             max_bytes=PAGE_BYTES,
             cursor=read.cursor,

@@ -10,8 +10,10 @@ CATCH_UP: Final = {
     "stored": "Of those, new to the store.",
     "rejected": "Of those, invalid.",
     "failures": "Catch-up calls that failed: a relay was away, busy or too slow.",
+    "cut": "Catch-up pages that ended before their end; what had come of them was kept.",
     "blobs": "Blobs that arrived for headers stored without them.",
     "withheld": "Messages that a relay claimed to hold and did not deliver.",
+    "early": "Messages that relays sent before their time, by this node's clock (G36).",
     "reconciliations": "Comparisons of the whole window with a relay.",
     "reconcile_rounds": "Questions asked in reconciliations.",
     "reconcile_bytes": "Bytes of reconciliations, fetches apart.",
@@ -28,6 +30,11 @@ BLOBS: Final = {
     "delivered": "Blobs that came and matched length and commitment.",
     "given_up": "Blobs that nobody had.",
     "blamed": "Answers that did not match length or commitment.",
+    "bytes": "Bytes of blobs that came.",
+    "useful_bytes": "Of those, bytes of blobs that were delivered; the others came in vain.",
+    "resumed": "Requests for a blob that went on at the byte where another had ended.",
+    "hedged": "Requests for a blob beside another that had not brought a byte.",
+    "silent": "Requests for a blob that ended because no byte came for too long.",
 }
 """`luxrelay.sync.rpc.blob_driver.FetchStats`, as ``luxrelay_blob_fetch_…``."""
 STREAMS: Final = {

@@ -54,6 +54,13 @@ class AskPage:
     """Messages at most."""
     max_bytes: int
     """Bytes at most."""
+    call: int = 0
+    """Pages with the same number go out in one call, and share its bounds."""
+    max_frame_bytes: int = 0
+    """Bytes of a frame of several messages at most, so that a slow link shows progress; 0 for what
+    the relay likes."""
+    max_blob_bytes: int = 0
+    """Larger blobs are left out and come by ranges; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,10 @@ it, or claims it and did not deliver it while another has forgotten it; and only
 that we hold: a valid message above is the evidence that a peer cannot invent. A peer's word alone
 never moves our head.
 
+*Calls*: pages of many namespaces go out in one call, as large as the peer's link is fast
+(`PageCalls`). What a call did not come to is asked for again; what came before it was cut is
+stored, and the lane goes on behind it.
+
 *Timers*: one pause for each peer after a failure, doubled each time.
 
 *Bounds*: `CatchUpConfig`; each field names one.
@@ -39,7 +43,7 @@ several peers take part (P26). Heads are compared, digests of ranges are not.
 *What else to change when you change this*: ``rpc/catchup_driver.py`` (one branch an action),
 ``tests/property/test_catchup.py`` (the lies it must survive).
 
-Source: LP-6421 §2.3; decisions P24, P25, P26, J6; 21-25 to 21-28.
+Source: LP-6421 §2.3; decisions P24, P25, P26, P46, P47, J6; 21-25 to 21-28.
 """
 
 from __future__ import annotations
@@ -54,12 +58,17 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.errors import SyncArgumentError
 from luxrelay.sync.actions import Action, AskHeads, AskPage, Fault, Finished, SkipTo
 from luxrelay.sync.heads import PeerHead, SeqRange, disagreements, overlap
-from luxrelay.sync.lanes import LaneRecord, PageRequest
+from luxrelay.sync.lanes import Hole, LaneRecord, PageRequest
 from luxrelay.sync.messages import SyncStatus
+from luxrelay.sync.page_calls import PageCalls
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.peers import PeerRecord
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport, Outcome
+from luxrelay.sync.transfer import LinkWindow
 
+_USUAL_BYTES: Final = 4_096
+"""What a message has when the peer does not say what its messages have."""
 _UNREACHABLE: Final = "unreachable"
 _REFUSED: Final = "its answers cannot be used"
 _LYING: Final = "it sent too many invalid messages"
@@ -80,6 +89,7 @@ class _Request:
     peer: PeerRecord
     lane: LaneRecord | None = None
     page: PageRequest | None = None
+    call: int = 0
 
 
 class CatchUp:
@@ -91,6 +101,8 @@ class CatchUp:
     Args:
         peers: Names of the peers, best first.
         parent: Catch up this namespace and its lanes; None for every namespace.
+        windows: What is known of the links to peers, by name; it is kept up to date.
+        postponed: What each peer is not asked for, by name (G36).
         config: Bounds.
 
     Raises:
@@ -103,6 +115,8 @@ class CatchUp:
         peers: Sequence[str],
         *,
         parent: NamespaceId | None = None,
+        windows: Mapping[str, LinkWindow] | None = None,
+        postponed: Mapping[str, Spans] | None = None,
         config: CatchUpConfig | None = None,
     ) -> None:
         self._config = config or CatchUpConfig()
@@ -113,7 +127,13 @@ class CatchUp:
                 hint=f"name each once, {self._config.peers_max} at most",
             )
         self._parent = parent
-        self._peers = [PeerRecord(name, 1 << index) for index, name in enumerate(peers)]
+        known = windows or {}
+        self._peers = [
+            PeerRecord(name, 1 << index, known.get(name) or LinkWindow(self._config.transfer))
+            for index, name in enumerate(peers)
+        ]
+        self._postponed = postponed or {}
+        self._calls = PageCalls(self._config)
         self._own: dict[NamespaceId, PeerHead] = {}
         self._gaps: Mapping[NamespaceId, Sequence[SeqRange]] = {}
         self._lanes: dict[NamespaceId, LaneRecord] = {}
@@ -121,7 +141,6 @@ class CatchUp:
         self._stuck: list[LaneRecord] = []
         self._requests: dict[int, _Request] = {}
         self._next_request = 1
-        self._pages_out = 0
         self._actions: list[Action] = []
         self._round = 0
         self._gained = False
@@ -196,8 +215,10 @@ class CatchUp:
         if asked is None or asked.lane is None or asked.page is None or self._finished:
             return
         lane, peer = asked.lane, asked.peer
-        self._returned(lane, peer)
+        cut = status.has_more and not status.next_cursor
+        self._returned(asked, now, late=cut)
         peer.count(result)
+        peer.cut += cut
         self._gained = self._gained or Outcome.STORED in result.outcomes
         if status.has_more and status.last_seq < asked.page.span.first:
             self._unusable(asked, now)  # a page that promises more and does not move on
@@ -224,12 +245,28 @@ class CatchUp:
             else:
                 self._unreachable(peer, now)
         else:
-            self._returned(asked.lane, peer)
+            self._returned(asked, now, late=fault is Fault.UNREACHABLE)
             if fault is Fault.UNUSABLE:
                 self._unusable(asked, now)
             else:
                 self._unreachable(peer, now)
             self._queue(asked.lane)
+        self._advance(now)
+
+    def came(self, request: int, size: int, now: float) -> None:
+        """Take note that so many bytes of the call of a page arrived."""
+        asked = self._requests.get(request)
+        if asked is not None and asked.call:
+            self._calls.came(asked.call, size, now)
+
+    def passed_over(self, request: int, now: float) -> None:
+        """Take back a page that its call did not come to: the call was full before."""
+        asked = self._requests.pop(request, None)
+        if asked is None or asked.lane is None or self._finished:
+            return
+        asked.peer.strikes = 0  # it has answered
+        self._returned(asked, now)
+        self._queue(asked.lane)
         self._advance(now)
 
     def wake(self, now: float) -> None:
@@ -315,7 +352,13 @@ class CatchUp:
         lane = self._lanes.get(head.namespace_id) or self._open(head.namespace_id, head)
         if lane is not None:
             lane.extend(head.latest_seq)
+            self._put_off(lane)
             self._queue(lane)
+
+    def _put_off(self, lane: LaneRecord) -> None:
+        for peer in self._peers if self._postponed else ():
+            spans = self._postponed.get(peer.name, {}).get(lane.namespace_id, ())
+            lane.put_off(spans, peer)
 
     def _open(self, namespace_id: NamespaceId, theirs: PeerHead | None) -> LaneRecord | None:
         lane = LaneRecord.open(
@@ -329,6 +372,7 @@ class CatchUp:
             return None
         if lane is not None:
             self._lanes[namespace_id] = lane
+            self._put_off(lane)
         return lane
 
     def _queue(self, lane: LaneRecord) -> None:
@@ -378,6 +422,7 @@ class CatchUp:
         self._finished = True
         self._ready.clear()
         self._requests.clear()
+        self._calls.drop(self._now)
         self._actions.append(Finished())
 
     def _ask_heads(self) -> None:
@@ -391,8 +436,9 @@ class CatchUp:
     def _fill(self) -> None:
         """Give pages to lanes in turn until every place is taken or nobody can serve."""
         untried, in_vain = len(self._ready), 0
-        while untried and self._pages_out < self._config.pages_max:
-            if in_vain >= self._config.scan_max and self._pages_out:
+        self._calls.close_all()
+        while untried and not self._calls.full:
+            if in_vain >= self._config.scan_max and self._calls:
                 return  # an answer will come, and with it another look
             lane = self._ready.popleft()
             lane.queued = False
@@ -416,7 +462,8 @@ class CatchUp:
                 head = peer.heads.get(lane.namespace_id)
                 if head is None or head.reach is None or overlap(hole.span, head.reach) is None:
                     continue
-                if not peer.ready(self._now, self._config.peer_pages_max):
+                size = self._expected(peer, head, hole)
+                if not peer.ready(self._now) or not self._calls.takes(peer, *size):
                     found = _Found.WAIT
                 elif best is None or self._rank(lane, peer) < self._rank(lane, best):
                     best = peer
@@ -428,23 +475,33 @@ class CatchUp:
     def _rank(self, lane: LaneRecord, peer: PeerRecord) -> tuple[bool, int, int, int]:
         """Order of preference: who has begun, who is reliable, who is free, who was named first."""
         begun = lane.resume is not None and lane.resume.peer is peer
-        return (not begun, peer.strikes, peer.outstanding, peer.bit)
+        return (not begun, peer.strikes, peer.window.under_way, peer.bit)
+
+    def _expected(self, peer: PeerRecord, head: PeerHead, hole: Hole) -> tuple[int, int]:
+        """Return how many messages and bytes a page of a hole may bring, by the peer's word."""
+        each = _each(head)
+        rows = min(hole.span.size, self._calls.page_rows(peer, each))
+        return rows, min(rows * each, self._calls.page_bytes(peer))
 
     def _ask_page(self, lane: LaneRecord, index: int, peer: PeerRecord) -> None:
+        head = peer.heads[lane.namespace_id]
+        size = self._expected(peer, head, lane.holes[index])
         page = lane.request(index, peer, self._config.join_max)
-        peer.outstanding += 1
-        self._pages_out += 1
+        call = self._calls.ask(peer, *size, self._now)
         self._actions.append(
             AskPage(
-                request=self._register(_Request(peer, lane, page)),
+                request=self._register(_Request(peer, lane, page, call.number)),
                 peer=peer.name,
                 namespace_id=lane.namespace_id,
                 parent=page.parent,
                 from_seq=page.from_seq,
                 to_seq=page.span.last,
                 cursor=page.cursor,
-                max_messages=self._config.page_messages,
-                max_bytes=self._config.page_bytes,
+                max_messages=self._calls.page_rows(peer, _each(head)),
+                max_bytes=self._calls.page_bytes(peer),
+                call=call.number,
+                max_frame_bytes=peer.window.frame_bytes,
+                max_blob_bytes=peer.window.blob_bytes,
             )
         )
 
@@ -454,10 +511,10 @@ class CatchUp:
         self._requests[number] = request
         return number
 
-    def _returned(self, lane: LaneRecord, peer: PeerRecord) -> None:
-        lane.asked = False
-        peer.outstanding -= 1
-        self._pages_out -= 1
+    def _returned(self, asked: _Request, now: float, *, late: bool = False) -> None:
+        assert asked.lane is not None
+        asked.lane.asked = False
+        self._calls.over(asked.call, now, late=late)
 
     # Peers
 
@@ -496,3 +553,8 @@ class CatchUp:
             for namespace_id, head in peer.heads.items():
                 seen.setdefault(namespace_id, {})[peer.name] = head
         return sum(bool(disagreements(heads)) for heads in seen.values() if len(heads) > 1)
+
+
+def _each(head: PeerHead) -> int:
+    """Return the bytes of a message, by a peer's word of all it holds."""
+    return max(1, head.size_bytes // head.messages) if head.messages else _USUAL_BYTES

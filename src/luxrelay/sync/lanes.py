@@ -104,6 +104,29 @@ class HoleList:
                 holes.append(Hole(inside.last + 1, hole.last, hole.tried))
         self._keep(holes)
 
+    def mark(self, spans: Sequence[SeqRange], bit: int) -> bool:
+        """Note that a peer is not to be asked for what of the holes lies in ascending spans.
+
+        One pass over both, however many there are; False when nothing does.
+        """
+        holes: list[Hole] = []
+        at, marked = 0, False
+        for hole in self._holes:
+            while at < len(spans) and spans[at].last < hole.first:
+                at += 1
+            first, index = hole.first, at
+            while index < len(spans) and spans[index].first <= hole.last:
+                begin = max(first, spans[index].first)
+                end = min(hole.last, spans[index].last)
+                if begin > first:
+                    holes.append(Hole(first, begin - 1, hole.tried))
+                holes.append(Hole(begin, end, hole.tried | bit))
+                first, index, marked = end + 1, index + 1, True
+            if first <= hole.last:
+                holes.append(Hole(first, hole.last, hole.tried))
+        self._keep(holes)
+        return marked
+
     def _keep(self, holes: list[Hole]) -> None:
         merged: list[Hole] = []
         for hole in holes:
@@ -181,6 +204,8 @@ class LaneRecord:
     """It waits for a peer."""
     unkept: bool = False
     """A valid message was not kept: nothing may be skipped over it."""
+    held_back: bool = False
+    """A peer is not asked for what it has: nothing may be skipped over that either."""
     resume: Resume | None = None
     """How to go on with a range that is not finished."""
 
@@ -220,6 +245,11 @@ class LaneRecord:
         if latest_seq > self.target:
             self.holes.add([SeqRange(self.target + 1, latest_seq)])
             self.target = latest_seq
+
+    def put_off(self, spans: Sequence[SeqRange], peer: PeerRecord) -> None:
+        """Do not ask the peer for these sequences in this run; nothing is skipped over them."""
+        if spans and self.holes.mark(spans, peer.bit):
+            self.held_back = True
 
     def reached(self, contiguous_seq: int) -> None:
         """Take the store's word for how far it has come."""
@@ -303,7 +333,8 @@ class LaneRecord:
 
         """
         given_up: list[SeqRange] = []
-        while self.holes and not self.unkept and self.holes[0].first == self.contiguous + 1:
+        kept_back = self.unkept or self.held_back
+        while self.holes and not kept_back and self.holes[0].first == self.contiguous + 1:
             first, seq = self.holes[0].first, self._gone_to(peers, peers_min)
             if seq < first:
                 break

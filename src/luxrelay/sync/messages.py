@@ -5,6 +5,7 @@ Source: LP-6421 §2.2; decisions P23, P35, P36, P37.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -24,6 +25,16 @@ def peek(header: bytes) -> tuple[bytes, int]:
     """Return the namespace and sequence a header of `HEADER_PEEK_BYTES` or more names."""
     namespace_id, seq = SLOT.unpack_from(header, c.OFFSET_NAMESPACE)
     return namespace_id, seq
+
+
+@dataclass(frozen=True, slots=True)
+class BlobAnswer:
+    """A blob that a relay has begun to send; nothing of it has been verified."""
+
+    total: int
+    """Bytes of the whole blob, as the relay says."""
+    parts: Generator[bytes, None, None]
+    """What was asked for, as it comes; close it to end the call before its end."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -86,6 +97,25 @@ class SyncPage:
     """Messages of the asked namespace and range; a slot may bring several candidates (J11)."""
     status: SyncStatus
     """The final status frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFlow:
+    """How a page comes over a link that may be slow (P46).
+
+    A page that is cut is what came of it; its status says ``has_more`` and gives no cursor.
+    """
+
+    silence_s: float
+    """The page is over when no frame comes for so long, seconds."""
+    page_bytes: int = 0
+    """Bytes of an answer at most, its first message apart; 0 for what the relay likes."""
+    frame_bytes: int = 0
+    """Bytes of a frame of several messages at most; 0 for what the relay likes."""
+    blob_bytes: int = 0
+    """Larger blobs are left out; 0 for none."""
+    took: Callable[[int], object] = bool
+    """Told the bytes of each frame as it comes, in the calling thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ Source: decisions P24, P25, P26, P34; 21-27.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from luxrelay.errors import SyncArgumentError
+from luxrelay.sync.transfer import TransferConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,11 @@ class CatchUpConfig:
     page_messages: int = 1_000
     """Messages asked for in one page (LP-6421 §2.3)."""
     page_bytes: int = 4 * 1024 * 1024
-    """Bytes asked for in one page."""
+    """Bytes asked for in one page at most; on a slow link a quarter of its window."""
+    call_lanes: int = 128
+    """Namespaces asked for in one call at most."""
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    """How long a peer may be silent, and how much is asked of it at once (P46)."""
     peers_max: int = 32
     """Peers one catch-up may use."""
     lanes_max: int = 65_536
@@ -52,5 +57,5 @@ class CatchUpConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         for each in fields(self):
-            if not getattr(self, each.name) > 0:
+            if each.name != "transfer" and not getattr(self, each.name) > 0:
                 raise SyncArgumentError(f"{each.name} must be positive", where="CatchUpConfig")

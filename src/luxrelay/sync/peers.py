@@ -11,6 +11,7 @@ from luxrelay.bus.header import NamespaceId
 from luxrelay.pause import doubled
 from luxrelay.sync.heads import PeerHead
 from luxrelay.sync.report import AcceptResult, Outcome, PeerReport
+from luxrelay.sync.transfer import LinkWindow
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class PeerRecord:
     """As the caller gave it."""
     bit: int
     """Its place in `luxrelay.sync.lanes.Hole.tried`."""
+    window: LinkWindow = field(default_factory=LinkWindow)
+    """How much may be under way from it (P46)."""
     heads: dict[NamespaceId, PeerHead] = field(default_factory=dict)
     """What it listed last, corrected by the statuses of its pages."""
     listing: bool = False
@@ -28,7 +31,7 @@ class PeerRecord:
     listed: bool = False
     """It has listed its heads in this round."""
     outstanding: int = 0
-    """Pages under way."""
+    """Calls for pages under way."""
     strikes: int = 0
     """Failures without a success between; broken answers count as well."""
     retry_at: float = 0.0
@@ -42,6 +45,7 @@ class PeerRecord:
     rejected: int = 0
     unkept: int = 0
     withheld: int = 0
+    cut: int = 0
     failures: int = 0
     unusable: int = 0
 
@@ -50,14 +54,9 @@ class PeerRecord:
         """True when nothing more is to be expected from it in this round's listing."""
         return self.listed or bool(self.given_up)
 
-    def ready(self, now: float, pages_max: int) -> bool:
-        """Return True when another page may be asked of it now."""
-        return (
-            self.listed
-            and not self.given_up
-            and self.outstanding < pages_max
-            and self.retry_at <= now
-        )
+    def ready(self, now: float) -> bool:
+        """Return True when it may be asked for pages now."""
+        return self.listed and not self.given_up and self.retry_at <= now
 
     def count(self, result: AcceptResult) -> None:
         """Count one page and what the sink made of its messages."""
@@ -85,6 +84,7 @@ class PeerRecord:
             rejected=self.rejected,
             unkept=self.unkept,
             withheld=self.withheld,
+            cut=self.cut,
             failures=self.failures,
             unusable=self.unusable,
             given_up=self.given_up,

@@ -5,7 +5,8 @@ Source: decisions P24, P25, P26; 21-25 to 21-28.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from luxrelay.bus.header import NamespaceId
@@ -34,6 +35,8 @@ class AcceptResult:
     """One for each message, in order."""
     contiguous_seq: int
     """The store's contiguous head of the namespace afterwards (P25)."""
+    reached: Mapping[NamespaceId, int] = field(default_factory=dict)
+    """The same of each namespace, when there are messages of several."""
 
     def count(self, outcome: Outcome) -> int:
         """Return how many messages had this outcome."""
@@ -84,6 +87,8 @@ class PeerReport:
     """Of those, valid and not kept."""
     withheld: int = 0
     """Sequences it claimed without a hole and did not deliver (21-26)."""
+    cut: int = 0
+    """Pages that ended before their end; what had come of them was kept."""
     failures: int = 0
     """Calls that failed: unreachable, busy or too slow."""
     unusable: int = 0

@@ -50,6 +50,7 @@ def test_the_command_shows_each_term_of_a_score(
     assert main([*command, peer]) == 0
     shown = capsys.readouterr().out
     assert peer in shown
+    assert "clock: " in shown
     assert "topic penalty" in shown
     assert "time in mesh" in shown
     assert main([*command, "12D3nobody"]) == 1

@@ -95,6 +95,9 @@ def test_both_doors_tell_the_same(opened: Stand) -> None:
         rest = gateway.SearchMessages(pb.SearchRequest(cursor=first.next_cursor), **WAIT)
 
     assert list(peers.peers) == opened.fetch("/v1/peers").json["peers"] == []
+    clock = opened.fetch("/v1/peers").json["clock"]
+    assert (peers.clock.known, peers.clock.peers, peers.clock.offset_ms) == (False, 0, 0)
+    assert clock == {"known": False, "offsetMs": 0, "spreadMs": 0, "peers": 0}
     assert policies == one
     assert policies.namespaces[0].content_topic == TOPIC
     assert policies.namespaces[0].namespace_id == PARENT

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from wsproto.events import BytesMessage, TextMessage
 
-from luxrelay.bus import SigningKey
+from luxrelay.bus import MsgHeader, SigningKey
 from luxrelay.client import (
     LATEST,
     NO_RETRY,
@@ -398,3 +398,73 @@ def test_a_lane_that_begins_while_subscribed_is_sent_is_told(
         blobs = [event.blob for event in islice(events, 2) if isinstance(event, Message)]
 
     assert blobs == [b"just now"]
+
+
+def holed(stand: Stand, count: int) -> list[Any]:
+    """Store the first and last of so many messages; return those between."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    line = [signer.sign(b"x", now_ms()) for _ in range(count)]
+    stand.publish([line[0], line[-1]])
+    return line[1:-1]
+
+
+def test_everything_that_comes_into_a_told_gap_is_told(stand: Stand) -> None:
+    """P48: 600 messages that come late, in one go and backwards: each is told once, marked."""
+    between = holed(stand, 602)
+    with stand.client() as client:
+        events = subscribe(client, Subscribe(namespaces=[PARENT], gap_wait_ms=0), retry=NO_RETRY)
+        begin = list(islice(events, 4))
+        assert [type(each) for each in begin] == [Message, Gap, Message, Live]
+        for start in range(500, -1, -100):
+            stand.publish(between[start : start + 100][::-1])
+        late = until(events, 600)
+    assert sorted(seqs(late)) == list(range(2, 602))
+    assert all(each.late for each in late if isinstance(each, Message))
+    assert not any(isinstance(each, Dropped) for each in late)
+
+
+def test_a_client_that_was_away_reads_the_told_gaps_again(stand: Stand) -> None:
+    """P48: what came into a gap while nobody followed is late; a gap that stands is asked again."""
+    between = holed(stand, 302)
+    place, wanted = Place(), Subscribe(namespaces=[PARENT], gap_wait_ms=0)
+    with stand.client() as client:
+        list(islice(subscribe(client, wanted, place=place, retry=NO_RETRY), 4))
+        (gaps,) = place.gaps.values()
+        assert gaps == [(2, 301)]
+        stand.publish(between[:250])
+        back = until(subscribe(client, wanted, place=place, retry=NO_RETRY), 250)
+        (gaps,) = place.gaps.values()
+        assert gaps == [(252, 301)]
+        stand.publish(between[250:])
+        rest = until(subscribe(client, wanted, place=place, retry=NO_RETRY), 50)
+    assert seqs(back) == list(range(2, 252))
+    assert seqs(rest) == list(range(252, 302))
+    assert all(each.late for each in (*back, *rest) if isinstance(each, Message))
+    assert place.gaps == {}
+
+
+def test_an_asynchronous_client_reads_the_told_gaps_again(stand: Stand) -> None:
+    """P48: the same by asyncio, of the senders that are wanted only, and without payloads."""
+    between = holed(stand, 22)
+    sender = MsgHeader.decode(between[0].header).sender_address
+    place = Place()
+
+    async def main() -> list[Event]:
+        told: list[Event] = []
+        async with AsyncRelayClient(stand.address, token=stand.token("read")) as client:
+            for some in ([], between):
+                wanted = Subscribe(
+                    namespaces=[PARENT], gap_wait_ms=0, senders=[sender], blobs="none"
+                )
+                await anyio.to_thread.run_sync(stand.publish, some)
+                stream = subscribe_async(client, wanted, place=place, retry=NO_RETRY)
+                async with aclosing(stream) as events:
+                    async for event in events:
+                        told.append(event)
+                        if isinstance(event, Live) if not some else len(told) == 25:
+                            break
+        return told
+
+    told = anyio.run(main)
+    assert sorted(seqs(told)) == list(range(1, 23))
+    assert all(each.blob is None for each in told if isinstance(each, Message))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
 from luxrelay.bus.constants import MAX_BLOB_BYTES
-from luxrelay.errors import StoreError
+from luxrelay.errors import FrameError, StoreError
 from luxrelay.net.blobs import (
+    BLOB_RANGES,
     BLOBS,
+    BlobAnswerStream,
     BlobConfig,
     BlobExchange,
     BlobRequest,
@@ -70,7 +73,7 @@ async def test_blobs_of_every_size_come_whole(world: Any) -> None:
         ours = await asker(nursery, world, host)
 
         for blob in (b"x", LARGEST):
-            found = await ours.ask(host.peer_id, request(blob), timeout_s=10)
+            found = await ours.ask(host.peer_id, request(blob), silence_s=10)
             assert found == (BlobStatus.FOUND, blob)
         assert await ours.ask(host.peer_id, request(b"unknown")) == (BlobStatus.MISSING, b"")
 
@@ -146,7 +149,7 @@ async def test_what_is_missing_costs_a_question_and_no_bytes(world: Any) -> None
         unknown = request(b"unknown", MAX_BLOB_BYTES)
 
         asked = [unknown, unknown, unknown, request(LARGEST), unknown]
-        got = [(await ours.ask(host.peer_id, each, timeout_s=10))[0] for each in asked]
+        got = [(await ours.ask(host.peer_id, each, silence_s=10))[0] for each in asked]
 
         assert got == [BlobStatus.MISSING] * 3 + [BlobStatus.FOUND, BlobStatus.BUSY]
         assert (served.counters.unknown, served.counters.busy) == (3, 1)
@@ -160,7 +163,7 @@ async def test_bytes_of_one_peer_are_limited(world: Any) -> None:
         host, _ = await server(nursery, world, LARGEST, config=config)
         ours = await asker(nursery, world, host)
 
-        got = [(await ours.ask(host.peer_id, request(LARGEST), timeout_s=10))[0] for _ in range(2)]
+        got = [(await ours.ask(host.peer_id, request(LARGEST), silence_s=10))[0] for _ in range(2)]
 
         assert got == [BlobStatus.FOUND, BlobStatus.BUSY]
         nursery.cancel_scope.cancel()
@@ -176,17 +179,17 @@ async def test_half_open_and_slow_readers_hold_nobody_up(world: Any) -> None:
         silent = await rogue.open_stream(host.peer_id, BLOBS)
         deaf = await rogue.open_stream(host.peer_id, BLOBS)
         await deaf.send_all(encode_frame(request(LARGEST).encode()))
-        await world.until(lambda: served._serving.total() == 2)
+        await world.until(lambda: served.serving == 2)
 
         third = await rogue.open_stream(host.peer_id, BLOBS)
         await third.send_all(encode_frame(request(b"a").encode()))
         assert await read_frame(third, 10) == bytes([BlobStatus.BUSY])
         ours = await asker(nursery, world, host)
-        status, _ = await ours.ask(host.peer_id, request(b"a"), timeout_s=30.0)
+        status, _ = await ours.ask(host.peer_id, request(b"a"), silence_s=30.0)
         assert status is BlobStatus.FOUND
 
         await world.until(lambda: served.counters.unfinished == 2)
-        assert served._serving.total() == 0
+        assert served.serving == 0
         assert served.counters.malformed == 1
         assert await silent.receive_some(1) == b""
         nursery.cancel_scope.cancel()
@@ -219,6 +222,7 @@ async def test_malformed_questions_end_their_stream(world: Any, data: bytes) -> 
         (encode_frame(b"\x00sho"), BlobStatus.BROKEN),
         (encode_frame(b"\x01four"), BlobStatus.BROKEN),
         (encode_frame(b"\x07"), BlobStatus.BROKEN),
+        (b"\x00", BlobStatus.BROKEN),
         (b"\xff\xff\xff\x7f", BlobStatus.BROKEN),
         (b"", BlobStatus.FAILED),
     ],
@@ -236,7 +240,7 @@ async def test_lying_answers_are_bounded(world: Any, answer: bytes, status: Blob
         host.handle(BLOBS, lie)
         ours = await asker(nursery, world, host)
 
-        assert (await ours.ask(host.peer_id, request(b"four"), timeout_s=0.5))[0] is status
+        assert (await ours.ask(host.peer_id, request(b"four"), silence_s=0.5))[0] is status
         assert ours.counters.broken == (status is BlobStatus.BROKEN)
         nursery.cancel_scope.cancel()
 
@@ -250,7 +254,7 @@ async def test_questions_to_others_are_bounded(world: Any) -> None:
         results: list[BlobStatus] = []
 
         async def ask() -> None:
-            results.append((await ours.ask(host.peer_id, request(b"a"), timeout_s=0.5))[0])
+            results.append((await ours.ask(host.peer_id, request(b"a"), silence_s=0.5))[0])
 
         async with trio.open_nursery() as asking:
             for _ in range(3):
@@ -297,8 +301,134 @@ async def test_a_peer_that_knows_no_sidecars_is_not_to_blame(world: Any) -> None
         host.handle(BLOBS, earlier)
         ours = await asker(nursery, world, host)
 
-        status, blob = await ours.ask(host.peer_id, sidecar_request(b"four", 9), timeout_s=10)
+        status, blob = await ours.ask(host.peer_id, sidecar_request(b"four", 9), silence_s=10)
         assert (status, blob) == (BlobStatus.FAILED, b"")
         assert seen == [CommitmentKind.SIDECAR]
         assert ours.counters.broken == 0
+        nursery.cancel_scope.cancel()
+
+
+def part(blob: bytes, offset: int, count: int = 0) -> BlobRequest:
+    """A question for a part of a blob."""
+    return BlobRequest(
+        commitment=hashlib.sha3_256(blob).digest(), length=len(blob), offset=offset, count=count
+    )
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_a_part_is_asked_for_of_new_and_old_nodes(world: Any, old: bool) -> None:
+    """P50: a node of version 1.0.0 sends the whole; only what was asked for is handed on."""
+    async with trio.open_nursery() as nursery:
+        host, served = await server(nursery, world, LARGEST)
+        if old:
+            host.unhandle(BLOB_RANGES)
+        ours = await asker(nursery, world, host)
+        for offset, count in ((0, 7), (5, 0), (MAX_BLOB_BYTES - 1, 0), (70_000, 70_000)):
+            answer = await ours.open(host.peer_id, part(LARGEST, offset, count))
+            assert answer is not None
+            assert (answer.status, answer.total) == (BlobStatus.FOUND, MAX_BLOB_BYTES)
+            came = b""
+            while data := await answer.read():
+                came += data
+            await answer.close()
+            assert came == LARGEST[offset : offset + count if count else None]
+        sent = 4 * MAX_BLOB_BYTES if old else 7 + (MAX_BLOB_BYTES - 5) + 1 + 70_000
+        # The last one of an old node is ended early: it has sent what was asked for.
+        await world.until(lambda: served.counters.served + served.counters.unfinished == 4)
+        assert served.counters.served_bytes <= sent
+        assert (served.counters.served_bytes == sent) is not old
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_breaks_off_is_gone_on_with(world: Any) -> None:
+    """P50: the bytes that came are handed on as they come; the rest is asked for by its offset."""
+    cut = trio.Event()
+
+    async def breaks(stream: RelayStream) -> None:
+        await read_frame(stream, 64)
+        head = bytes([BlobStatus.FOUND]) + len(LARGEST).to_bytes(4)
+        await stream.send_all(head + LARGEST[:100_000])
+        await cut.wait()
+        await stream.reset()
+
+    async with trio.open_nursery() as nursery:
+        host, _ = await server(nursery, world, LARGEST)
+        bad = await world.host(nursery, "bad")
+        bad.handle(BLOB_RANGES, breaks)
+        ours = await asker(nursery, world, bad)
+        await ours._host.dial(host.addresses[0])
+        answer = await ours.open(bad.peer_id, part(LARGEST, 0))
+        assert answer is not None
+        came = b""
+        while len(came) < 100_000:
+            came += await answer.read()
+        cut.set()
+        with pytest.raises(FrameError):
+            await answer.read()
+        await answer.close()
+        status, rest = await ours.ask(host.peer_id, part(LARGEST, len(came)))
+        assert (status, came + rest) == (BlobStatus.FOUND, LARGEST)
+        nursery.cancel_scope.cancel()
+
+
+async def rest_of(answer: BlobAnswerStream) -> int:
+    """Bytes that come until an answer breaks off."""
+    came = 0
+    with suppress(FrameError):
+        while data := await answer.read():
+            came += len(data)
+    return came
+
+
+async def test_a_slow_reader_is_served_and_gives_its_place_when_all_are_taken(world: Any) -> None:
+    """P46: no time for the whole; who has had its time and is slowest makes room for a newcomer."""
+    clock = [0.0]
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "server")
+        held = shelf(LARGEST, b"a")
+        config = BlobConfig(streams_max=1, grace_s=20.0, stall_s=60.0)
+        served = BlobExchange(
+            host, lambda key, _: held.get(key), config=config, clock=lambda: clock[0]
+        )
+        await nursery.start(served.run)
+        slow = await asker(nursery, world, host, "slow")
+        answer = await slow.open(host.peer_id, part(LARGEST, 0))
+        assert answer is not None
+        first = len(await answer.read())
+        other = await asker(nursery, world, host, "other")
+        assert (await other.ask(host.peer_id, request(b"a")))[0] is BlobStatus.BUSY
+        clock[0] = 19.0
+        assert (await other.ask(host.peer_id, request(b"a")))[0] is BlobStatus.BUSY
+        clock[0] = 3_600.0
+        assert (await other.ask(host.peer_id, request(b"a")))[0] is BlobStatus.FOUND
+        await world.until(lambda: served.counters.crowded == 1)
+        left = await rest_of(answer)
+        assert first + left < MAX_BLOB_BYTES
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_asked_for_what_is_on_its_way_is_told_when_it_is_here(world: Any) -> None:
+    """P50: told once, and only who asked for what is being fetched; told_max are remembered."""
+    heard: list[bytes] = []
+    ids = [bytes([number]) * 32 for number in range(3)]
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "server")
+        served = BlobExchange(
+            host,
+            lambda *_: None,
+            coming=lambda key: key != ids[2],
+            config=BlobConfig(told_max=1),
+        )
+        await nursery.start(served.run)
+        there = await world.host(nursery, "asker")
+        await there.dial(host.addresses[0])
+        ours = BlobExchange(there, lambda *_: None, heard=lambda _, key: heard.append(key))
+        await nursery.start(ours.run)
+        for key in ids:
+            question = BlobRequest(commitment=key, length=5)
+            assert (await ours.ask(host.peer_id, question))[0] is BlobStatus.MISSING
+        for key in (*ids, ids[1]):
+            served.arrived(key)
+        await world.until(lambda: heard == [ids[1]])
+        await world.until(lambda: served.counters.told == 1)
         nursery.cancel_scope.cancel()

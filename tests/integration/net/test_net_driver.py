@@ -249,7 +249,7 @@ async def test_redial_at_growing_intervals(world: Any) -> None:
 async def test_drop_stalled_peer(world: Any) -> None:
     """A peer that takes nothing is dropped, and another one gets everything meanwhile (20-58)."""
     async with trio.open_nursery() as nursery:
-        relay = await world.relay(nursery, "relay", write_stall_s=0.5)
+        relay = await world.relay(nursery, "relay", write_stall_s=2.5)
         good = await world.relay(nursery, "good", peers=(relay.address,))
         async with raw_pubsub_peer(
             relay.address, world.seed("deaf"), topics=[world.topic], deaf=True
@@ -268,27 +268,35 @@ async def test_drop_stalled_peer(world: Any) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_drop_peer_with_full_queue(world: Any) -> None:
-    """A peer for whom more waits than its queue holds is dropped at once (20-58)."""
+async def test_a_peer_that_does_not_keep_up_is_spared_before_it_is_cut(world: Any) -> None:
+    """It leaves the mesh, little waits for it, and only silence drops it (20-58, G39)."""
     async with trio.open_nursery() as nursery:
         relay = await world.relay(
             nursery,
             "relay",
             queue_bytes_max=1024 * 1024,
             patience_s=0.05,
-            write_stall_s=4.0,
+            slow_after_s=0.2,
+            write_stall_s=6.0,
         )
         async with raw_pubsub_peer(
             relay.address, world.seed("deaf"), topics=[world.topic], deaf=True
-        ):
+        ) as deaf:
             await world.until(lambda: relay.router.stats().peers)
             big = [world.envelope(seq, size=8000) for seq in range(500)]
 
             for data in big:
                 await publish(relay, data)
 
-            await world.until(lambda: relay.driver.counters.dropped_overflow == 1)
+            await world.until(lambda: relay.router.stats().slow == 1)
+            link = relay.driver.stats().peers[deaf.host.peer_id]
+            assert link.given_up > 0
+            assert link.queued_bytes <= relay.host.config.slow_bytes + 64 * 1024
+            assert relay.mesh() == 0
+            assert relay.host.connected() == (deaf.host.peer_id,)
+            await world.until(lambda: relay.driver.counters.dropped_stalled == 1)
             await world.until(lambda: not relay.host.connected())
+            assert relay.driver.stats().bans == {}
         nursery.cancel_scope.cancel()
 
 

@@ -26,6 +26,7 @@ from libp2p.security.insecure.transport import PLAINTEXT_PROTOCOL_ID, InsecureTr
 from multiaddr import Multiaddr
 
 from luxrelay.errors import AddressError, NetError
+from luxrelay.net.address_news import MOVED
 from luxrelay.net.config import MESHSUB
 from luxrelay.net.exchange import PEERS
 from luxrelay.net.hello import HELLO
@@ -731,6 +732,7 @@ async def test_identify_says_luxrelay_and_what_it_speaks(world: Any) -> None:
             "/ipfs/id/1.0.0",
             "/ipfs/ping/1.0.0",
             HELLO,
+            MOVED,
             PEERS,
             *MESHSUB,
         }

@@ -31,6 +31,8 @@ from luxrelay.gossip import (
     validator_proof,
 )
 from luxrelay.gossip.rpc_pb2 import RPC, Message
+from luxrelay.net.addresses import peer_text
+from luxrelay.net.blobs import BlobExchange
 from luxrelay.node.assembly import Parts, assemble, store_config_of
 from luxrelay.node.config import NodeConfig, parse_config
 from luxrelay.node.folder import Runtime
@@ -258,6 +260,39 @@ async def test_large_blobs_and_claims_cross_relays(world: Any, tmp_path: Path) -
         nursery.cancel_scope.cancel()
 
 
+async def test_who_asks_before_a_relay_has_it_is_told_when_it_has(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P50: in a line of relays the last one has a blob soon after the one before it."""
+    blob = random.Random(4).randbytes(300_000)
+    signer = LaneSigner(
+        SigningKey.generate(), PARENT, policy_hash=default_policy(PARENT).policy_hash
+    )
+    gate, answer, shut = trio.Event(), BlobExchange._answer, set[str]()
+
+    async def held_back(self: BlobExchange, *asked: Any) -> None:
+        if peer_text(self._host.peer_id) in shut:
+            await gate.wait()
+        await answer(self, *asked)
+
+    monkeypatch.setattr(BlobExchange, "_answer", held_back)
+
+    async with trio.open_nursery() as nursery:
+        near = await run_node(nursery, tmp_path / "near", "", None)
+        shut.add(near.gossip[0].rpartition("/")[2])
+        middle = await run_node(nursery, tmp_path / "middle", "", near)
+        far = await run_node(nursery, tmp_path / "far", "", middle)
+        topic = topic_for_namespace("devnet", PARENT)
+        await world.eventually(partial(meshed, middle, topic, 2), True)
+        await publish(near, signer, blob)
+        await world.eventually(partial(counted, middle, "luxrelay_blob_stream_unknown"), True)
+        gate.set()
+        with RelaySyncClient(far.sync) as last:
+            await world.eventually(partial(last.get_blob, sha3_commitment(blob)), blob)
+        await world.eventually(partial(counted, middle, "luxrelay_blob_stream_told"), True)
+        nursery.cancel_scope.cancel()
+
+
 def check_metrics(text: str) -> None:
     """The figures of LP-6420 §9 stand in a real scrape, with LP-6491's names (20-42, 20-44)."""
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -312,6 +347,18 @@ def block_rpc(seed: bytes, *, height: int) -> bytes:
 def height(node: Runtime) -> int:
     """The highest finalized height that a node has heard of."""
     return int(json.loads(page(node.http, "/status"))["blocks"]["height"])
+
+
+def counted(node: Runtime, name: str) -> bool:
+    """Whether a counter of a node is above zero."""
+    families = text_string_to_metric_families(page(node.http, "/metrics").decode())
+    return any(
+        sample.value > 0
+        for family in families
+        if family.name == name
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
 
 
 def meshed(node: Runtime, topic: str, peers: int) -> bool:

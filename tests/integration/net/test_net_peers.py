@@ -100,9 +100,20 @@ async def test_a_peer_that_takes_no_gossip_gives_its_place_back(world: Any) -> N
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x05hello", b"\xff\xff\xff\x7f", b"\x02{}"])
-async def test_let_peer_with_broken_hello_go(world: Any, answer: bytes) -> None:
-    """What is no hello ends the connection and nothing else."""
+@pytest.mark.parametrize(
+    ("answer", "misconduct"),
+    [
+        (b"", False),
+        (b"\x85", False),
+        (b"\x20{", False),
+        (b"\x05hello", True),
+        (b"\xff\xff\xff\x7f", True),
+        (b"\x02{}", True),
+    ],
+    ids=["nothing", "cut in its length", "cut", "no JSON", "too long", "empty"],
+)
+async def test_let_peer_with_broken_hello_go(world: Any, answer: bytes, misconduct: bool) -> None:
+    """Only a hello that is whole and none is refused for a while; one that was cut is not (G38)."""
     async with trio.open_nursery() as nursery:
         relay = await world.relay(nursery, "relay")
         rogue = await world.host(nursery, "rogue")
@@ -116,8 +127,36 @@ async def test_let_peer_with_broken_hello_go(world: Any, answer: bytes) -> None:
         await rogue.dial(relay.address)
         await world.until(lambda: not relay.host.connected())
 
-        assert relay.driver.stats().greeting.errors == 1
+        greeting = relay.driver.stats().greeting
+        assert (greeting.errors, greeting.late) == (int(misconduct), int(not misconduct))
+        assert bool(relay.driver.stats().bans) is misconduct
         assert relay.host.stats().swarm.handler_errors == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("at", ["in the negotiation", "in the hello"])
+async def test_a_hello_that_is_cut_bans_nobody_even_when_it_is_required(
+    world: Any, at: str
+) -> None:
+    """A slow link that cuts each stream of hello costs the connection and nothing else (G38)."""
+    async with trio.open_nursery() as nursery:
+        relay = await world.relay(nursery, "relay", require_hello=True)
+        slow = await world.host(nursery, "slow")
+
+        async def cut(stream: Any) -> None:
+            await stream.reset()
+
+        if at == "in the hello":
+            slow.handle(HELLO, cut)
+        else:
+            slow._host.serve_stream = cut
+            slow._swarm.set_stream_handler(slow._swarm.guard_handler(cut))
+
+        await slow.dial(relay.address)
+        await world.until(lambda: relay.driver.stats().greeting.late == 1)
+        await world.until(lambda: not relay.host.connected())
+
+        assert relay.driver.stats().bans == {}
         nursery.cancel_scope.cancel()
 
 
@@ -131,7 +170,8 @@ async def test_silent_hello_times_out(world: Any) -> None:
         await rogue.dial(relay.address)
         await world.until(lambda: not relay.host.connected())
 
-        assert relay.driver.stats().greeting.errors == 1
+        assert relay.driver.stats().greeting.late == 1
+        assert relay.driver.stats().bans == {}
         nursery.cancel_scope.cancel()
 
 

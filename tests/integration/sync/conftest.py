@@ -153,6 +153,10 @@ class Sink:
         return AcceptResult(
             outcomes=tuple(next(outcomes) if good else Outcome.REJECTED for good in valid),
             contiguous_seq=self.store.head(headers[0].namespace_id).contiguous_seq,
+            reached={
+                header.namespace_id: self.store.head(header.namespace_id).contiguous_seq
+                for header in headers
+            },
         )
 
     def skip_to(self, namespace_id: NamespaceId, parent: NamespaceId, seq: int) -> None:

@@ -37,7 +37,7 @@ def fetcher(harbour: Harbour, addresses: list[str], blamed: list[Blame]) -> Blob
     """Return a fetcher that asks these relays and has nothing itself."""
     clients = [harbour.client(address) for address in addresses]
     return BlobFetcher(
-        clients, lambda _: None, on_blame=blamed.append, config=FetchConfig(hedge_s=5, timeout_s=10)
+        clients, lambda _: None, on_blame=blamed.append, config=FetchConfig(hedge_s=5, silence_s=10)
     )
 
 
@@ -74,7 +74,7 @@ def test_a_storm_for_an_unknown_blob_asks_each_relay_once(harbour: Harbour) -> N
 
     assert found == [None] * 24
     for server in harbour.servers:
-        assert server.stats().requests == {("GetBlob", "OK"): 1}
+        assert server.stats().requests == {("GetBlobParts", "OK"): 1}
     stats = fetch.stats()
     assert (stats.asked, stats.in_flight, stats.given_up, stats.delivered) == (4, 0, 1, 0)
     assert stats.shared + stats.absent == 23  # the first asked, the others joined or came later

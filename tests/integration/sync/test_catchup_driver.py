@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from luxrelay.bus import sha3_commitment
 from luxrelay.errors import StoreError, SyncArgumentError
 from luxrelay.sync import (
     AcceptResult,
@@ -21,7 +22,9 @@ from luxrelay.sync import (
     WireMessage,
     run_catchup,
 )
+from luxrelay.sync.transfer import LinkWindow, TransferConfig
 
+BASE_MS = 1_800_000_000_000
 SMALL = CatchUpConfig(page_messages=16, backoff_s=0.01, backoff_max_s=0.05)
 
 
@@ -82,7 +85,26 @@ def test_catch_up_many_lanes(harbour: Any) -> None:
     """Hundreds of short lanes are caught up in one run from two peers that share the work."""
     authors = [harbour.author(number % 256) for number in range(1, 201)]
     messages = [message for each in authors for message in each.messages((1, 2, 3))]
-    clients = [harbour.relay(messages), harbour.relay(messages)]
+    listed = [threading.Event(), threading.Event()]
+
+    class Waiting:
+        """Gives pages once both relays have been asked what they hold."""
+
+        def __init__(self, number: int) -> None:
+            self.number, self.store = number, harbour.store(messages)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+        def heads(self, *asked: Any) -> Any:
+            listed[self.number].set()
+            return self.store.heads(*asked)
+
+        def query(self, *asked: Any) -> Any:
+            assert all(each.wait(60) for each in listed)
+            return self.store.query(*asked)
+
+    clients = [harbour.client(harbour.serve(Waiting(number))) for number in (0, 1)]
     sink = harbour.sink(harbour.store())
 
     report = catch_up(harbour, sink, *clients)
@@ -324,6 +346,90 @@ def test_refuse_one_address_twice(harbour: Any) -> None:
 
     with pytest.raises(SyncArgumentError):
         catch_up(harbour, harbour.sink(harbour.store()), client, client)
+
+
+def test_many_lanes_take_few_calls(harbour: Any) -> None:
+    """P47: 100 namespaces that lack a message each are asked for in a handful of calls."""
+    authors = [harbour.author(number) for number in range(1, 101)]
+    store = harbour.store([each.message(1) for each in authors])
+    client = harbour.client(harbour.serve(store))
+    sink = harbour.sink(harbour.store())
+
+    report = catch_up(harbour, sink, client, config=CatchUpConfig())
+
+    assert (report.complete, report.stored, report.namespaces_done) == (True, 100, 100)
+    assert harbour.servers[0].stats().requests["SyncNamespace", "OK"] < 10
+    assert len(sink.accepted) < 10
+
+
+def test_a_relay_that_knows_no_such_call_is_asked_lane_by_lane(harbour: Any) -> None:
+    """P47: a refused call of many namespaces is no fault of the relay; both shapes of it."""
+    authors = [harbour.author(number) for number in range(1, 21)]
+    for plain in (SyncServerConfig(lanes_max=1), None):
+        store = harbour.store([each.message(1) for each in authors])
+        client = harbour.client(
+            harbour.serve(store, plain or SyncServerConfig()),
+            SyncClientConfig(frame_messages=1 if plain is None else 1_024),
+        )
+        sink = harbour.sink(harbour.store())
+
+        report = catch_up(harbour, sink, client, config=CatchUpConfig())
+
+        assert (report.complete, report.stored) == (True, 20)
+        assert report.peers[0].unusable == 0
+
+
+def test_what_came_before_a_relay_fell_silent_is_kept(harbour: Any) -> None:
+    """P46: a page is over by silence; the next one goes on behind what came of it."""
+    author = harbour.author()
+    store = harbour.store(author.messages(range(1, 201), blob=os.urandom(4_000)))
+    came, reads = threading.Event(), [0]
+
+    class Stalling:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def query(self, *asked: Any) -> Any:
+            reads[0] += 1
+            if reads[0] == 10:  # until the sink has what came before
+                came.wait(60)
+            return store.query(*asked)
+
+    class Noting(harbour.sink):
+        def accept(self, peer: str, parent: bytes, messages: Sequence[WireMessage]) -> AcceptResult:
+            came.set()
+            return super().accept(peer, parent, messages)
+
+    client = harbour.client(harbour.serve(Stalling(), SyncServerConfig(read_messages=8)))
+    sink = Noting(harbour.store())
+    config = CatchUpConfig(transfer=TransferConfig(silence_s=1.0, window_first=8 * 1024 * 1024))
+
+    report = catch_up(harbour, sink, client, config=config)
+
+    assert held(sink.store, author.lane) == list(range(1, 201))
+    assert (report.complete, report.stored, report.duplicate) == (True, 200, 0)
+    assert 0 < sink.accepted[0][1] < 80
+    assert (report.peers[0].failures, report.peers[0].cut) == (0, 1)
+
+
+def test_blobs_that_a_slow_link_would_not_bring_in_time_are_left_out(harbour: Any) -> None:
+    """P46: the header comes with the page, the blob by ranges; on a fast link both come."""
+    author = harbour.author()
+    blobs = [os.urandom(300_000), b"small"]
+    messages = [author.message(seq, blob=blob) for seq, blob in enumerate(blobs, 1)]
+    client = harbour.relay(messages)
+    slow, fast = LinkWindow(), LinkWindow()
+    slow.rate, fast.rate = 20_000.0, 20_000_000.0
+    found = []
+    for window in (slow, fast):
+        sink = harbour.sink(harbour.store())
+        report = catch_up(
+            harbour, sink, client, config=CatchUpConfig(), windows={client.address: window}
+        )
+        assert (report.complete, report.stored) == (True, 2)
+        found.append([sink.store.has_blob(sha3_commitment(blob), BASE_MS) for blob in blobs])
+
+    assert found == [[False, True], [True, True]]
 
 
 @pytest.mark.slow

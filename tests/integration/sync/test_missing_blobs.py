@@ -20,7 +20,7 @@ from luxrelay.sync.fetch import Blame, FetchConfig
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
 
-CALM = FetchConfig(hedge_s=30, timeout_s=60)
+CALM = FetchConfig(hedge_s=30, silence_s=60)
 
 
 @dataclass
@@ -116,10 +116,10 @@ def test_a_round_brings_what_relays_hold_between_them(harbour: Harbour, desk: Ma
     liar = harbour.serve(Altered(harbour.store(), lambda _: b"others"))
     ours = desk(messages, [liar, harbour.serve(odd), harbour.serve(even)])
 
-    assert ours.missing.round(threading.Event()) == 20
+    assert ours.missing.settle(threading.Event()) == 20
     assert all(map(ours.held, messages))
     assert {each.peer for each in ours.blamed} == {liar}
-    assert len(ours.blamed) == 20
+    assert len(ours.blamed) == len({each.commitment for each in ours.blamed})
     assert len(ours.wanted) == 0
 
 
@@ -128,10 +128,10 @@ def test_a_round_asks_once_for_what_nobody_has(harbour: Harbour, desk: Make) -> 
     message = harbour.author(1).message(1, blob=b"nowhere")
     ours = desk([message], [harbour.serve(harbour.store()), harbour.serve(harbour.store())])
 
-    assert [ours.missing.round(threading.Event()) for _ in range(3)] == [0, 0, 0]
+    assert [ours.missing.settle(threading.Event()) for _ in range(3)] == [0, 0, 0]
     assert len(ours.wanted) == 1
     for server in harbour.servers:
-        assert server.stats().requests == {("GetBlob", "OK"): 1}
+        assert server.stats().requests == {("GetBlobParts", "OK"): 1}
 
 
 def test_a_round_looks_only_for_what_it_takes(harbour: Harbour, desk: Make) -> None:
@@ -144,12 +144,12 @@ def test_a_round_looks_only_for_what_it_takes(harbour: Harbour, desk: Make) -> N
     ours.missing._store = Watched(ours.store, looks)  # type: ignore[assignment]
     ours.store.put_many([here], harbour.base_ms)
 
-    assert ours.missing.round(threading.Event()) == 0
+    assert ours.missing.settle(threading.Event()) == 0
     assert len(ours.wanted) == 100
-    assert harbour.servers[0].stats().requests == {("GetBlob", "OK"): 100}
+    assert harbour.servers[0].stats().requests == {("GetBlobParts", "OK"): 100}
     assert len(set(looks)) == 101
     looks.clear()
-    assert ours.missing.round(threading.Event()) == 0
+    assert ours.missing.settle(threading.Event()) == 0
     assert looks == []
 
 
@@ -160,7 +160,7 @@ def test_a_round_ends_when_the_node_stops(harbour: Harbour, desk: Make) -> None:
     stopping = threading.Event()
     stopping.set()
 
-    assert ours.missing.round(stopping) == 0
+    assert ours.missing.settle(stopping) == 0
     assert harbour.servers[0].stats().requests == {}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
@@ -19,7 +20,7 @@ from luxrelay.node.ingress import Doors
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
 from luxrelay.store import IncomingMessage, RelayStore, RelayStoreConfig
-from luxrelay.sync import SyncClientConfig
+from luxrelay.sync import SyncClientConfig, SyncServerConfig, SyncStore
 from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.stream_calls import StreamClient
@@ -40,12 +41,14 @@ class Sender:
         self.key = SigningKey.generate()
         self.lane: NamespaceId = lane(PARENT, self.key.public_field)
 
-    def message(self, seq: int, blob: bytes = b"hello") -> IncomingMessage:
+    def message(
+        self, seq: int, blob: bytes = b"hello", *, ahead_ms: int = -20_000
+    ) -> IncomingMessage:
         """Return a valid message."""
         header = MsgHeader(
             namespace_id=self.lane,
             seq=seq,
-            timestamp=NOW - 20_000 + seq,
+            timestamp=NOW + ahead_ms + seq,
             blob_commitment=sha3_commitment(blob),
             blob_len=len(blob),
             policy_hash=POLICY,
@@ -62,7 +65,8 @@ class OwnNode:
         self.store = RelayStore.open(path, config, now_ms=NOW)
         policies = {PARENT: frozenset({POLICY})}
         knowledge = StoreKnowledge(self.store)
-        self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: NOW)
+        self.now = NOW
+        self.judge = Judge(knowledge, policies, JudgeConfig(ttl_ms=600_000), lambda: self.now)
         self.wanted = WantedBlobs(ttl_ms=600_000)
         doors = Doors(
             store=self.store,
@@ -70,7 +74,7 @@ class OwnNode:
             identity=SigningKey.generate(),
             network="test",
             inline_blob_max=1024,
-            clock_ms=lambda: NOW,
+            clock_ms=lambda: self.now,
             spread=lambda items: [0] * len(items),
             wanted=self.wanted,
         )
@@ -82,7 +86,7 @@ class OwnNode:
             peers=peers,
             stopping=threading.Event(),
             wanted=self.wanted,
-            clock_ms=lambda: NOW,
+            clock_ms=lambda: self.now,
             blamed=self.blamed.append,
         )
 
@@ -130,6 +134,59 @@ def test_a_fork_comes_by_reconciliation(
     totals = node.loop.totals()
     assert (totals["reconciliations"], totals["reconcile_stored"]) == (1, 1)
     assert totals["reconcile_bytes"] > 0
+
+
+AHEAD_MS = 300_000
+
+
+def test_messages_of_the_future_are_asked_once_and_again_when_they_are_due(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """By catch-up and by comparison: one fetch a relay, told in numbers, then none (G36)."""
+    sender = Sender()
+    early = [sender.message(seq) for seq in range(1, 6)]
+    late = [sender.message(seq, ahead_ms=AHEAD_MS) for seq in range(6, 26)]
+    relay = harbour.serve(harbour.store([*early, *late]), now_ms=NOW + AHEAD_MS)
+    node = OwnNode(tmp_path / "own", [relay])
+    nodes.append(node)
+
+    node.loop.once()
+    totals = node.loop.totals()
+    assert (totals["received"], totals["stored"], totals["early"]) == (25, 5, 20)
+    for _ in range(5):
+        node.loop.once()
+        node.loop.reconcile()
+    again = node.loop.totals()
+    assert (again["received"], again["early"], again["rejected"]) == (25, 20, 0)
+    view = node.loop.view()
+    assert (view["complete"], view["postponed"]) == (False, 20)
+    assert sum(node.loop.lag().values()) == 20
+
+    node.now = NOW + AHEAD_MS
+    node.loop.once()
+    assert node.store.head(sender.lane).contiguous_seq == 25
+    assert node.loop.totals()["received"] == 45
+    assert (node.loop.view()["complete"], node.loop.view()["postponed"]) == (True, 0)
+
+
+def test_a_message_of_the_future_keeps_no_other_relays_message_away(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """What one relay is not asked for is asked of the others (G36)."""
+    sender = Sender()
+    honest = [sender.message(seq) for seq in range(1, 6)]
+    planted = [*honest[:2], *(sender.message(seq, ahead_ms=AHEAD_MS) for seq in (3, 4, 5))]
+    first = harbour.serve(harbour.store(planted), now_ms=NOW + AHEAD_MS)
+    node = OwnNode(tmp_path / "own", [first])
+    nodes.append(node)
+    node.loop.once()
+    node.loop.close()
+    assert node.store.head(sender.lane).contiguous_seq == 2
+    node.loop._peers = [first, harbour.serve(harbour.store(honest), now_ms=NOW)]
+
+    node.loop.once()
+
+    assert node.store.head(sender.lane).contiguous_seq == 5
 
 
 class Answers:
@@ -199,7 +256,7 @@ class Later:
 def test_a_liar_is_named_and_asked_last(
     harbour: Harbour, nodes: list[OwnNode], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """21-27, 21-28: who forges stands in the log and in the status with a penalty."""
+    """21-27, 21-28: it stands in log and status; over a plain port nobody is a liar (G38)."""
     sender = Sender()
     messages = [sender.message(seq) for seq in range(1, 21)]
     forged = replace(messages[4], header=replace(messages[4].header, signature=bytes(64)))
@@ -211,7 +268,8 @@ def test_a_liar_is_named_and_asked_last(
     with caplog.at_level("WARNING"):
         node.loop.once()
 
-    assert "a sync peer lies" in caplog.text
+    assert "answers over a plain port do not hold" in caplog.text
+    assert "lies" not in caplog.text
     view = node.loop.view()
     assert list(view["penalties"]) == [liar]
     assert view["complete"]
@@ -284,3 +342,48 @@ def test_blobs_that_made_room_do_not_come_back_with_a_restart(
 
     assert len(node.wanted) == 0
     assert node.store.stats().blobs_dropped == 0
+
+
+def test_nothing_is_compared_while_a_catch_up_brings_it(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """P46: what is lacking comes once over a link; a catch-up that stands still is no reason."""
+    sender = Sender()
+    store = harbour.store([sender.message(seq) for seq in range(1, 61)])
+    begun, released, reads = threading.Event(), threading.Event(), itertools.count(1)
+
+    class Stalling:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def query(self, *asked: Any) -> Any:
+            if next(reads) == 3:
+                begun.set()
+                released.wait(60)
+            return store.query(*asked)
+
+    address = harbour.serve(
+        cast("SyncStore", Stalling()), SyncServerConfig(read_messages=8), now_ms=NOW
+    )
+    node = OwnNode(tmp_path / "own", [address])
+    nodes.append(node)
+
+    def compared() -> int:
+        return harbour.servers[0].stats().requests.get(("ListHeld", "OK"), 0)
+
+    run = threading.Thread(target=node.loop.once)
+    run.start()
+    try:
+        assert begun.wait(60)
+        assert node.loop.expects(PARENT)
+        node.loop.reconcile()
+        assert compared() == 0
+        node.loop.reconcile()  # it has not moved on since
+        assert compared() == 1
+    finally:
+        released.set()
+        run.join()
+    assert node.store.tree_root() == store.tree_root()
+    assert not node.loop.expects(PARENT)
+    node.loop.reconcile()
+    assert compared() == 2

@@ -15,6 +15,7 @@ from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc.reconcile_driver import ReconcilePlan, ReconcileReport, reconcile_with
 from luxrelay.sync.rpc.reconciling import StoreTree, ids_of
+from luxrelay.sync.transfer import LinkWindow, TransferConfig
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -60,6 +61,48 @@ def test_intervals_settle_holes(harbour: Harbour) -> None:
     assert (report.lacking, report.stored, report.need, report.have) == (34, 34, 0, 0)
     assert report.methods == ["intervals", "ranges"]
     assert run(harbour, ours, client).equal
+
+
+def test_many_lanes_that_lack_something_take_few_calls(harbour: Harbour) -> None:
+    """P47: a hundred lanes with two holes each are asked for in a few calls, not two hundred."""
+    authors = [harbour.author(number) for number in range(1, 101)]
+    theirs = harbour.store([m for each in authors for m in each.messages(range(1, 6))])
+    ours = harbour.store([m for each in authors for m in each.messages([1, 3, 5])])
+
+    report = run(harbour, ours, harbour.client(harbour.serve(theirs)))
+
+    assert same(ours, theirs)
+    assert (report.lacking, report.stored) == (200, 200)
+    assert harbour.servers[0].stats().requests["SyncNamespace", "OK"] <= 4
+
+
+def test_contents_come_in_answers_that_a_slow_link_carries(harbour: Harbour) -> None:
+    """P46: forks of 20 KB each over a link of 20 kB a second: small answers, no large blob."""
+    writer, blob = harbour.author(1), bytes(20_000)
+    whole = writer.messages(range(1, 41))
+    forks = [writer.message(seq, blob=blob + bytes([seq])) for seq in range(1, 41)]
+    large = writer.message(41, blob=bytes(300_000))
+    theirs = harbour.store([*forks, large])
+    ours = harbour.store([*whole, writer.message(41)])
+    client = harbour.client(harbour.serve(theirs))
+    window = LinkWindow(TransferConfig(window_first=65_536))
+    window.rate = 20_000.0
+
+    report = reconcile_with(
+        client,
+        ours,
+        harbour.sink(ours),
+        parent=harbour.parent,
+        now_ms=harbour.base_ms + 60_000,
+        plan=PLAN,
+        window=window,
+    )
+
+    assert (report.need, report.fetched, report.rejected) == (41, 41, 0)
+    assert harbour.servers[0].stats().requests["GetMessages", "OK"] >= 10
+    assert not ours.has_blob(large.header.blob_commitment, harbour.base_ms)
+    assert any(ours.has_blob(fork.header.blob_commitment, harbour.base_ms) for fork in forks)
+    assert window.under_way == 0
 
 
 @pytest.mark.parametrize("everything", [False, True])

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
+from grpc import ServicerContext, StatusCode
 
 from luxrelay.bus import NamespaceId, sha3_commitment
 from luxrelay.errors import SyncArgumentError, SyncRemoteError
@@ -19,6 +20,7 @@ from luxrelay.sync import (
     Watermark,
 )
 from luxrelay.sync.rpc.config import LANES_MAX, WATERMARKS_MAX
+from luxrelay.sync.rpc.reading import SyncServicer
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -213,6 +215,35 @@ def test_fetch_a_blob_of_the_own_store(harbour: Harbour) -> None:
 
     assert client.get_blob(sha3_commitment(b"payload")) == b"payload"
     assert client.get_blob(sha3_commitment(b"another")) is None
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_parts_of_a_blob(harbour: Harbour, monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
+    """P50: frames of 32 KiB from the byte asked for; of an earlier relay the whole, cut here."""
+    blob = bytes(range(256)) * 400
+    if old:
+
+        def unknown(self: SyncServicer, request: object, context: ServicerContext) -> None:
+            del self, request
+            context.abort(StatusCode.UNIMPLEMENTED, "Method not found!")
+
+        monkeypatch.setattr(SyncServicer, "GetBlobParts", unknown)
+    client: RelaySyncClient = harbour.relay([harbour.author(1).message(1, blob=blob)])
+    key = sha3_commitment(blob)
+
+    for offset, count in ((0, 0), (7, 0), (40_000, 50_000), (len(blob) - 1, 5)):
+        answer = client.get_blob_parts(key, offset, count)
+        assert answer is not None
+        parts = list(answer.parts)
+        assert b"".join(parts) == blob[offset : offset + count if count else None]
+        assert answer.total == len(blob)
+        assert old or max(map(len, parts)) <= 32 * 1024
+    assert client.get_blob_parts(sha3_commitment(b"another")) is None
+    if not old:
+        with pytest.raises(SyncRemoteError, match="of 102400"):
+            client.get_blob_parts(key, len(blob))
+    with pytest.raises(SyncArgumentError):
+        client.get_blob_parts(key, -1)
 
 
 def test_receipts_of_a_relay_that_takes_nothing(harbour: Harbour) -> None:

@@ -132,6 +132,7 @@ def test_a_promise_is_not_broken_by_our_standstill(kit: Kit) -> None:
     desk.router.subscribe(topic := kit.topic_of(1), desk.now)
     (peer,) = desk.peers(1, topic)
     desk.receive(peer, kit.frame(ihave=[(topic, ids(1))]))
+    desk.sign_of_life(peer)
 
     desk.now += 10 * desk.params.iwant_followup_s
     desk.heartbeat()
@@ -155,6 +156,7 @@ def test_one_holder_is_asked_at_a_time(kit: Kit) -> None:
     assert desk.heartbeat().frames == {}
     second = desk.heartbeat()
     assert [peer for peer in peers if second.rpc(peer).iwant] == [peers[1]]
+    desk.sign_of_life(*peers)
     desk.beat(desk.params.iwant_followup_s)
 
     stats = desk.router.stats()

@@ -491,6 +491,7 @@ def test_grafts_in_backoff_and_broken_promises_are_offences(kit: Kit) -> None:
     desk.receive(peer, kit.frame(graft=[topic]))
     assert desk.router.explain(peer, desk.now).offences == 2
     desk.receive(peer, kit.frame(ihave=[(topic, [bytes([n]) * 32 for n in range(20)])]))
+    desk.sign_of_life(peer)
     desk.beat(desk.params.iwant_followup_s)
 
     assert desk.router.stats().promises_broken == 20
@@ -506,6 +507,7 @@ def test_a_promise_is_not_broken_while_we_are_slow(kit: Kit) -> None:
     desk.message(peer, topic, kit.envelope(topic))
 
     desk.receive(peer, kit.frame(ihave=[(topic, [b"\x07" * 32])]))
+    desk.sign_of_life(peer)
     desk.beat(desk.params.iwant_followup_s)
 
     assert desk.router.stats().promises_broken == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from luxrelay.gossip import PeerId
-from luxrelay.net.book import AddressBook, Source
+from luxrelay.net.book import KEPT_MAX, AddressBook, Source
 from luxrelay.net.config import NetConfig
 
 CONFIG = NetConfig(book_max=4, redial_min_s=1.0, redial_max_s=8.0, dial_failures_max=3)
@@ -82,17 +82,25 @@ def test_book_is_bounded() -> None:
 
 
 def test_newer_record_replaces_addresses() -> None:
-    """A later record moves a peer, an older one does not, and nobody moves the operator's."""
+    """A later record moves a peer and an older one does not; what was before is a fallback."""
     ours = book()
     ours.learn(peer(1), ["old"], Source.EXCHANGE, seq=2)
     ours.learn(peer(1), ["older"], Source.EXCHANGE, seq=1)
     assert ours.addresses(peer(1)) == ("old",)
-    ours.learn(peer(1), ["new"], Source.HELLO, seq=3)
-    assert ours.addresses(peer(1)) == ("new",)
+    assert ours.learn(peer(1), ["new"], Source.HELLO, seq=3)
+    assert ours.addresses(peer(1)) == ("new", "old")
+    assert not ours.learn(peer(1), ["new"], Source.HELLO, seq=4)
+    for seq in range(5, 50):
+        ours.learn(peer(1), [f"{seq}"], Source.HELLO, seq=seq)
+    assert ours.addresses(peer(1))[:2] == ("49", "48")
+    assert len(ours.addresses(peer(1))) == KEPT_MAX
 
     ours.learn(peer(2), ["given"], Source.BOOTSTRAP)
     ours.learn(peer(2), ["claimed"], Source.EXCHANGE, seq=9)
-    assert ours.addresses(peer(2)) == ("given",)
+    assert ours.addresses(peer(2)) == ("claimed", "given")
+    for seq in range(10, 30):
+        ours.learn(peer(2), [f"{seq}"], Source.EXCHANGE, seq=seq)
+    assert ours.addresses(peer(2))[-1] == "given"
     ours.learn(peer(3), [], Source.EXCHANGE)
     assert peer(3) not in ours
 
@@ -131,4 +139,16 @@ def test_what_a_peer_says_itself_counts_whatever_its_clock_said_before() -> None
     ours.learn(peer(1), ["hearsay"], Source.EXCHANGE, seq=10)
     assert ours.addresses(peer(1)) == ("old",)
     ours.learn(peer(1), ["new"], Source.HELLO, seq=10)
-    assert ours.addresses(peer(1)) == ("new",)
+    assert ours.addresses(peer(1)) == ("new", "old")
+
+
+def test_a_peer_that_moved_is_tried_at_once() -> None:
+    """Failures at the old address do not keep it away from the new one (G40)."""
+    ours = book()
+    ours.learn(peer(1), ["old"], Source.HELLO, seq=1)
+    ours.failed(peer(1), 100.0)
+    assert ours.candidates(1, (), 100.0) == []
+
+    assert ours.learn(peer(1), ["new"], Source.EXCHANGE, seq=2)
+
+    assert ours.candidates(1, (), 100.0) == [peer(1)]

@@ -10,7 +10,7 @@ import pytest
 from luxrelay.errors import ConfigError
 from luxrelay.net.config import DEFAULT_PORT, MESHSUB, NetConfig
 
-MAY_BE_ZERO = {"inline_blob_max", "outbound_target", "peers_min"}
+MAY_BE_ZERO = {"inline_blob_max", "outbound_target", "peers_min", "silence_max_s"}
 NUMBERS = [f.name for f in fields(NetConfig) if f.type in ("int", "float")]
 
 
@@ -41,7 +41,7 @@ def test_refuse_bound_of_zero(name: str) -> None:
     [
         ({"peers": ("a", "b"), "peers_max": 1}, "peers_max"),
         ({"receive_window_max": 512 * 1024 - 1}, "receive_window_max"),
-        ({"write_stall_s": 5.0}, "write_stall_s"),
+        ({"write_stall_s": 2.0, "slow_after_s": 2.0}, "slow_after_s"),
         ({"frame_max": 2048, "queue_bytes_max": 2047}, "queue_bytes_max"),
     ],
 )

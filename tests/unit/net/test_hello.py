@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from luxrelay.errors import HelloError
 from luxrelay.net.hello import HELLO_MAX, Hello
 
-OURS = Hello(network="testnet", roles=("relay", "light"), agent="a", record=b"\x00\xff")
+OURS = Hello(network="testnet", roles=("relay", "light"), agent="a", record=b"\x00\xff", time_ms=5)
 
 
 def message(**changes: Any) -> bytes:
@@ -73,8 +73,11 @@ def test_object_to_another_network_or_version(theirs: Hello, word: str) -> None:
         message(record="A" * 10_000),
         message(proof="?"),
         message(proof="A" * 40_000),
+        message(time_ms="1"),
+        message(time_ms=-1),
+        message(time_ms=2**53),
     ],
-    ids=range(25),
+    ids=range(28),
 )
 def test_refuse_what_is_no_hello(data: bytes) -> None:
     """Each broken field is refused."""

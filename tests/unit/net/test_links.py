@@ -10,7 +10,7 @@ import trio.testing
 
 from luxrelay.gossip import PeerId
 from luxrelay.net.config import NetConfig
-from luxrelay.net.links import Link
+from luxrelay.net.links import LINES_MAX, REMEMBERED_MAX, Link, PeerLog
 from luxrelay.net.streams import PeerWriter
 
 
@@ -97,3 +97,62 @@ def test_greetings_become_rare() -> None:
 
     assert greeted[0] == 0
     assert pauses == pytest.approx([5, 10, 20, 40, 80, 160, 320], abs=1)
+
+
+class Told:
+    """A log of peers on a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lines: list[tuple[str, dict[str, object]]] = []
+        self.log = PeerLog(lambda: self.now, lambda what, fields: self.lines.append((what, fields)))
+
+    def visit(self, name: bytes, *, stay_s: float = 1.0, reason: str = "gone") -> None:
+        """A peer comes, and goes a while later."""
+        link = Link(PeerId(name))
+        self.log.met(link)
+        self.log.met(link)  # its stream was opened anew: no second line
+        self.now += stay_s
+        self.log.lost(link, reason)
+
+
+def test_loss_and_return_are_lines_with_reason_and_time() -> None:
+    """One line each: why it is gone and how long it was here, and how long it was away."""
+    told = Told()
+    told.visit(b"p", stay_s=30.0, reason="it answered no ping")
+    told.now += 90.0
+    told.visit(b"p", stay_s=100.0)
+    told.log.lost(Link(PeerId(b"never met")), "gone")
+
+    assert [what for what, _ in told.lines] == ["peer lost", "peer is back", "peer lost"]
+    lost, back, again = (fields for _, fields in told.lines)
+    assert (lost["reason"], lost["connected_s"]) == ("it answered no ping", 30.0)
+    assert back["away_s"] == 90.0
+    assert again["connected_s"] == 100.0
+
+
+def test_a_flapping_peer_has_a_line_of_a_kind_a_minute() -> None:
+    """What goes unsaid is counted and told with the next line."""
+    told = Told()
+    for _ in range(50):
+        told.visit(b"p", stay_s=1.0)
+    assert [what for what, _ in told.lines] == ["peer lost", "peer is back"]
+
+    told.now += 60.0
+    told.visit(b"p")
+
+    assert [(what, fields["unsaid"]) for what, fields in told.lines[2:]] == [
+        ("peer is back", 48),
+        ("peer lost", 49),
+    ]
+
+
+def test_many_peers_have_so_many_lines_a_minute() -> None:
+    """Neither the log nor what is remembered for it grows with the peers."""
+    told = Told()
+    for number in range(3 * REMEMBERED_MAX):
+        told.visit(b"%d" % number, stay_s=0.0)
+
+    assert len(told.lines) == LINES_MAX
+    assert len(told.log._said) <= REMEMBERED_MAX
+    assert len(told.log._lost_at) <= REMEMBERED_MAX

@@ -7,9 +7,11 @@ from itertools import pairwise
 from typing import cast
 
 import trio
+import trio.testing
 
 from luxrelay.errors import NetError
 from luxrelay.gossip import PeerId
+from luxrelay.net.book import KEPT_MAX
 from luxrelay.net.config import NetConfig
 from luxrelay.net.driver import Redialler
 from luxrelay.net.host import RelayHost
@@ -26,13 +28,15 @@ class Elsewhere:
         self._stays_s = stays_s
         self._until = float("-inf")
         self.dials: list[float] = []
+        self.addresses: tuple[str, ...] = ()
 
-    async def dial(self, address: str) -> PeerId:
+    async def dial(self, *addresses: str) -> PeerId:
         """The next stay begins, or nobody answers."""
         self.dials.append(trio.current_time())
+        self.addresses = addresses
         if not self._stays_s or not self._stays_s[0]:
             self._stays_s = self._stays_s[1:]
-            raise NetError("nobody answers", where=address)
+            raise NetError("nobody answers", where=addresses[0])
         self._until = trio.current_time() + self._stays_s.pop(0)
         return PEER
 
@@ -81,3 +85,25 @@ async def test_flapping_connection_does_not_start_over() -> None:
     for gap, whole in zip(gaps, [1, 2, 4, 8], strict=False):
         assert whole / 2 - 0.01 <= gap <= whole + 0.01
     assert counters.dials == 5
+
+
+async def test_a_peer_that_moved_is_dialled_there_first_and_at_once() -> None:
+    """A newer record ends the pause; its address goes first and what was before behind it (G40)."""
+    network = Elsewhere([])
+    redialler = Redialler(cast("RelayHost", network), CONFIG, random.Random(1), DriverCounters())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(redialler.keep, ["given"], PEER)
+        await trio.sleep(30.0)
+        assert network.addresses == ("given",)
+        at = trio.current_time()
+        for number in range(20):
+            redialler.follow(PEER, [f"{number}"])
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert network.dials[-1] == at
+        assert network.addresses == (*(f"{n}" for n in range(19, 19 - KEPT_MAX, -1)), "given")
+        count = len(network.dials)
+        redialler.follow(PEER, ["19"])  # no news
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(network.dials) == count
+        nursery.cancel_scope.cancel()

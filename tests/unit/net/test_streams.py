@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from luxrelay.errors import FrameError
 from luxrelay.net.config import COALESCED_BYTES, NetConfig
-from luxrelay.net.streams import FrameDecoder, FrameReader, PeerWriter, WriterEnd, encode_frame
+from luxrelay.net.streams import (
+    FrameCutError,
+    FrameDecoder,
+    FrameReader,
+    PeerWriter,
+    WriterEnd,
+    encode_frame,
+)
 
 CONFIG = NetConfig(frame_max=2000, queue_bytes_max=8000, queue_frames_max=10)
 
@@ -171,11 +178,11 @@ async def test_writer_cuts_large_frames() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(11, 1), (9, 1000)])
 async def test_writer_ends_when_queue_overflows(count: int, size: int) -> None:
-    """One frame, or one byte, too many ends the writer (20-58)."""
+    """One frame of control, or one byte, too many ends the writer (20-58)."""
     ours, _theirs = trio.testing.memory_stream_pair()
     writer = PeerWriter(ours, CONFIG)
 
-    accepted = [writer.offer(bytes(size)) for _ in range(count)]
+    accepted = [writer.offer(bytes(size), urgent=True) for _ in range(count)]
 
     assert accepted == [True] * (count - (1 if size == 1 else 2)) + [False] * (
         1 if size == 1 else 2
@@ -197,7 +204,7 @@ async def test_overflow_interrupts_stalled_write() -> None:
         writer.offer(b"stuck")
         await trio.testing.wait_all_tasks_blocked()
         began = trio.current_time()
-        while writer.offer(b"more"):
+        while writer.offer(b"more", urgent=True):
             pass
 
     assert ends == [WriterEnd.OVERFLOWED]
@@ -271,3 +278,91 @@ async def test_not_pressed_after_writing() -> None:
 
     assert not writer.pressed(trio.current_time())
     assert writer.queued_frames == 0
+
+
+def test_a_message_that_does_not_fit_is_given_up() -> None:
+    """The writer goes on, the peer is slow at the next look, and control still has room (G39)."""
+    writer = PeerWriter(trio.testing.memory_stream_pair()[0], CONFIG, lambda: 0.0)
+
+    accepted = [writer.offer(b"x") for _ in range(11)]
+
+    assert accepted == [True] * 10 + [False]
+    assert (writer.given_up, writer.slow) == (1, False)
+    assert writer.look(0.0) is not None
+    assert writer.offer(b"control", urgent=True)
+
+
+async def test_control_goes_before_messages_and_never_inside_one() -> None:
+    """What is urgent keeps its own order and overtakes what waits (G39)."""
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    config = replace(CONFIG, frame_max=200_000, queue_bytes_max=200_000)
+    writer, reader = PeerWriter(ours, config), FrameReader(theirs, config)
+    long = bytes([7]) * (COALESCED_BYTES + 10)
+    frames: list[bytes] = []
+
+    async with trio.open_nursery() as nursery:
+        writer.offer(long)
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for payload, urgent in ((b"last", False), (b"first", True), (b"second", True)):
+            writer.offer(payload, urgent=urgent)
+        while len(frames) < 4:
+            frames += await reader.receive()
+        nursery.cancel_scope.cancel()
+
+    assert frames == [long, b"first", b"second", b"last"]
+
+
+def test_slow_from_a_late_frame_until_the_queue_stays_empty() -> None:
+    """A frame that waits makes a peer slow, which trims its queue; emptiness heals it (G39)."""
+    config = replace(
+        CONFIG, slow_after_s=2.0, slow_hold_s=10.0, slow_bytes=3_000, queue_frames_max=100
+    )
+    writer = PeerWriter(trio.testing.memory_stream_pair()[0], config, lambda: 0.0)
+    for _ in range(7):
+        writer.offer(bytes(998))
+
+    assert writer.look(2.0) is None
+    assert writer.look(2.1) == 0
+    assert (writer.slow, writer.queued_bytes, writer.given_up) == (True, 3_000, 4)
+    writer._gather()
+    assert writer.look(3.0) == 3_000
+    assert writer.look(12.9) is not None
+    writer.offer(b"x")
+    assert writer.look(1.0) is not None
+    writer._gather()
+    assert writer.look(13.0) is not None
+    assert writer.look(22.9) is not None
+    assert writer.look(23.0) is None
+
+
+def test_a_slow_peer_has_room_for_what_its_link_takes_in_time() -> None:
+    """The rate of the last writes bounds what may wait; one message always fits (G39)."""
+    config = replace(CONFIG, slow_after_s=2.0, slow_bytes=1_000_000)
+    writer = PeerWriter(trio.testing.memory_stream_pair()[0], config, lambda: 0.0)
+    writer.offer(b"late")
+    writer.look(2.5)
+    writer._gather()
+    for _ in range(20):
+        writer._note_written(5_000, 1.0)
+
+    assert writer.look(3.0) == pytest.approx(10_000, abs=5)
+    writer.offer(bytes(1_900))
+    assert writer.look(1.0) == pytest.approx(8_098, abs=5)
+    writer._gather()
+    for _ in range(20):
+        writer._note_written(1, 100.0)
+    assert writer.look(3.0) == 1
+
+
+async def test_a_cut_frame_is_told_from_a_wrong_one() -> None:
+    """A stream that ends inside a frame says nothing about its sender (G38)."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    await ours.send_all(encode_frame(b"whole") + encode_frame(b"never")[:3])
+    await ours.send_stream.aclose()
+    reader = FrameReader(theirs, CONFIG)
+
+    assert await reader.receive() == [b"whole"]
+    with pytest.raises(FrameCutError) as caught:
+        await reader.receive()
+    assert isinstance(caught.value, trio.BrokenResourceError)

@@ -72,6 +72,8 @@ class Bench:
     counters: MuxCounters
     peer: MemoryConnection
     faults: Faults
+    came: list[float]
+    """When bytes came, as far as the multiplexer told."""
 
     async def send(
         self, kind: int, flags: int, stream: int, length: int, body: bytes = b""
@@ -114,11 +116,20 @@ async def bench(
     counters = MuxCounters()
     connection: Any = MemoryConnection(near, initiator=False)
     faults = Faults()
-    mux = GuardedYamux(connection, ID(b"peer"), config, counters, budget=budget, faults=faults)
+    came: list[float] = []
+    mux = GuardedYamux(
+        connection,
+        ID(b"peer"),
+        config,
+        counters,
+        budget=budget,
+        faults=faults,
+        heard=lambda: came.append(trio.current_time()),
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mux.start)
         await mux.event_started.wait()
-        yield Bench(mux, counters, MemoryConnection(far, initiator=True), faults)
+        yield Bench(mux, counters, MemoryConnection(far, initiator=True), faults, came)
         nursery.cancel_scope.cancel()
 
 
@@ -129,6 +140,31 @@ async def test_pass_lawful_data() -> None:
         await b.send(DATA, 0, 1, 5, b"hello")
 
         assert await stream.read(5) == b"hello"
+
+
+async def test_every_byte_of_the_peer_is_a_sign_of_life() -> None:
+    """Headers and each piece of data are told, so that a large frame is no silence (G37)."""
+    async with bench() as b:
+        await b.send(PING, SYN, 0, 7)
+        assert await b.heard() == (PING, ACK, 0, 7)
+        assert len(b.came) == 1
+        stream = await b.open(1)
+        told = len(b.came)
+        await b.send(DATA, 0, 1, 3, b"abc")
+        assert await stream.read(3) == b"abc"
+        assert len(b.came) == told + 2
+
+
+async def test_a_ping_between_keepalives_counts_as_no_miss() -> None:
+    """Whoever asks for a sign of life ends no connection by it."""
+    async with bench() as b:
+        for _ in range(5):
+            await b.mux.ping()
+            assert (await b.heard())[:2] == (PING, SYN)
+        assert b.counters.keepalive_timeouts == 0
+        assert not b.mux._misses
+        await b.mux.close()
+        await b.mux.ping()  # a connection that is over takes none, and that is all
 
 
 async def test_reset_stream_past_window() -> None:
@@ -606,8 +642,8 @@ async def test_a_stream_that_nobody_serves_any_more_is_given_up() -> None:
 
 
 async def test_writing_waits_for_credit_and_not_for_ever() -> None:
-    """A writer without credit is woken by an update, and gives up after five seconds."""
-    async with bench() as b, trio.open_nursery() as nursery:
+    """A writer without credit is woken by an update, and gives up after `write_stall_s` and one."""
+    async with bench(replace(CONFIG, write_stall_s=4.0)) as b, trio.open_nursery() as nursery:
         stream = await b.open(1)
 
         async def take() -> None:
@@ -628,6 +664,7 @@ async def test_writing_waits_for_credit_and_not_for_ever() -> None:
         with pytest.raises(MuxedStreamError, match="no credit"):
             await stream.write(b"x")
         assert trio.current_time() - began == pytest.approx(5.0)
+        assert b.counters.window_stalls == 2
         nursery.cancel_scope.cancel()
 
 

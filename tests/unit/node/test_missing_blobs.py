@@ -356,3 +356,35 @@ def test_sidecars_count_in_the_senders_share() -> None:
 
     assert (len(wanted), wanted.forgotten) == (3, 3)
     assert wanted.sidecars == sum(each.sidecar for each in wanted.take(9, NOW))
+
+
+def test_what_is_on_its_way_is_asked_for_when_something_is_heard_only() -> None:
+    """21-38, P46: a fetch that is under way is not begun again; its end begins the pause."""
+    told: list[bytes] = []
+    wanted = WantedBlobs(ttl_ms=3_600_000)
+    wanted.came.append(told.append)
+    one = header(1)
+    key = one.blob_commitment
+    wanted.add(one, PARENT)
+    assert len(wanted.take(9, NOW)) == 1
+    wanted.begun(key)
+    assert wanted.coming(key)
+    assert wanted.next_ms() is None
+    assert wanted.take(9, NOW + 3_000_000) == []
+    assert wanted.due(key, NOW + 3_000_000) is None
+
+    assert wanted.hear(key, b"peer")
+    (again,) = wanted.take(9, NOW)
+    assert again.holders == (b"peer",)
+    assert wanted.take(9, NOW + 60_000) == []
+
+    wanted.ended(key, NOW)
+    assert not wanted.coming(key)
+    assert wanted.next_ms() == NOW + 250
+    wanted.begun(key)
+    wanted.hear(key)
+    wanted.ended(key, NOW)
+    assert wanted.next_ms() == 0
+    wanted.arrived(key)
+    wanted.arrived(key)
+    assert told == [key]

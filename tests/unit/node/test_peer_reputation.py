@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from luxrelay.conduct import Cause
 from luxrelay.node.peer_reputation import (
+    DAMAGED,
     FORGED,
     HALF_LIFE_MS,
     PEERS_MAX,
@@ -51,3 +53,13 @@ def test_identities_are_free_and_memory_is_not() -> None:
 
     assert standing.penalty("second", 0) == 0
     assert standing.penalty("first", 0) == 2 * FORGED
+
+
+def test_damage_over_a_plain_connection_is_no_lie() -> None:
+    """What a network can do costs a place in the order and little more (G38)."""
+    standing = PeerStanding()
+    report = PeerReport(peer="far", rejected=2, unusable=1)
+
+    assert standing.note(report, 0, Cause.ANSWER_DAMAGED) == 3 * DAMAGED
+    assert standing.note(report, 0, Cause.ANSWER_FORGED) == 2 * FORGED + UNUSABLE
+    assert standing.order(["far", "near"], 0) == ["near", "far"]

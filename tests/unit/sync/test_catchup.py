@@ -16,9 +16,10 @@ from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, Outcome
+from luxrelay.sync.transfer import LinkWindow
 
 PARENT = NamespaceId(b"p" * 20)
-CONFIG = CatchUpConfig(page_messages=10)
+CONFIG = CatchUpConfig(page_messages=10, call_lanes=1)
 _Kind = TypeVar("_Kind")
 
 
@@ -41,8 +42,13 @@ def head(latest: int, *, lane: int = 0, earliest: int = 1, contiguous: int = -1)
 class Play:
     """A machine, its actions and the clock."""
 
-    def __init__(self, *peers: str, config: CatchUpConfig = CONFIG) -> None:
-        self.machine = CatchUp(peers, parent=PARENT, config=config)
+    def __init__(
+        self,
+        *peers: str,
+        config: CatchUpConfig = CONFIG,
+        windows: dict[str, LinkWindow] | None = None,
+    ) -> None:
+        self.machine = CatchUp(peers, parent=PARENT, windows=windows, config=config)
         self.now = 100.0
         self.log: list[Action] = []
 
@@ -127,7 +133,7 @@ def test_ask_from_our_contiguous_head() -> None:
 
     assert (ask.namespace_id, ask.parent) == (ns(), PARENT)
     assert (ask.from_seq, ask.to_seq, ask.cursor) == (7, 30, b"")
-    assert (ask.max_messages, ask.max_bytes) == (10, CONFIG.page_bytes)
+    assert (ask.max_messages, ask.max_bytes) == (10, CONFIG.transfer.window_first // 4)
 
 
 def test_go_on_by_cursor_to_the_head() -> None:
@@ -448,7 +454,7 @@ def test_share_the_lanes_between_peers() -> None:
     heads = [head(1, lane=lane) for lane in range(7)]
     play.list(a=heads, b=heads)
     served = [play.page()]
-    play.machine._config = replace(CONFIG, pages_max=7)
+    play.machine._calls.config = replace(CONFIG, pages_max=7)
     play.serve(served[0], [1])
 
     asks = play.take(AskPage)
@@ -589,3 +595,180 @@ def test_open_nothing_for_a_peer_that_holds_nothing() -> None:
 
     assert play.finished
     assert play.machine.report().namespaces == 0
+
+
+MANY = CatchUpConfig(page_messages=100, call_lanes=8, pages_max=3, peer_pages_max=2)
+
+
+def small(lane: int, messages: int = 1, size: int = 500) -> PeerHead:
+    """Return the head of a lane whose messages are small."""
+    return replace(head(messages, lane=lane), messages=messages, size_bytes=messages * size)
+
+
+def calls_of(asks: Sequence[AskPage]) -> dict[int, list[AskPage]]:
+    """Return the pages by the call that they go out in."""
+    found: dict[int, list[AskPage]] = {}
+    for ask in asks:
+        found.setdefault(ask.call, []).append(ask)
+    return found
+
+
+def test_many_lanes_go_out_in_one_call() -> None:
+    """P47: lanes that lack a message each share calls, up to call_lanes in one, and two peers."""
+    play = Play("a", "b", config=MANY)
+    play.start()
+    heads = [small(lane) for lane in range(60)]
+    play.list(a=heads, b=heads)
+
+    calls = calls_of(play.take(AskPage))
+
+    assert [len(asks) for asks in calls.values()] == [8, 8, 8]
+    assert all(len({ask.peer for ask in asks}) == 1 for asks in calls.values())
+    assert {asks[0].peer for asks in calls.values()} == {"a", "b"}
+    assert len({ask.namespace_id for asks in calls.values() for ask in asks}) == 24
+    for ask in next(iter(calls.values())):
+        play.serve(ask, [1])
+    assert [len(asks) for asks in calls_of(play.take(AskPage)).values()] == [8]
+
+
+def test_a_call_has_the_bytes_and_messages_of_one_page() -> None:
+    """P46, P47: the messages of all its lanes count, and the bytes that a slow link allows."""
+    play = Play("a", config=replace(MANY, call_lanes=1_000, page_messages=20))
+    play.start()
+    play.list(a=[small(lane, 6) for lane in range(30)])
+    rows = [len(asks) * 6 for asks in calls_of(play.take(AskPage)).values()]
+    assert rows == [18, 18]
+
+    play = Play("a", config=replace(MANY, call_lanes=1_000, page_messages=1_000))
+    play.start()
+    play.list(a=[small(lane, 1, 100_000) for lane in range(30)])
+    calls = calls_of(play.take(AskPage))
+    assert [len(asks) for asks in calls.values()] == [2, 2]
+    assert {ask.max_bytes for asks in calls.values() for ask in asks} == {262_144}
+
+
+def test_what_a_call_did_not_come_to_is_asked_again() -> None:
+    """P47: it is no failure of the peer, and no hole counts as asked for."""
+    play = Play("a", config=MANY)
+    play.start()
+    play.list(a=[small(lane) for lane in range(8)])
+    (asks,) = calls_of(play.take(AskPage)).values()
+    play.serve(asks[0], [1])
+    for ask in asks[1:]:
+        play.machine.passed_over(ask.request, play.now)
+
+    again = play.take(AskPage)
+
+    assert {ask.namespace_id for ask in again} == {ask.namespace_id for ask in asks[1:]}
+    for ask in again:
+        play.serve(ask, [1])
+    play.list(a=[small(lane) for lane in range(8)])
+    assert play.machine.report().complete
+    assert play.machine.report().peers[0].failures == 0
+
+
+def test_what_came_of_a_page_that_was_cut_is_kept() -> None:
+    """P46: the next page begins behind the last message that came, at whoever can serve it."""
+    play = Play("a", config=CONFIG)
+    play.start()
+    play.list(a=[head(10)])
+    ask = play.page()
+    play.serve(ask, [1, 2, 3, 4], has_more=True, earliest_seq=0, contiguous=4)
+
+    rest = play.page()
+
+    assert (rest.from_seq, rest.to_seq, rest.cursor) == (4, 10, b"")
+    assert play.machine.report().peers[0].cut == 1
+    play.serve(rest, [5, 6, 7, 8, 9, 10], contiguous=10)
+    play.list(a=[head(10)])
+    assert play.machine.report().complete
+
+
+def test_a_slow_link_is_asked_for_as_much_as_it_carries() -> None:
+    """P46: the window is known to the next catch-up, with smaller pages, frames and blobs."""
+    windows = {"a": LinkWindow()}
+    config = replace(CONFIG, page_messages=1_000)
+    asked: list[AskPage] = []
+    for _ in range(3):
+        play = Play("a", config=config, windows=windows)
+        play.start()
+        play.list(a=[replace(head(400), messages=400, size_bytes=400 * 12_000)])
+        asked.append(play.page())
+        for _ in range(20):
+            play.now += 0.5
+            play.machine.came(asked[-1].request, 5_000, play.now)  # 10,000 bytes a second
+        play.machine.cancel(play.now)
+
+    assert (asked[0].max_bytes, asked[0].max_blob_bytes) == (262_144, 0)
+    assert (asked[0].max_messages, asked[2].max_messages) == (43, 10)
+    assert asked[2].max_bytes == config.transfer.window_min
+    assert asked[2].max_blob_bytes == 50_000
+    assert asked[2].max_frame_bytes < asked[0].max_frame_bytes
+    assert windows["a"].under_way == 0
+
+
+def test_a_link_that_brought_nothing_is_asked_for_no_large_blob() -> None:
+    """P46: a large blob shows no progress before its end; one that was late comes by itself."""
+    play = Play("a", config=CONFIG)
+    play.start()
+    play.list(a=[replace(head(3), messages=3, size_bytes=6_000_000)])
+    ask = play.page()
+    assert (ask.max_messages, ask.max_blob_bytes) == (1, 0)
+    play.machine.failed(ask.request, Fault.UNREACHABLE, play.now)
+    play.now += 1.0
+    play.machine.wake(play.now)
+    assert play.page().max_blob_bytes == 65_536
+
+
+def test_a_fast_link_is_asked_for_whole_pages_with_every_blob() -> None:
+    """P46: after a few pages it is asked as if there were no window."""
+    play = Play("a", config=replace(CONFIG, page_messages=1_000))
+    play.start()
+    play.list(a=[replace(head(10_000), messages=10_000, size_bytes=10_000 * 4_000)])
+    first = 1
+    for _ in range(8):
+        ask = play.page()
+        play.now += 0.01
+        play.machine.came(ask.request, ask.max_bytes, play.now)
+        seqs = list(range(first, first + 50))
+        first += 50
+        play.serve(ask, seqs, has_more=True, next_cursor=b"on", contiguous=seqs[-1])
+
+    ask = play.page()
+
+    assert (ask.max_bytes, ask.max_blob_bytes) == (CONFIG.page_bytes, 0)
+    assert ask.max_frame_bytes >= 256 * 1024
+
+
+def test_nothing_is_asked_beyond_the_window_of_a_peer() -> None:
+    """P46: what is under way fills it; the first page is asked for whatever its size."""
+    play = Play("a", config=replace(CONFIG, pages_max=8, peer_pages_max=8))
+    play.start()
+    play.list(a=[small(lane, 10, 300_000) for lane in range(8)])
+    asks = play.take(AskPage)
+    assert len(asks) == 4
+    play.machine.came(asks[0].request, 262_144, play.now)
+    play.machine.wake(play.now)
+    assert len(play.take(AskPage)) == 1
+
+
+def test_what_is_put_off_is_asked_of_others_and_nothing_is_skipped_over_it() -> None:
+    """One peer is not asked for two sequences, the other is; without it they stay missing (G36)."""
+    put_off = {"a": {ns(): [SeqRange(3, 4)]}}
+    for others, left in (((), 2), (("b",), 0)):
+        play = Play("a", *others)
+        play.machine = CatchUp(("a", *others), parent=PARENT, postponed=put_off, config=CONFIG)
+        play.start()
+        asked: dict[str, set[int]] = {"a": set(), "b": set()}
+        while not play.machine.finished:
+            play.list(a=[head(6)], b=[head(6)])
+            for ask in play.take(AskPage):
+                seqs = range(ask.from_seq + 1, ask.to_seq + 1)
+                asked[ask.peer] |= set(seqs)
+                play.serve(ask, seqs)
+        assert asked["a"] & {3, 4} == set()
+        assert asked["a"] | asked["b"] == ({1, 2, 5, 6} if left else set(range(1, 7)))
+        report = play.machine.report()
+        assert sum(span.size for _, span in report.holes_left) == left
+        assert not report.skipped
+        assert report.complete == (not left)

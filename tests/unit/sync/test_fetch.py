@@ -27,6 +27,12 @@ def fetcher(**changes: float) -> BlobFetch:
     return BlobFetch(lambda key, blob: sha3_commitment(blob) == key, FetchConfig(**changes))
 
 
+def send(machine: BlobFetch, request: int, blob: bytes, now: float) -> None:
+    """Let a peer send a whole blob."""
+    machine.began(request, len(blob), now)
+    machine.came(request, blob, now)
+
+
 def asked(machine: BlobFetch) -> list[tuple[int, str]]:
     """Return request and peer of each question; nothing else was to be done."""
     actions = machine.drain()
@@ -40,14 +46,14 @@ def test_ask_one_and_deliver() -> None:
 
     assert machine.want(ID, 7, PEERS, 0.0) is WantedRange.ASKED
     assert asked(machine) == [(1, "a")]
-    machine.received(1, BLOB, 0.1)
+    send(machine, 1, BLOB, 0.1)
 
     assert machine.drain() == [Delivered(ID, BLOB)]
     assert (machine.wanted, machine.wake_at()) == (0, None)
 
 
-def test_ask_others_beside_a_slow_one_and_no_more_than_three() -> None:
-    """21-37: peers are asked in parallel, one more each hedge_s, parallel_max at most."""
+def test_ask_others_beside_a_silent_one_and_no_more_than_three() -> None:
+    """21-37: one more peer each hedge_s before the first byte; the first byte ends the others."""
     machine = fetcher(hedge_s=0.25)
     machine.want(ID, 7, PEERS, 0.0)
     told = asked(machine)
@@ -56,8 +62,14 @@ def test_ask_others_beside_a_slow_one_and_no_more_than_three() -> None:
         told += asked(machine)
 
     assert [peer for _, peer in told] == ["a", "b", "c"]
-    machine.received(2, BLOB, 1.0)
-    assert machine.drain() == [DropRequest(1), DropRequest(3), Delivered(ID, BLOB)]
+    machine.began(2, 7, 1.0)
+    assert machine.drain() == [DropRequest(1), DropRequest(3)]
+    machine.came(2, BLOB[:3], 1.0)
+    machine.wake(1.1)
+    assert machine.drain() == []
+    machine.came(2, BLOB[3:], 14.0)
+    assert machine.drain() == [Delivered(ID, BLOB)]
+    assert (machine.totals.bytes, machine.totals.useful_bytes, machine.totals.hedged) == (7, 7, 2)
 
 
 @pytest.mark.parametrize(("sent", "why"), [(b"other!!", "other bytes"), (b"short", "5 bytes")])
@@ -67,9 +79,9 @@ def test_blame_who_sends_something_else(sent: bytes, why: str) -> None:
     machine.want(ID, 7, PEERS, 0.0)
     machine.drain()
 
-    machine.received(1, sent, 0.1)
+    send(machine, 1, sent, 0.1)
 
-    blame, ask = machine.drain()
+    blame, ask = (each for each in machine.drain() if not isinstance(each, DropRequest))
     assert isinstance(blame, Blame)
     assert (blame.peer, blame.commitment) == ("a", ID)
     assert why in blame.why
@@ -77,21 +89,29 @@ def test_blame_who_sends_something_else(sent: bytes, why: str) -> None:
     assert ask.peer == "b"
 
 
-def test_a_late_answer_is_nobodys() -> None:
-    """21-38: a request is over after timeout_s, and its answer changes nothing."""
-    machine = fetcher(timeout_s=2.0, parallel_max=1)
+def test_silence_ends_a_request_and_the_next_peer_goes_on() -> None:
+    """21-38, P46: over silence_s after the last byte; the next is asked from the byte reached."""
+    machine = fetcher(silence_s=2.0, parallel_max=1, crawl_bytes_per_s=1)
     machine.want(ID, 7, ["a", "b"], 0.0)
     machine.drain()
-    machine.wake(2.0)
+    machine.began(1, 7, 1.0)
+    machine.came(1, BLOB[:3], 2.5)
+    machine.wake(4.4)
+    assert machine.drain() == []
+    machine.wake(4.5)
     assert machine.drain() == [
         DropRequest(1),
-        AskBlob(request=2, peer="b", commitment=ID, length=7),
+        AskBlob(request=2, peer="b", commitment=ID, length=7, offset=3, count=4),
     ]
 
-    machine.received(1, BLOB, 2.1)
-    machine.missing(1, 2.1)
-
+    machine.came(1, BLOB[3:], 4.6)
+    machine.missing(1, 4.6)
     assert machine.drain() == []
+    machine.began(2, 7, 4.7)
+    machine.came(2, BLOB[3:], 4.7)
+    assert machine.drain() == [Delivered(ID, BLOB)]
+    assert (machine.totals.bytes, machine.totals.useful_bytes) == (11, 7)
+    assert (machine.totals.resumed, machine.totals.silent) == (1, 1)
 
 
 def test_each_peer_is_asked_once_and_then_nobody() -> None:
@@ -155,7 +175,7 @@ def test_refuse_what_no_blob_can_be(key: bytes, length: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["parallel_max", "requests_max", "timeout_s", "hedge_s", "absent_s", "wanted_max", "peers_max"],
+    list(FetchConfig.__dataclass_fields__),
 )
 def test_refuse_bounds_that_cannot_work(name: str) -> None:
     """Every bound is positive."""
@@ -171,10 +191,19 @@ def test_a_sidecar_has_at_most_the_length_asked_for() -> None:
     assert isinstance(ask, AskBlob)
     assert (ask.length, ask.exact) == (12, False)
 
-    machine.received(ask.request, b"", 0.1)
-    machine.received(2, bytes(13), 0.2)
-    machine.received(3, BLOB, 0.3)
+    send(machine, ask.request, b"", 0.1)
+    send(machine, 2, bytes(13), 0.2)
+    send(machine, 3, BLOB, 0.3)
 
     actions = machine.drain()
     assert [each.peer for each in actions if isinstance(each, Blame)] == ["a", "b"]
     assert actions[-1] == Delivered(ID, BLOB)
+
+
+@pytest.mark.parametrize(
+    "values", [{"partial_bytes_max": 2 * 1024 * 1024 - 1}, {"links_max": 24}], ids=str
+)
+def test_refuse_bounds_that_do_not_fit_together(values: dict[str, float]) -> None:
+    """One blob has to fit, and a link for each request."""
+    with pytest.raises(SyncArgumentError):
+        FetchConfig(**values)  # type: ignore[arg-type]

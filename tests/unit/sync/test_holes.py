@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,3 +103,22 @@ def test_settle_agrees_with_a_set(answers: list[tuple[int, int, set[int]]]) -> N
     listed = {seq: hole.tried for hole in missing for seq in range(hole.first, hole.last + 1)}
     assert listed == twin
     assert [hole.first for hole in missing] == sorted(hole.first for hole in missing)
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=30),
+    st.lists(st.integers(1, 40), max_size=30),
+    st.lists(st.integers(1, 40), max_size=30),
+)
+def test_marking_changes_what_a_peer_is_asked_for_and_nothing_else(
+    missing: list[int], tried: list[int], put_off: list[int]
+) -> None:
+    """As marked one by one; what is missing stays missing (G36)."""
+    holes = HoleList(100)
+    holes.add(spans_of(sorted(set(missing))))
+    holes.mark(spans_of(sorted(set(tried))), 1)
+    marked = holes.mark(spans_of(sorted(set(put_off))), 2)
+    assert marked == bool(set(missing) & set(put_off))
+    bits = {seq: hole.tried for hole in holes for seq in range(hole.first, hole.last + 1)}
+    assert bits == {seq: (seq in tried) + 2 * (seq in put_off) for seq in missing}
+    assert all(left.last < right.first for left, right in pairwise(holes))

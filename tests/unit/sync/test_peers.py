@@ -19,20 +19,17 @@ def test_back_off_twice_as_long_each_time() -> None:
     assert pauses == pytest.approx([0.5, 1.0, 2.0, 3.0, 3.0])
 
 
-def test_ready_when_listed_free_and_rested() -> None:
-    """A page is asked of a peer that has listed, has a place, is rested and in good standing."""
+def test_ready_when_listed_and_rested() -> None:
+    """A page is asked of a peer that has listed, is rested and in good standing."""
     peer = PeerRecord("a", 1)
-    assert not peer.ready(0.0, 2)
+    assert not peer.ready(0.0)
     peer.listed = True
-    assert peer.ready(0.0, 2)
-    peer.outstanding = 2
-    assert not peer.ready(0.0, 2)
-    peer.outstanding = 1
+    assert peer.ready(0.0)
     peer.retry_at = 5.0
-    assert not peer.ready(4.9, 2)
-    assert peer.ready(5.0, 2)
+    assert not peer.ready(4.9)
+    assert peer.ready(5.0)
     peer.given_up = "why"
-    assert not peer.ready(5.0, 2)
+    assert not peer.ready(5.0)
     assert peer.settled
 
 

@@ -223,7 +223,9 @@ function concerns(state) {
   const { catchUp, store, gc, archive, net } = state, found = [];
   const used = 100 * store.sizeBytes / store.maxBytes;
   const late = percentile(0.99), refused = page.samples.length > 1 ? recently("rejected") : 0;
-  if (!state.healthy) found.push(["Not ready.", state.fault || "The log says why."]);
+  const warnings = state.warnings || [];
+  if (!state.healthy) found.push(["Not ready.", state.fault || warnings[0] || "The log says why."]);
+  for (const each of warnings) found.push(["The network says:", each + "."]);
   if (!net.connected && state.uptimeS > LONELY_S) found.push(["No peer is connected.", "Nothing is heard from other relays, and what is published stays here."]);
   for (const each of state.namespaces) if (each.missing) found.push([`${whole.format(each.missing)} ${each.missing === 1 ? "message is" : "messages are"} missing in ${each.topic || short(each.id)}.`, "No peer has brought them yet; its lanes below say where."]);
   if (catchUp.runs && !catchUp.complete) found.push(["Catch-up is behind.", "A relay of sync.peers is away, or has not what is missing."]);
@@ -246,10 +248,17 @@ function showAlarm() {
   list.replaceChildren(...found.map(([what, why]) => { const line = make("li"); line.append(make("b", "", what), " " + why); return line; }));
 }
 
+function clockText(clock) {
+  if (!clock.peers) return "no peer has told its clock";
+  const side = clock.offset_ms < 0 ? "behind" : "ahead";
+  return `${(Math.abs(clock.offset_ms) / 1000).toFixed(1)} s ${side}, of ${clock.peers}${clock.state === "unknown" ? ": too few to believe" : `, spread ${(clock.spread_ms / 1000).toFixed(1)} s`}`;
+}
+
 function showCare(state) {
   const { gc, archive, catchUp, store } = state;
   const rows = [
     ["Catch-up", catchUp.complete == null ? "no peers to ask" : (catchUp.complete ? "complete" : (catchUp.runs ? "behind" : "not yet")), catchUp.complete === false && Boolean(catchUp.runs)],
+    ["Clock against peers", clockText(state.clock || {}), state.clock && (state.clock.state === "off" || state.clock.state === "wrong")],
     ["Missing messages", whole.format(state.namespaces.reduce((sum, each) => sum + each.missing, 0)), state.namespaces.some((each) => each.missing)],
     ["Fetched by catch-up", whole.format(catchUp.stored || 0), false],
     ["Calls that failed", whole.format(catchUp.failures || 0), false],

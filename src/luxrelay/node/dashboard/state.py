@@ -121,6 +121,8 @@ def held_state(sources: DashboardSources) -> dict[str, Any]:
         "uptimeS": status.get("uptime_s", 0),
         "healthy": healthy,
         "fault": str(why.get("fault", "")) or _down(why.get("down", ())),
+        "warnings": list(why.get("warnings", ())),
+        "clock": dict(why.get("clock", {})),
         "store": {
             "messages": store.messages,
             "namespaces": store.namespaces,

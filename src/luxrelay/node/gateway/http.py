@@ -25,6 +25,7 @@ from luxrelay.errors import GatewayError
 from luxrelay.gossip import PeerId
 from luxrelay.net import NetStats
 from luxrelay.net.addresses import peer_text
+from luxrelay.net.peer_clocks import ClockOffset
 from luxrelay.node.archive_fallback import OlderMessages
 from luxrelay.node.carried import CarriedNamespace, CarriedNamespaces
 from luxrelay.node.gateway.bounds import Work
@@ -310,6 +311,7 @@ class Gateway:
             {
                 "peers": peer_rows(net, self._parts.explain),
                 "mesh": dict(net.router.mesh),
+                "clock": clock_json(net.clock),
             }
         )
 
@@ -381,6 +383,16 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+def clock_json(clock: ClockOffset) -> dict[str, Any]:
+    """Return what the peers' clocks say of ours as JSON."""
+    return {
+        "known": clock.known,
+        "offsetMs": clock.offset_ms,
+        "spreadMs": clock.spread_ms,
+        "peers": clock.peers,
+    }
+
+
 def peer_rows(
     net: NetStats, explain: Callable[[PeerId], Mapping[str, Any] | None]
 ) -> list[dict[str, Any]]:
@@ -392,6 +404,7 @@ def peer_rows(
         row: dict[str, Any] = {"peerId": peer_text(PeerId(peer))}
         row |= {_camel(name): value for name, value in counters.items()}
         row |= {_camel(name): value for name, value in asdict(link).items()}
+        row["clockOffsetMs"] = net.clock_offsets.get(peer)
         row["score"] = explain(peer)
         rows.append(row)
     return sorted(rows, key=lambda row: str(row["peerId"]))

@@ -196,7 +196,20 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         "required": ["peerId"],
         "additionalProperties": True,
     },
-    "Peers": _object({"peers": list_of(ref("Peer")), "mesh": {"type": "object"}}),
+    "Peers": _object(
+        {
+            "peers": list_of(ref("Peer")),
+            "mesh": {"type": "object"},
+            "clock": _object(
+                {
+                    "known": {"type": "boolean"},
+                    "offsetMs": {"type": "integer"},
+                    "spreadMs": _U64,
+                    "peers": _U64,
+                }
+            ),
+        }
+    ),
     "Policy": _object(
         {
             "namespaceId": bytes_in_hex(20),

@@ -10,12 +10,13 @@ something was stored only makes the lane dirty. So nothing is lost or repeated w
 live, and a slow subscriber costs no memory: it reads later.
 *Order*: each lane ascending by sequence; the candidates of a slot together, in the order of their
 content ids. Lanes take turns, a page each.
-*Gaps*: a message above a missing one waits until ``gap_wait_ms`` after it was received; then the
-gap is told once, and the lane goes on. Below the floor of the namespace nothing is expected, so
-that gap is told at once.
-*Late*: what comes into a told gap, or as another candidate of a slot told among the last
-``RECENT_MAX``, is told out of order and marked. Positions do not go back for it: a subscriber
-that was away meanwhile finds it by asking for the gap.
+*Gaps*: a message above a missing one waits until ``gap_wait_ms`` after it was received, and, while
+a catch-up may bring it, up to ``CATCH_UP_WAIT_S`` longer; then the gap is told once, and the lane
+goes on. Below the floor of the namespace nothing is expected, so that gap is told at once.
+*Late*: what comes into a told gap is read from the store as a range, however much it is, and told
+out of order and marked; so is another candidate of a slot told among the last ``RECENT_MAX``.
+Positions do not go back for it: a subscriber that was away meanwhile finds it by asking for the
+gap.
 *In order*: a view for validators. A lane goes on with exactly the next sequence, no earlier in time
 and within the policy, and with one message a sequence: the first candidate by content id that
 passes. It never passes a hole; what it waits for is told once, after ``gap_wait_ms``, and so is
@@ -49,15 +50,20 @@ from luxrelay.bus import (
     sender_address,
 )
 from luxrelay.bus import constants as c
+from luxrelay.bus.seq_ranges import inside, without
 from luxrelay.errors import BusArgumentError, KeyFormatError
 from luxrelay.store import StoredMessage
 
-GAPS_MAX: Final = 64
+GAPS_MAX: Final = 1024
 """Told gaps of one lane that are remembered, so that what fills them is told as late."""
+CATCH_UP_WAIT_S: Final = 120.0
+"""Longest time that a gap is not told because a catch-up may fill it, seconds."""
+CATCH_UP_LOOK_S: Final = 1.0
+"""How often it is looked whether the catch-up has ended, seconds."""
 RECENT_MAX: Final = 1024
 """Told slots that are remembered, so that another candidate is told as late."""
 LATE_MAX: Final = 256
-"""Late messages that wait to be read."""
+"""Late candidates of told slots that wait to be read."""
 AWAITED_MAX: Final = 1024
 """Messages told without their blobs that are remembered, and blobs that came for others."""
 LOOK_S: Final = 30.0
@@ -197,6 +203,8 @@ class Read:
     """For an ordered view, which asks for the time of the message before, too."""
     limit: int = 0
     """Messages at most; 0 for a page."""
+    to: int = 0
+    """The last sequence wanted, of a told gap that something came into; 0 for no bound."""
 
 
 class ReadPage(NamedTuple):
@@ -228,6 +236,12 @@ class LaneCursor:
     """A slot of which not every candidate was told yet; its page was cut off."""
     waits_until: float | None = None
     """When the gap above the position is given up."""
+    due_since: float | None = None
+    """Since when it would have been given up, if no catch-up might fill it."""
+    late: tuple[int, int] | None = None
+    """Lowest and highest sequence that came into told gaps and was not read."""
+    late_read: Read | None = None
+    """The range that is being read for it."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     beyond: bool = False
     """Its subscriber was told that it stands above everything held."""
@@ -250,11 +264,16 @@ class Subscription:
         begin: Mapping[NamespaceId, int] | None = None,
         in_order: InOrder | None = None,
         wish: Wish = EVERYTHING,
+        expects: Callable[[NamespaceId], bool] = lambda _: False,
     ) -> None:
         """Begin without lanes; one that turns up later begins behind its entry of ``begin``.
 
-        With ``in_order`` it is an ordered view.
+        With ``in_order`` it is an ordered view. ``expects`` says of a parent whether a catch-up is
+        under way or due that may bring what a lane of it lacks.
         """
+        self._expects = expects
+        self._late_lanes: OrderedDict[NamespaceId, None] = OrderedDict()
+        """Lanes with something in a told gap."""
         self.not_carried: frozenset[NamespaceId] = frozenset()
         """Set by the driver before the first page."""
         self._wish = wish
@@ -307,7 +326,11 @@ class Subscription:
         elif seq > lane.position:
             if lane.waiting is None or seq == lane.waiting[0]:
                 self._dirty[namespace_id] = None
-        elif self._is_late(lane, namespace_id, seq, content_id):
+        elif self._in_order is None and inside(lane.gaps, seq):
+            low, high = lane.late or (seq, seq)
+            lane.late = min(low, seq), max(high, seq)
+            self._late_lanes[namespace_id] = None
+        elif self._is_late(namespace_id, seq, content_id):
             if len(self._late) < LATE_MAX:
                 self._late.append(content_id)
             else:
@@ -327,8 +350,11 @@ class Subscription:
 
     def look_everywhere(self) -> None:
         """Notes were dropped: every lane is read again, and new ones are looked for."""
-        for each in self._lanes:
+        for each, lane in self._lanes.items():
             self._dirty[each] = None
+            if lane.gaps and self._in_order is None:
+                lane.late = lane.gaps[0][0], lane.gaps[-1][1]
+                self._late_lanes[each] = None
         self._late.extend(self._awaited.keys() - set(self._late))
         self._searching = True
 
@@ -344,8 +370,11 @@ class Subscription:
 
     def next_read(self, now: float = 0.0) -> Read | None:
         """Return the next page to read, None when every lane is told as far as it may be now."""
-        if not self._dirty or self._must_wait(now):
+        if not (self._dirty or self._late_lanes) or self._must_wait(now):
             return None
+        limit = int(self._tokens) if self._wish.max_rate else 0
+        if not self._dirty:
+            return self._next_gap(limit)
         namespace_id, _ = self._dirty.popitem(last=False)
         lane = self._lanes[namespace_id]
         return Read(
@@ -353,8 +382,50 @@ class Subscription:
             after=lane.position,
             cursor=lane.cursor,
             ordered=self._in_order is not None and lane.before_ms is None,
-            limit=int(self._tokens) if self._wish.max_rate else 0,
+            limit=limit,
         )
+
+    def _next_gap(self, limit: int) -> Read | None:
+        """Return the next part of a told gap that something came into."""
+        while self._late_lanes:
+            namespace_id = next(iter(self._late_lanes))
+            lane = self._lanes[namespace_id]
+            if lane.late_read is not None:
+                return replace(lane.late_read, limit=limit)
+            low, high = lane.late or (1, 0)
+            gap = next((each for each in lane.gaps if each[1] >= low and each[0] <= high), None)
+            if gap is not None:
+                after, to = max(gap[0], low) - 1, min(gap[1], high)
+                lane.late_read = Read(namespace_id=namespace_id, after=after, cursor=b"", to=to)
+                return replace(lane.late_read, limit=limit)
+            lane.late = None
+            del self._late_lanes[namespace_id]
+        return None
+
+    def _fill(self, read: Read, page: ReadPage) -> None:
+        """Tell what came into a told gap, each content once."""
+        lane = self._lanes[read.namespace_id]
+        for message in page.messages:
+            known = self._recent.get((message.namespace_id, message.seq))
+            if inside(lane.gaps, message.seq):
+                lane.gaps = without(lane.gaps, message.seq)
+            elif known is None or message.header.content_id in known:
+                continue
+            self._say(message, lane.parent, late=True)
+            self._remember(message)
+        if page.next_cursor:
+            lane.late_read = replace(read, cursor=page.next_cursor, limit=0)
+            return
+        lane.late_read = None
+        if lane.late is not None:
+            lane.late = (max(lane.late[0], read.to + 1), lane.late[1])
+        self._forget_gaps(lane)
+
+    def _forget_gaps(self, lane: LaneCursor) -> None:
+        """Keep the newest gaps; of the others it is told how much may come and not be told."""
+        forgotten = lane.gaps[:-GAPS_MAX]
+        self._lost_late += sum(last - first + 1 for first, last in forgotten)
+        del lane.gaps[:-GAPS_MAX]
 
     def _must_wait(self, now: float) -> bool:
         """Fill the bucket of the rate; return whether it has no whole message."""
@@ -411,6 +482,9 @@ class Subscription:
         for message in messages:
             lane = self._lanes[message.namespace_id]
             answered.add(message.header.content_id)
+            told = message.header.content_id in self._recent.get(
+                (message.namespace_id, message.seq), ()
+            )
             self._remember(message)
             if message.header.content_id in self._awaited:
                 if message.blob is not None or message.sidecar_len:
@@ -419,7 +493,8 @@ class Subscription:
                     self._tokens -= 1.0
                     self._out.append(Told(message, lane.parent, completes=True))
             elif self._in_order is None:
-                self._say(message, lane.parent, late=True)
+                if not told:
+                    self._say(message, lane.parent, late=True)
             else:
                 self._out.append(_passed(message))
         self._late.extendleft(each for each in reversed(wanted) if each not in answered)
@@ -435,6 +510,9 @@ class Subscription:
             now_ms: Unix milliseconds, the clock of ``received_at``.
 
         """
+        if read.to:
+            self._fill(read, page)
+            return
         messages, next_cursor, floor = page.messages, page.next_cursor, page.floor
         gone = "unanswered" if page.unanswered else "expired"
         lane = self._lanes[read.namespace_id]
@@ -456,7 +534,7 @@ class Subscription:
             ):
                 return
             self._tell(lane, message, whole=not split)
-            lane.waits_until = None
+            lane.waits_until = lane.due_since = None
         cut = next_cursor if split or not messages else b""
         self._ended(lane, page, gone, cursor=cut)
 
@@ -529,7 +607,8 @@ class Subscription:
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
         times = [lane.waits_until for lane in self._lanes.values() if lane.waits_until is not None]
-        if self._dirty and self._wish.max_rate and self._tokens < 1.0:
+        unread = self._dirty or self._late_lanes
+        if unread and self._wish.max_rate and self._tokens < 1.0:
             times.append(self._filled_at + (1.0 - self._tokens) / self._wish.max_rate)
         return min(times, default=None)
 
@@ -579,13 +658,11 @@ class Subscription:
         if len(self._recent) > RECENT_MAX:
             self._recent.popitem(last=False)
 
-    def _is_late(
-        self, lane: LaneCursor, namespace_id: NamespaceId, seq: int, content_id: ContentId
-    ) -> bool:
+    def _is_late(self, namespace_id: NamespaceId, seq: int, content_id: ContentId) -> bool:
         known = self._recent.get((namespace_id, seq))
         if known is not None:
             return content_id not in known and content_id not in self._late
-        return any(first <= seq <= last for first, last in lane.gaps)
+        return False
 
     def _pass_gap(
         self,
@@ -607,16 +684,21 @@ class Subscription:
             lane.waits_until = now + (self._gap_wait_ms - age_ms) / 1000
         if lane.waits_until > now:
             return False
+        lane.due_since = now if lane.due_since is None else lane.due_since
+        if now - lane.due_since < CATCH_UP_WAIT_S and self._expects(lane.parent):
+            lane.waits_until = now + CATCH_UP_LOOK_S
+            return False
         lane.waits_until = None
         self._gap(lane, behind.seq - 1, "missing")
         return True
 
     def _gap(self, lane: LaneCursor, last: int, reason: str) -> None:
         self._out.append(TellGap(lane.namespace_id, lane.position + 1, last, reason))
-        lane.gaps.append((lane.position + 1, last))
-        del lane.gaps[:-GAPS_MAX]
+        if reason == "missing":
+            lane.gaps.append((lane.position + 1, last))
+            self._forget_gaps(lane)
         lane.position = last
-        lane.before_ms = lane.waiting = None
+        lane.before_ms = lane.waiting = lane.due_since = None
         lane.refused.clear()
 
 

@@ -377,6 +377,7 @@ class _Session:
             begin=wanted.positions,
             in_order=self._parts.in_order if wanted.ordered else None,
             wish=wanted.wish,
+            expects=self._parts.feed.expects,
         )
         # Followed before anything is read: what is stored from here on is noted.
         self._followed = tuple(wanted.namespaces)
@@ -490,6 +491,7 @@ class _Session:
         query = NamespaceQuery(
             namespace_id=read.namespace_id,
             from_seq=read.after,
+            to_seq=read.to,
             limit=min(read.limit or c.MAX_U64, self._parts.config.subscription_page),
             max_bytes=READ_BYTES,
             cursor=read.cursor,

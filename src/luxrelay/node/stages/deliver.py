@@ -124,6 +124,9 @@ class Feed:
         self._overflow = False
         self._asked = False
         self._followers: dict[NamespaceId, dict[Follower, None]] = {}
+        self.expects: Callable[[NamespaceId], bool] = lambda _: False
+        """Whether a catch-up is under way or due that may bring what lanes of a parent lack; set
+        by whoever catches up."""
         self.recent: deque[Glimpse] = deque(maxlen=RECENT_MAX)
         """The newest stored messages, oldest first."""
         self.stored_total = 0

@@ -185,6 +185,10 @@ class StoreKnowledge:
         return self._head(namespace_id).contiguous_seq
 
 
+ANNOUNCEMENT_AGE_MAX_MS: Final = 60_000
+"""How far an announcement's timestamp may be from our clock, milliseconds (G9)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
     """Bounds of judging."""
@@ -193,7 +197,7 @@ class JudgeConfig:
     """Time to live of the store, milliseconds."""
     ahead_max: int = 1024
     """How far ahead of our head a live message may be, sequences (H16)."""
-    announcement_age_max_ms: int = 60_000
+    announcement_age_max_ms: int = ANNOUNCEMENT_AGE_MAX_MS
     """How far an announcement's timestamp may be from our clock, milliseconds (G9)."""
     threads: int = 2
     """Threads that verify signatures of one group."""

@@ -1,9 +1,10 @@
 """`BlobFetcher`: blobs from the own store, else from relays over gRPC or another way.
 
-Drives `luxrelay.sync.fetch.BlobFetch` with threads: a few workers ask relays, the threads that want
-a blob wait for its end, and one of them at a time keeps the machine's timers.
+Drives `luxrelay.sync.fetch.BlobFetch` with threads: one for each request under way, and one that
+keeps the machine's timers. Bytes are told to the machine as they come; a request that it drops is
+ended at once. Whoever wants a blob waits for its end, or is called at it.
 
-Source: LP-6421 §5.2; P28; 21-37, 21-38.
+Source: LP-6421 §5.2; P28, P46, P49; 21-37, 21-38.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from luxrelay.bus import sha3_commitment
-from luxrelay.errors import LuxRelayError
+from luxrelay.errors import LuxRelayError, SyncProtocolError, SyncUnreachableError
 from luxrelay.sync.fetch import (
     AskBlob,
     Blame,
     BlobFetch,
     Delivered,
+    DropRequest,
     FetchConfig,
     GivenUp,
+    UnderWay,
     WantedRange,
 )
+from luxrelay.sync.messages import BlobAnswer
 from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.workers import Workers
 
 
@@ -52,8 +57,19 @@ class FetchStats:
     """Blobs that nobody had."""
     blamed: int
     """Answers that were something else."""
+    bytes: int
+    """Bytes of blobs that came."""
+    useful_bytes: int
+    """Of those, bytes of blobs that were delivered."""
+    resumed: int
+    """Requests that went on where another had ended."""
+    hedged: int
+    """Requests beside another for the same blob."""
+    silent: int
+    """Requests that ended because nothing came for `FetchConfig.silence_s`."""
 
 
+_COMING = (WantedRange.ASKED, WantedRange.SHARED)
 _COUNTED = {
     WantedRange.SHARED: "shared",
     WantedRange.ABSENT: "absent",
@@ -66,6 +82,16 @@ def sha3_matches(commitment: bytes, blob: bytes) -> bool:
     return sha3_commitment(blob) == commitment
 
 
+SHOWN_MAX: Final = 32
+"""Blobs under way that `BlobFetcher.under_way` names."""
+Ended = Callable[[bytes | None], None]
+"""Told the blob, or None when nobody had it or it is no longer wanted; any thread."""
+
+
+def _cancel(scope: CallScope, _: bytes | None) -> None:
+    scope.cancel()
+
+
 class OtherSources(Protocol):
     """Peers that are asked for blobs by another way than gRPC; any thread may call it."""
 
@@ -75,10 +101,18 @@ class OtherSources(Protocol):
         A name is none of a relay's address; it comes back in `ask`.
         """
 
-    def ask(self, ask: AskBlob, deadline_s: float) -> bytes | None:
-        """Return what a peer sends, empty for what breaks the protocol; None when it has nothing.
+    def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
+        """Return what a peer sends; None when it does not have the blob.
+
+        Args:
+            ask: For what.
+            silence_s: The answer is over when no byte came for so long.
+            scope: Lets another thread end it.
 
         Raises:
+            SyncUnreachableError: it cannot be asked; with `retry_after_ms` it is busy, and is to
+                be asked later.
+            SyncProtocolError: what it says breaks the protocol.
             LuxRelayError: it cannot be asked.
 
         """
@@ -118,11 +152,16 @@ class BlobFetcher:
         self._order = order
         self._fetch = BlobFetch(matches, self._config)
         self._changed = threading.Condition()
-        self._ended: dict[bytes, bytes | None] = {}
-        self._waiting: dict[bytes, int] = {}
+        self._wanted: dict[bytes, list[Ended]] = {}
+        self._ends: list[tuple[Ended, bytes | None]] = []
+        self._scopes: dict[int, CallScope] = {}
         self._closed = False
-        self._counts = dict.fromkeys(FetchStats.__slots__, 0)
-        self._pool = Workers(min(16, self._config.requests_max), "luxrelay-blobs")
+        self._keeper: threading.Thread | None = None
+        self._counts = dict.fromkeys(
+            ("in_flight", "local", "shared", "absent", "refused", "asked", "delivered",
+             "given_up", "blamed"), 0
+        )  # fmt: skip
+        self._pool = Workers(self._config.requests_max, "luxrelay-blobs")
 
     def get(self, commitment: bytes, length: int, *, exact: bool = True) -> bytes | None:
         """Return the blob: ours, or a relay's that matches; None when nobody has it.
@@ -139,46 +178,91 @@ class BlobFetcher:
             with self._changed:
                 self._counts["local"] += 1
             return found
+        ended = threading.Event()
+        blobs: list[bytes | None] = []
+
+        def end(blob: bytes | None) -> None:
+            blobs.append(blob)
+            ended.set()
+
+        if self.begin(commitment, length, end, exact=exact) in _COMING:
+            ended.wait()
+        return blobs[0] if blobs else None
+
+    def begin(
+        self, commitment: bytes, length: int, ended: Ended, *, exact: bool = True
+    ) -> WantedRange:
+        """Begin to fetch a blob and return at once; ``ended`` is called when it has ended.
+
+        It is not called when the blob is absent or refused.
+
+        Raises:
+            SyncArgumentError: the commitment has not 32 bytes, or the length is out of range.
+
+        """
         peers = self._peers(commitment)
         with self._changed:
             if self._closed:
-                return None
-            if commitment in self._ended:  # an end that others have still to read is ours, too
-                self._counts["shared"] += 1
-                return self._ended[commitment]
+                return WantedRange.REFUSED
             now = time.monotonic()
             wanted = self._fetch.want(commitment, length, peers, now, exact=exact)
+            if wanted in _COMING:
+                self._wanted.setdefault(commitment, []).append(ended)
             if wanted is not WantedRange.ASKED:
                 self._counts[_COUNTED[wanted]] += 1
+            if self._keeper is None:
+                self._keeper = threading.Thread(
+                    target=self._keep_time, name="luxrelay-blob-times", daemon=True
+                )
+                self._keeper.start()
             self._act()
-            if wanted not in {WantedRange.ASKED, WantedRange.SHARED}:
-                return None
-            self._waiting[commitment] = self._waiting.get(commitment, 0) + 1
-            while commitment not in self._ended and not self._closed:
-                wake_at = self._fetch.wake_at()
-                now = time.monotonic()
-                if wake_at is not None and wake_at <= now:
-                    self._fetch.wake(now)
-                    self._act()
-                    continue
-                self._changed.wait(None if wake_at is None else wake_at - now)
-            blob = self._ended.get(commitment)
-            self._waiting[commitment] -= 1
-            if not self._waiting[commitment]:
-                del self._waiting[commitment]
-                self._ended.pop(commitment, None)
-            return blob
+        self._tell()
+        return wanted
+
+    def joined(self) -> None:
+        """Count a caller who waits for a fetch that somebody else began."""
+        with self._changed:
+            self._counts["shared"] += 1
+
+    def heard(self, commitment: bytes) -> None:
+        """Ask those who are said to have a blob that is being fetched, also those who had not."""
+        if self._others is None:
+            return
+        named, _ = self._others.peers(commitment)
+        with self._changed:
+            self._fetch.heard(commitment, self._order(named), time.monotonic())
+            self._act()
+        self._tell()
+
+    def have(self, commitment: bytes) -> None:
+        """Fetch a blob no longer that came another way; who waits for it gets None."""
+        with self._changed:
+            self._fetch.have(commitment, time.monotonic())
+            self._act()
+        self._tell()
 
     def stats(self) -> FetchStats:
         """Return the counters as they stand."""
         with self._changed:
-            return FetchStats(**self._counts)
+            return FetchStats(**self._counts, **asdict(self._fetch.totals))
+
+    def under_way(self) -> list[UnderWay]:
+        """Return the blobs that are being asked for, the oldest first, `SHOWN_MAX` at most."""
+        with self._changed:
+            return self._fetch.under_way(SHOWN_MAX)
 
     def close(self) -> None:
-        """End the workers and send away who waits; the clients stay open."""
+        """End the requests and send away who waits; the clients stay open."""
         with self._changed:
             self._closed = True
+            waiting = [end for ends in self._wanted.values() for end in ends]
+            self._wanted.clear()
+            scopes = list(self._scopes.values())
+            self._ends += [(end, None) for end in waiting]
             self._changed.notify_all()
+        self._tell()
+        for scope in scopes:
+            scope.cancel()
         self._pool.close()
 
     def _peers(self, commitment: bytes) -> list[str]:
@@ -188,42 +272,93 @@ class BlobFetcher:
         named, rest = self._others.peers(commitment)
         return list(self._order([*named, *relays, *rest]))
 
+    def _keep_time(self) -> None:
+        """Wake the machine when it wishes, until the fetcher is closed."""
+        while not self._closed:
+            with self._changed:
+                wake_at, now = self._fetch.wake_at(), time.monotonic()
+                if wake_at is None or wake_at > now:
+                    self._changed.wait(None if wake_at is None else wake_at - now)
+                    continue
+                self._fetch.wake(now)
+                self._act()
+            self._tell()
+
     def _act(self) -> None:
         for action in [] if self._closed else self._fetch.drain():
             match action:
                 case AskBlob():
                     self._counts["asked"] += 1
                     self._counts["in_flight"] += 1
-                    self._pool.submit(partial(self._ask, action))
+                    scope = self._scopes[action.request] = CallScope()
+                    self._pool.submit(partial(self._ask, action, scope))
+                case DropRequest(request):
+                    dropped = self._scopes.get(request)
+                    if dropped is not None:
+                        self._ends.append((partial(_cancel, dropped), None))
                 case Delivered(commitment, blob):
                     self._counts["delivered"] += 1
-                    self._ended[commitment] = blob
+                    self._end(commitment, blob)
                 case GivenUp(commitment):
                     self._counts["given_up"] += 1
-                    self._ended[commitment] = None
+                    self._end(commitment, None)
                 case Blame():
                     self._counts["blamed"] += 1
                     self._on_blame(action)
-                case _:
-                    pass  # a request whose answer nobody awaits ends at its deadline
         self._changed.notify_all()
 
-    def _ask(self, ask: AskBlob) -> None:
+    def _end(self, commitment: bytes, blob: bytes | None) -> None:
+        self._ends += [(end, blob) for end in self._wanted.pop(commitment, ())]
+
+    def _tell(self) -> None:
+        """Call whoever waits for what has ended; without the lock, for they may come back."""
+        with self._changed:
+            ends, self._ends = self._ends, []
+        for end, blob in ends:
+            end(blob)
+
+    def _ask(self, ask: AskBlob, scope: CallScope) -> None:
+        request = ask.request
+        failed: Callable[[float], None] = partial(self._fetch.failed, request)
         try:
-            blob = self._ask_one(ask)
+            answer = self._answer_of(ask, scope)
+            if answer is not None:
+                self._take(request, answer)
+        except SyncUnreachableError as error:
+            if error.retry_after_ms:
+                failed = partial(self._fetch.busy, request)
+        except SyncProtocolError as error:
+            failed = partial(self._fetch.wrong, request, error.what)
         except LuxRelayError:
-            blob = None
+            pass
         with self._changed:
             self._counts["in_flight"] -= 1
-            if blob is None:
-                self._fetch.missing(ask.request, time.monotonic())
-            else:
-                self._fetch.received(ask.request, blob, time.monotonic())
+            self._scopes.pop(request, None)
+            failed(time.monotonic())  # of a request that came whole the machine knows no longer
             self._act()
+        self._tell()
 
-    def _ask_one(self, ask: AskBlob) -> bytes | None:
+    def _take(self, request: int, answer: BlobAnswer) -> None:
+        """Tell the machine of the bytes as they come."""
+        try:
+            with self._changed:
+                self._fetch.began(request, answer.total, time.monotonic())
+                self._act()
+            self._tell()
+            for part in answer.parts:
+                with self._changed:
+                    self._fetch.came(request, part, time.monotonic())
+                    self._act()
+                self._tell()
+        finally:
+            answer.parts.close()
+
+    def _answer_of(self, ask: AskBlob, scope: CallScope) -> BlobAnswer | None:
+        silence_s = self._config.silence_s
         client = self._clients.get(ask.peer)
-        if client is not None:
-            return client.get_blob(ask.commitment, deadline_s=self._config.timeout_s)
-        assert self._others is not None
-        return self._others.ask(ask, self._config.timeout_s)
+        if client is None:
+            assert self._others is not None
+            return self._others.ask(ask, silence_s, scope)
+        return client.get_blob_parts(
+            ask.commitment, ask.offset, ask.count, silence_s=silence_s, scope=scope
+        )

@@ -23,13 +23,15 @@ from luxrelay.errors import LuxRelayError, SyncUnreachableError
 from luxrelay.sync.actions import AskHeads, AskPage, Fault, Finished, SkipTo
 from luxrelay.sync.catchup import CatchUp
 from luxrelay.sync.heads import PeerHead, SeqRange
-from luxrelay.sync.messages import SyncPage, WireMessage
+from luxrelay.sync.messages import LaneRange, PageFlow, SyncPage, WireMessage
 from luxrelay.sync.params import CatchUpConfig
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.report import AcceptResult, CatchUpProgress, CatchUpReport
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.patience import MARGIN_S
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.workers import Workers
+from luxrelay.sync.transfer import LinkWindow, Transfer
 
 POLL_S: Final = 0.1
 """How soon a cancelled catch-up notices, seconds."""
@@ -82,9 +84,18 @@ class _Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Came:
+    request: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Fetched:
-    ask: AskPage
-    page: SyncPage
+    request: int
+    """The first of the call's."""
+    pages: list[tuple[AskPage, SyncPage]]
+    passed_over: Sequence[AskPage] = ()
+    """What the call did not come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class _Failed:
     """What happened, in words."""
 
 
-_Answer = _Listed | _Fetched | _Failed
+_Answer = _Listed | _Came | _Fetched | _Failed
 
 
 def run_catchup(
@@ -106,6 +117,8 @@ def run_catchup(
     config: CatchUpConfig | None = None,
     *,
     parent: NamespaceId | None = None,
+    windows: Mapping[str, LinkWindow] | None = None,
+    postponed: Mapping[str, Spans] | None = None,
     clock: Callable[[], float] = time.monotonic,
     cancelled: Cancelled | None = None,
     on_progress: Callable[[CatchUpProgress], None] | None = None,
@@ -120,6 +133,8 @@ def run_catchup(
         sink: What we hold, and where messages go.
         config: Bounds.
         parent: Catch up this namespace and its lanes; None for every namespace.
+        windows: What is known of the links to relays, by address; it is kept up to date.
+        postponed: What each relay is not asked for, by address (G36).
         clock: Monotonic seconds.
         cancelled: Set to end early, within a moment.
         on_progress: Called in this thread now and then, and at the end.
@@ -131,7 +146,20 @@ def run_catchup(
     Source: P24, P25, P26.
 
     """
-    run = _Run(clients, sink, config or CatchUpConfig(), parent, clock)
+    run = _Run(
+        clients,
+        sink,
+        CatchUp(
+            [client.address for client in clients],
+            parent=parent,
+            windows=windows,
+            postponed=postponed,
+            config=config,
+        ),
+        config or CatchUpConfig(),
+        parent=parent,
+        clock=clock,
+    )
     try:
         return run.to_end(cancelled, on_progress)
     finally:
@@ -145,7 +173,9 @@ class _Run:
         self,
         clients: Sequence[RelaySyncClient],
         sink: CatchUpSink,
+        machine: CatchUp,
         config: CatchUpConfig,
+        *,
         parent: NamespaceId | None,
         clock: Callable[[], float],
     ) -> None:
@@ -154,14 +184,14 @@ class _Run:
         self._config = config
         self._parent = parent
         self._clock = clock
-        self._machine = CatchUp(
-            [client.address for client in clients], parent=parent, config=config
-        )
+        self._machine = machine
+        self._plain = {each.address for each in clients if each.config.frame_messages == 1}
+        """Relays that answer for one namespace a call."""
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._scope = CallScope()
         self._reasons: dict[str, str] = {}
         """What the last call that failed came to, by peer."""
-        self._due: dict[int, tuple[AskHeads | AskPage, float]] = {}
+        self._due: dict[int, tuple[AskHeads | AskPage, Transfer]] = {}
         """When a request is over although no answer and no failure came; each step moves it."""
         # Listings have threads of their own: a relay that is slow to list delays no page.
         workers = config.pages_max + max(1, len(clients))
@@ -209,6 +239,7 @@ class _Run:
     def _act(self) -> bool:
         """Do what the machine asks; True when it has finished."""
         finished = False
+        calls: dict[int, list[AskPage]] = {}
         for action in self._machine.drain():
             match action:
                 case AskHeads():
@@ -216,11 +247,13 @@ class _Run:
                     self._pool.submit(partial(self._list, action))
                 case AskPage():
                     self._moved(action)
-                    self._pool.submit(partial(self._fetch, action))
+                    calls.setdefault(action.call, []).append(action)
                 case SkipTo():
                     self._sink.skip_to(action.namespace_id, action.parent, action.seq)
                 case Finished():
                     finished = True
+        for asks in calls.values():
+            self._pool.submit(partial(self._fetch, asks))
         return finished
 
     def _wait(self) -> None:
@@ -235,21 +268,24 @@ class _Run:
                 self._machine.wake(self._clock())
             self._end_overdue()
             return
-        answered = self._due.pop(_request_of(answer), None)
-        if answered is not None and not isinstance(answer, _Failed):
-            # Answers of one stream come one after another: those behind it wait for it.
+        waiting = self._due.get(answer.request)
+        if waiting is not None and not isinstance(answer, _Failed):
+            # Answers of one peer come one after another: those behind it wait for it.
             for ask, _ in list(self._due.values()):
-                if ask.peer == answered[0].peer:
+                if ask.peer == waiting[0].peer:
                     self._moved(ask)
         match answer:
+            case _Came(request, size_bytes):
+                self._machine.came(request, size_bytes, self._clock())
             case _Listed(request, heads):
+                self._due.pop(request, None)
                 self._machine.heads_received(request, heads, self._clock())
-            case _Fetched(ask, page):
-                self._take(ask, page)
-            case _Failed():
-                self._fail(answer, answered)
+            case _Fetched():
+                self._take(answer)
+            case _Failed(request):
+                self._fail(answer, self._due.pop(request, None))
 
-    def _fail(self, failed: _Failed, asked: tuple[AskHeads | AskPage, float] | None) -> None:
+    def _fail(self, failed: _Failed, asked: tuple[AskHeads | AskPage, Transfer] | None) -> None:
         if failed.error is not None:
             raise failed.error
         if asked is not None:
@@ -260,22 +296,42 @@ class _Run:
         """Give a request the time of one answer from now on, and what ends its call twice over."""
         config = self._clients[ask.peer].config
         step_s = config.page_s if isinstance(ask, AskPage) else config.call_s
-        self._due[ask.request] = ask, self._clock() + step_s + config.connect_s + 4 * MARGIN_S
+        whole_s = step_s + config.connect_s + 4 * MARGIN_S
+        self._due[ask.request] = ask, Transfer(whole_s, self._clock())
 
     def _end_overdue(self) -> None:
         """Take a request for failed whose thread should have come back long ago."""
         now = self._clock()
-        for request in [each for each, (_, due) in self._due.copy().items() if due <= now]:
+        for request in [each for each, (_, due) in self._due.copy().items() if due.late(now)]:
             ask, _ = self._due.pop(request)
             self._reasons[ask.peer] = "the relay did not answer in time, and its call did not end"
             self._machine.failed(request, Fault.UNREACHABLE, now)
 
-    def _take(self, ask: AskPage, page: SyncPage) -> None:
-        result = AcceptResult(outcomes=(), contiguous_seq=0)
-        if page.messages:
-            result = self._sink.accept(ask.peer, ask.parent, page.messages)
-        seqs = [message.seq for message in page.messages]
-        self._machine.page_stored(ask.request, seqs, page.status, result, self._clock())
+    def _take(self, fetched: _Fetched) -> None:
+        """Hand what came to the sink, all of a parent at once: each time waits for the disk."""
+        by_parent: dict[NamespaceId, list[tuple[AskPage, SyncPage]]] = {}
+        for ask, page in fetched.pages:
+            by_parent.setdefault(ask.parent, []).append((ask, page))
+        for parent, pages in by_parent.items():
+            messages = [message for _, page in pages for message in page.messages]
+            whole = AcceptResult(outcomes=(), contiguous_seq=0)
+            if messages:
+                whole = self._sink.accept(pages[0][0].peer, parent, messages)
+            at = 0
+            for ask, page in pages:
+                end = at + len(page.messages)
+                alone = whole.contiguous_seq if len(pages) == 1 else 0
+                result = AcceptResult(
+                    outcomes=whole.outcomes[at:end],
+                    contiguous_seq=whole.reached.get(ask.namespace_id, alone),
+                )
+                at = end
+                self._due.pop(ask.request, None)
+                seqs = [message.seq for message in page.messages]
+                self._machine.page_stored(ask.request, seqs, page.status, result, self._clock())
+        for ask in fetched.passed_over:
+            self._due.pop(ask.request, None)
+            self._machine.passed_over(ask.request, self._clock())
 
     def _list(self, ask: AskHeads) -> None:
         client = self._clients[ask.peer]
@@ -291,26 +347,68 @@ class _Run:
 
         self._answers.put(_guarded(ask.request, work))
 
-    def _fetch(self, ask: AskPage) -> None:
-        client = self._clients[ask.peer]
+    def _fetch(self, asks: Sequence[AskPage]) -> None:
+        """Ask for pages in one call; of a relay that knows no such call one after the other."""
+        first = asks[0]
+        if len(asks) > 1 and first.peer not in self._plain:
+            answer = _guarded(first.request, partial(self._lanes, asks))
+            if not (isinstance(answer, _Failed) and answer.fault is Fault.UNUSABLE):
+                self._put(answer, asks)
+                return
+            if answer.error is None:
+                self._plain.add(first.peer)
+        for ask in asks:
+            self._put(_guarded(ask.request, partial(self._page, ask)), [ask])
 
-        def work() -> _Answer:
-            page = client.sync_page(
-                ask.namespace_id,
-                ask.from_seq,
-                ask.to_seq,
-                ask.max_messages,
+    def _put(self, answer: _Answer, asks: Sequence[AskPage]) -> None:
+        """Hand an answer over; a failed call has failed for each of its pages."""
+        if isinstance(answer, _Failed):
+            for ask in asks:
+                self._answers.put(replace(answer, request=ask.request))
+        else:
+            self._answers.put(answer)
+
+    def _page(self, ask: AskPage) -> _Answer:
+        page = self._clients[ask.peer].sync_page(
+            ask.namespace_id,
+            ask.from_seq,
+            ask.to_seq,
+            ask.max_messages,
+            cursor=ask.cursor,
+            max_bytes=ask.max_bytes,
+            flow=self._flow(ask),
+            scope=self._scope,
+        )
+        return _Fetched(ask.request, [(ask, page)])
+
+    def _lanes(self, asks: Sequence[AskPage]) -> _Answer:
+        first = asks[0]
+        lanes = [
+            LaneRange(
+                namespace_id=ask.namespace_id,
+                from_seq=ask.from_seq,
+                to_seq=ask.to_seq,
                 cursor=ask.cursor,
-                max_bytes=ask.max_bytes,
-                scope=self._scope,
             )
-            return _Fetched(ask, page)
+            for ask in asks
+        ]
+        pages = self._clients[first.peer].sync_lanes(
+            lanes,
+            max(ask.max_messages for ask in asks),
+            max_bytes=first.max_bytes,
+            flow=self._flow(first),
+            scope=self._scope,
+        )
+        served = list(zip(asks, pages, strict=False))
+        return _Fetched(first.request, [*served], asks[len(served) :])
 
-        self._answers.put(_guarded(ask.request, work))
-
-
-def _request_of(answer: _Answer) -> int:
-    return answer.ask.request if isinstance(answer, _Fetched) else answer.request
+    def _flow(self, ask: AskPage) -> PageFlow:
+        return PageFlow(
+            silence_s=self._config.transfer.silence_s,
+            frame_bytes=ask.max_frame_bytes,
+            blob_bytes=ask.max_blob_bytes,
+            took=lambda size_bytes: self._answers.put(_Came(ask.request, size_bytes)),
+        )
 
 
 def _guarded(request: int, work: Callable[[], _Answer]) -> _Answer:

@@ -16,11 +16,20 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
+import grpc
+
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, NamespaceId, message_id
-from luxrelay.errors import SyncArgumentError
+from luxrelay.errors import SyncArgumentError, SyncUnreachableError
 from luxrelay.sync.heads import PeerHead
-from luxrelay.sync.messages import FoundPage, LanePage, LaneRange, SyncPage, WireMessage
+from luxrelay.sync.messages import (
+    FoundPage,
+    LanePage,
+    LaneRange,
+    PageFlow,
+    SyncPage,
+    WireMessage,
+)
 from luxrelay.sync.rpc import relay_gateway_pb2 as gateway_pb
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import (
@@ -32,9 +41,10 @@ from luxrelay.sync.rpc.config import (
     require,
     require_id,
 )
-from luxrelay.sync.rpc.connection import RelayConnection
+from luxrelay.sync.rpc.connection import RelayConnection, Streaming
 from luxrelay.sync.rpc.frames import PageCheck, to_head, to_message
 from luxrelay.sync.rpc.node_calls import NodeCalls
+from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_gateway_pb2_grpc import RelayGatewayStub
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
@@ -134,6 +144,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         max_bytes: int = 0,
         held: bool = False,
         deadline_s: float | None = None,
+        flow: PageFlow | None = None,
         scope: CallScope | None = None,
     ) -> SyncPage:
         """Return one page of a namespace: messages ascending by sequence and how it ended.
@@ -149,6 +160,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             max_bytes: Bytes of headers and blobs; 0 for 16 MiB, which is the most.
             held: Also what is past its time and waits for the archive (J8).
             deadline_s: Seconds; the configuration's when not given.
+            flow: Has a deadline by progress instead, and keeps what came of a page that is cut.
             scope: Lets another thread cancel the call.
 
         Raises:
@@ -167,7 +179,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         request = self._request(max_messages, from_time, to_time, max_bytes, held=held)
         request.namespace_id = namespace_id
         request.from_seq, request.to_seq, request.cursor = from_seq, to_seq, cursor
-        self._run(request, check, deadline_s, scope)
+        self._run(request, check, deadline_s, flow, scope)
         try:
             return check.page()
         except ValueError as error:
@@ -183,6 +195,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         max_bytes: int = 0,
         held: bool = False,
         deadline_s: float | None = None,
+        flow: PageFlow | None = None,
         scope: CallScope | None = None,
     ) -> list[LanePage]:
         """Return one page of several namespaces: those that fitted, in the order asked.
@@ -200,6 +213,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             max_bytes: As in `sync_page`.
             held: Also what is past its time and waits for the archive (J8).
             deadline_s: Seconds; the configuration's when not given.
+            flow: Has a deadline by progress instead, and keeps what came of a page that is cut.
             scope: Lets another thread cancel the call.
 
         Raises:
@@ -225,7 +239,7 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
                 to_seq=lane.to_seq,
                 cursor=lane.cursor,
             )
-        self._run(request, check, deadline_s, scope)
+        self._run(request, check, deadline_s, flow, scope)
         try:
             return check.pages()
         except ValueError as error:
@@ -455,17 +469,31 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
         request: pb.SyncRequest,
         check: PageCheck,
         deadline_s: float | None,
+        flow: PageFlow | None,
         scope: CallScope | None,
     ) -> None:
         timeout = deadline_s or self.config.page_s
+        silence_s = None if flow is None else min(flow.silence_s, timeout)
+        if flow is not None:
+            request.max_frame_bytes, request.max_blob_bytes = flow.frame_bytes, flow.blob_bytes
+            timeout = max(timeout, self.config.transfer_s)
+
+        def start(channel: grpc.Channel) -> Streaming[pb.StoredMessage]:
+            call = RelaySyncStub(channel).SyncNamespace(request, timeout=timeout)
+            return beating(call, silence_s)
+
+        took, size = bool if flow is None else flow.took, 0
         try:
-            for frame in self._stream(
-                lambda channel: RelaySyncStub(channel).SyncNamespace(request, timeout=timeout),
-                scope,
-            ):
+            for frame in self._stream(start, scope):
                 check.take(frame)
+                took(check.size_bytes - size)
+                size = check.size_bytes
         except ValueError as error:
             raise self._bad(str(error)) from None
+        except SyncUnreachableError:
+            if flow is None or not check.begun:
+                raise
+            check.cut()
 
     def _get_messages(self, ids: Sequence[bytes], ends_at: float | None) -> pb.GetMessagesResponse:
         request, timeout = pb.GetMessagesRequest(ids=ids), self.config.call_s

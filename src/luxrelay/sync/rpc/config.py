@@ -249,9 +249,13 @@ class SyncClientConfig:
     call_s: float = 10.0
     """Deadline of GetMessages, GetNamespaceHead and one ListHeads page, seconds."""
     page_s: float = 30.0
-    """Deadline of one SyncNamespace page, seconds."""
+    """Deadline of one SyncNamespace page, seconds; in a catch-up the longest time without a frame
+    of it, beside its own."""
+    transfer_s: float = 110.0
+    """Longest time of a page that keeps bringing frames, seconds; what came by then is kept. Below
+    the 120 after which a relay ends its streams."""
     reconcile_s: float = 60.0
-    """Deadline of one reconciliation, seconds."""
+    """Longest silence in one reconciliation, seconds; `transfer_s` bounds the whole."""
     publish_s: float = 60.0
     """Deadline of `publish` for each request it takes, seconds."""
     grace_s: float = 60.0
@@ -313,6 +317,7 @@ class SyncClientConfig:
         """Refuse values that cannot work."""
         require("call_s", self.call_s, 0.001, 3_600)
         require("page_s", self.page_s, 0.001, 3_600)
+        require("transfer_s", self.transfer_s, 0.001, 3_600)
         require("reconcile_s", self.reconcile_s, 0.001, 3_600)
         require("publish_s", self.publish_s, 0.001, 86_400)
         require("grace_s", self.grace_s, 0.01, 3_600)

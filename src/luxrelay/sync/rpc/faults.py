@@ -109,7 +109,9 @@ def translated(
     else:
         what = f"the relay refused the call with {code.name} ({said})"
         hint = _SHOW if code in _UNPROVEN else None
-    return SyncRemoteError(what, where=address, hint=hint)
+    refused = SyncRemoteError(what, where=address, hint=hint)
+    refused.unimplemented = code is grpc.StatusCode.UNIMPLEMENTED
+    return refused
 
 
 def unreachable(what: str, address: str) -> SyncUnreachableError:

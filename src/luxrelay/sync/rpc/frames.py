@@ -92,6 +92,27 @@ class PageCheck:
         if frame.HasField("status"):
             self._take_status(frame.status)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of headers and blobs so far."""
+        return self._bytes_max - self._bytes_left
+
+    @property
+    def begun(self) -> bool:
+        """True when something came that can be kept."""
+        return self._any or bool(self._done)
+
+    def cut(self) -> None:
+        """Take what came for a page of its own; the stream was cut.
+
+        The lane that was under way has more, and no cursor: it goes on behind its last sequence. A
+        second candidate of that sequence may be lacking; a comparison of contents finds it.
+        """
+        lane, self._lane = self._lane, None
+        if lane is not None and lane.messages:
+            lane.status = SyncStatus(last_seq=lane.last_seq, has_more=True)
+            self._done.append(lane)
+
     def page(self) -> SyncPage:
         """Return the page of the one namespace asked for, once the stream has ended.
 

@@ -55,13 +55,15 @@ class FrameBytes:
 
     Args:
         grouped: True for frames of `batch`; False for the plain protocol, one message a frame.
+        blob_max: Bytes of a blob above which it is left out; 0 for none.
 
     """
 
-    __slots__ = ("_grouped", "_parts", "count", "size_bytes")
+    __slots__ = ("_blob_max", "_grouped", "_parts", "count", "size_bytes")
 
-    def __init__(self, *, grouped: bool) -> None:
+    def __init__(self, *, grouped: bool, blob_max: int = 0) -> None:
         self._grouped = grouped
+        self._blob_max = blob_max or c.MAX_BLOB_BYTES
         self._parts: list[bytes] = []
         self.count = 0
         """Messages and statuses in it."""
@@ -70,9 +72,11 @@ class FrameBytes:
 
     def extend(self, rows: Sequence[StoreRow], size_bytes: int) -> None:
         """Append messages of so many bytes; where they came from stays here (P35, 21-53)."""
-        parts, grouped = self._parts, self._grouped
+        parts, grouped, blob_max = self._parts, self._grouped, self._blob_max
         for row in rows:
             header, blob = row.header_bytes, row.blob
+            if blob and len(blob) > blob_max:
+                blob = None
             tail = _tail(row.received_at, row.expires_at, row.finality)
             if row.sidecar_len:
                 tail += _SIDECAR_LEN + varint(row.sidecar_len)
@@ -154,6 +158,10 @@ class ServedPageRequest:
     """Bytes at most."""
     frame_rows: int
     """Messages in a frame at most; 1 = the plain protocol."""
+    frame_size: int
+    """Bytes of a frame of several messages at most."""
+    blob_size: int
+    """Bytes of a blob above which it is left out; 0 for none."""
     held: bool
     """Also what is past its time and waits for the archive (J8)."""
 
@@ -176,6 +184,8 @@ class ServedPageRequest:
             rows=min(request.max_messages or PAGE_MESSAGES_DEFAULT, config.page_messages_max),
             size=min(request.max_bytes or config.page_bytes_max, config.page_bytes_max),
             frame_rows=min(request.max_frame_messages or 1, config.frame_messages_max),
+            frame_size=min(request.max_frame_bytes or config.frame_bytes, config.frame_bytes),
+            blob_size=request.max_blob_bytes,
             held=request.held,
         )
 
@@ -242,7 +252,7 @@ class PageReader:
         self._now_ms = now_ms
         self._stop = stop
         self._turns = turns
-        self._frame = FrameBytes(grouped=request.frame_rows > 1)
+        self._frame = FrameBytes(grouped=request.frame_rows > 1, blob_max=request.blob_size)
         self.messages = 0
         """Messages sent so far."""
         self.size_bytes = 0
@@ -288,7 +298,7 @@ class PageReader:
         """Return a page and the sizes of its messages."""
         with self._turns() as turn:
             page = self._store.query(asked, self._now_ms)
-            sizes = _sizes(page)
+            sizes = _sizes(page, self._request.blob_size)
             turn.read(sum(sizes))
         if self._beyond is None:
             return page, sizes
@@ -296,7 +306,7 @@ class PageReader:
         if whole is page:
             return page, sizes
         with self._turns() as turn:  # for what is held now in the place of the page
-            sizes = _sizes(whole)
+            sizes = _sizes(whole, self._request.blob_size)
             turn.read(sum(sizes))
         return whole, sizes
 
@@ -311,7 +321,7 @@ class PageReader:
 
     def _filled(self, rows: Sequence[StoreRow], sizes: Sequence[int]) -> Iterator[bytes]:
         """Yield the frames that ``rows`` fill, and leave the last of them open."""
-        frame, rows_max, size_max = self._frame, self._request.frame_rows, self._config.frame_bytes
+        frame, rows_max, size_max = self._frame, self._request.frame_rows, self._request.frame_size
         count, size_bytes, start = frame.count, frame.size_bytes, 0
         for index in range(len(rows)):
             size = sizes[index]
@@ -417,21 +427,28 @@ class _LaneScan:
         )
 
 
-def _sizes(page: StorePage) -> list[int]:
-    return [len(row.header_bytes) + len(row.blob or b"") for row in page.messages]
+def _sizes(page: StorePage, blob_max: int) -> list[int]:
+    """Return the bytes of each message as it is sent."""
+    if not blob_max:
+        return [len(row.header_bytes) + len(row.blob or b"") for row in page.messages]
+    blobs = [len(row.blob or b"") for row in page.messages]
+    return [
+        len(row.header_bytes) + (size if size <= blob_max else 0)
+        for row, size in zip(page.messages, blobs, strict=True)
+    ]
 
 
-def to_frame(row: StoreRow) -> pb.StoredMessage:
-    """Return the row as a frame of its own."""
+def to_frame(row: StoreRow, blob_max: int = c.MAX_BLOB_BYTES) -> pb.StoredMessage:
+    """Return the row as a frame of its own; a blob above ``blob_max`` bytes is left out."""
     frame = pb.StoredMessage()
-    _fill(row, frame)
+    _fill(row, frame, blob_max)
     return frame
 
 
-def _fill(row: StoreRow, frame: pb.StoredMessage) -> None:
+def _fill(row: StoreRow, frame: pb.StoredMessage, blob_max: int) -> None:
     """Copy the row; where the message came from stays here (P35, 21-53)."""
     frame.header = row.header_bytes
-    if row.blob:
+    if row.blob and len(row.blob) <= blob_max:
         frame.blob_data = row.blob
     frame.received_at = row.received_at
     frame.expires_at = row.expires_at

@@ -20,13 +20,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 
 from luxrelay.errors import SyncUnreachableError
 from luxrelay.sync.rpc.faults import CallFault
 
+_Call = TypeVar("_Call")
 MARGIN_S: Final = 1.0
 """How long after gRPC's own deadline a call is given up, seconds: gRPC's word says more."""
 CLOSE_S: Final = 1.0
@@ -195,9 +196,9 @@ class _Pump:
             self._forget(self)
 
 
-def beating(call: Any, silence_s: float) -> Any:
-    """Return a stream that is given up when nothing comes for so long, seconds."""
-    if isinstance(call, _Pump):
+def beating(call: _Call, silence_s: float | None) -> _Call:
+    """Return a stream that is given up when nothing comes for so long, seconds; None for ever."""
+    if silence_s is not None and isinstance(call, _Pump):
         call.silence_s = silence_s
     return call
 

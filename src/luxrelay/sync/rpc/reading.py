@@ -29,6 +29,8 @@ from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
 
 HEAD_BYTES: Final = 160
 """About what a head takes on the wire."""
+BLOB_PART_BYTES: Final = 32 * 1024
+"""Bytes of a blob in one frame of GetBlobParts: two seconds of 128 kbit/s."""
 RECENT_MESSAGES: Final = 1_000
 """A reader this close to a head that is itself recent asks for recent messages (P32)."""
 
@@ -148,6 +150,25 @@ class SyncServicer(RelaySyncServicer):
             return pb.GetBlobResponse(found=blob is not None, blob=blob or b"")
         raise AssertionError  # the call above returns or aborts
 
+    def GetBlobParts(  # noqa: N802 - the name in relay_sync.proto
+        self, request: pb.GetBlobPartsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.BlobPart]:
+        """Stream a part of one blob of our own store in small frames (P50)."""
+        with self._calls.call("GetBlobParts", context, stream=True) as call:
+            with call.turn() as turn:
+                check_length("GetBlobPartsRequest.commitment", request.commitment, c.HASH_BYTES)
+                blob = self._open_store(call).get_blob(request.commitment, self._clock_ms())
+                part = _part_of(blob or b"", request)
+                turn.read(len(part))
+            if blob is None and self._beyond is not None:
+                blob = self._beyond.blob(request.commitment)
+                part = _part_of(blob or b"", request)
+            yield pb.BlobPart(found=blob is not None, total=len(blob or b""))
+            for start in range(0, len(part), BLOB_PART_BYTES):
+                piece = bytes(part[start : start + BLOB_PART_BYTES])
+                yield pb.BlobPart(part=piece)
+                self._calls.counters.sent(size_bytes=len(piece))
+
     def Reconcile(  # noqa: N802 - the name in relay_sync.proto
         self, request_iterator: Iterator[pb.ReconcileRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.ReconcileReply]:
@@ -174,7 +195,7 @@ class SyncServicer(RelaySyncServicer):
                     where="GetMessagesRequest",
                     hint="send ids or content_ids",
                 )
-            return self._sets.contents(request.content_ids, store, self._clock_ms())
+            return self._sets.contents(request, store, self._clock_ms())
         now_ms = self._clock_ms()
         wanted = [MessageId(each) for each in dict.fromkeys(request.ids)]
         answer = pb.GetMessagesResponse()
@@ -288,3 +309,20 @@ class SyncServicer(RelaySyncServicer):
     def _open(self) -> SyncStore:
         assert self._store is not None, "a head came from it"
         return self._store
+
+
+def _part_of(blob: bytes, request: pb.GetBlobPartsRequest) -> memoryview:
+    """Return the bytes that are asked for.
+
+    Raises:
+        SyncArgumentError: they begin behind the end.
+
+    """
+    if blob and request.offset >= len(blob):
+        raise SyncArgumentError(
+            f"byte {request.offset} of {len(blob)}",
+            where="GetBlobPartsRequest.offset",
+            hint="ask from 0 to the length less one",
+        )
+    end = request.offset + request.count if request.count else len(blob)
+    return memoryview(blob)[request.offset : end]

@@ -13,26 +13,31 @@ Source: decisions J4, J5, J11, P26; ADR 0006 §8.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Protocol
 
 from luxrelay.bus.header import ContentId, MsgHeader, NamespaceId
 from luxrelay.errors import HeaderError, SyncArgumentError, SyncProtocolError
 from luxrelay.sync.heads import SeqRange
 from luxrelay.sync.held import held_spans, lacking
-from luxrelay.sync.messages import LaneRange, WireMessage
+from luxrelay.sync.messages import LaneRange, PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator, ReconcileConfig
+from luxrelay.sync.postponed import Spans
 from luxrelay.sync.reconcile import TreeConfig, TreeInitiator
 from luxrelay.sync.report import AcceptResult, Outcome
 from luxrelay.sync.rpc.backing import SyncStore
 from luxrelay.sync.rpc.client import RelaySyncClient
+from luxrelay.sync.rpc.config import LANES_MAX
 from luxrelay.sync.rpc.reconciling import StoreTree, ids_of
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.transfer import LinkWindow, TransferConfig
 
 _HEADS_READ: Final = 1_000
+_PAGE_MESSAGES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,9 @@ def reconcile_with(
     parent: NamespaceId | None,
     now_ms: int,
     plan: ReconcilePlan | None = None,
+    window: LinkWindow | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    postponed: Spans | None = None,
     scope: CallScope | None = None,
 ) -> ReconcileReport:
     """Compare with one relay and fetch what we lack.
@@ -133,6 +141,9 @@ def reconcile_with(
         parent: A namespace and its lanes; None for everything.
         now_ms: Wall clock, Unix milliseconds.
         plan: Bounds.
+        window: What is known of the link to the relay; it is kept up to date.
+        clock: Monotonic seconds.
+        postponed: Sequences that the relay is not asked for (G36).
         scope: Lets another thread cancel the calls.
 
     Raises:
@@ -142,6 +153,8 @@ def reconcile_with(
 
     """
     run = _Run(client, store, sink, parent=parent, plan=plan or ReconcilePlan(), scope=scope)
+    run.measure(window or LinkWindow(), clock)
+    run.postponed = postponed or {}
     run.by_intervals()
     run.by_contents(now_ms)
     return run.report
@@ -167,7 +180,15 @@ class _Run:
         self._plan = plan
         self._scope = scope
         self._rejected: set[ContentId] = set()
+        self._silence_s = TransferConfig().silence_s
+        self._window = LinkWindow()
+        self._clock = time.monotonic
+        self.postponed: Spans = {}
         self.report = ReconcileReport(peer=client.address)
+
+    def measure(self, window: LinkWindow, clock: Callable[[], float]) -> None:
+        """Ask for as much as the link carries, by what is known of it."""
+        self._window, self._clock = window, clock
 
     def by_intervals(self) -> None:
         """Fetch the sequences that the relay holds and we lack."""
@@ -178,13 +199,87 @@ class _Run:
         for lane in self._client.list_held(self._parent, scope=self._scope):
             report.bytes_received += lane.wire_bytes
             spans = lacking(lane.spans, self._ours(lane.namespace_id))
+            spans = lacking(spans, self.postponed.get(lane.namespace_id, ()))
             if spans:
                 wanted[lane.namespace_id] = (lane.parent_id, spans)
                 report.lacking += sum(span.size for span in spans)
-        asked = [(name, parent, span) for name, (parent, spans) in wanted.items() for span in spans]
+        numbered = [
+            (number, parent, LaneRange(namespace_id=name, from_seq=s.first - 1, to_seq=s.last))
+            for name, (parent, spans) in wanted.items()
+            for number, s in enumerate(spans)
+        ]
+        numbered.sort(key=lambda each: each[0])  # a call names each namespace once
+        asked = deque((parent, lane) for _, parent, lane in numbered)
         report.cut = report.cut or len(asked) > self._plan.spans_max
-        for namespace, parent, span in asked[: self._plan.spans_max]:
-            self._fetch_span(namespace, parent, span)
+        left = self._plan.spans_max
+        while asked and left > 0:
+            room = self._plan.fetch_max - report.fetched
+            if room <= 0:
+                report.cut = True
+                return
+            left -= self._fetch_spans(asked, min(left, LANES_MAX), min(room, _PAGE_MESSAGES))
+
+    def _fetch_spans(
+        self, asked: deque[tuple[NamespaceId, LaneRange]], lanes_max: int, rows_max: int
+    ) -> int:
+        """Fetch the first spans, each namespace once, in one call; return how many it ended.
+
+        What the call did not come to, and the rest of what it cut, is put back in front.
+        """
+        chosen: dict[NamespaceId, tuple[NamespaceId, LaneRange]] = {}
+        while asked and len(chosen) < lanes_max:
+            parent, lane = asked[0]
+            if lane.namespace_id in chosen:
+                break
+            chosen[lane.namespace_id] = (parent, lane)
+            asked.popleft()
+        with self._asking() as flow:
+            pages = self._client.sync_lanes(
+                [lane for _, lane in chosen.values()],
+                rows_max,
+                max_bytes=flow.page_bytes,
+                flow=flow,
+                scope=self._scope,
+            )
+        if not pages:
+            raise SyncProtocolError("a page without a lane", where=self._client.address)
+        by_parent: dict[NamespaceId, list[WireMessage]] = defaultdict(list)
+        again: list[tuple[NamespaceId, LaneRange]] = []
+        for (parent, lane), page in zip(chosen.values(), pages, strict=False):
+            by_parent[parent] += page.messages
+            if page.status.has_more:
+                again.append((parent, replace(lane, from_seq=page.status.last_seq)))
+        for parent, messages in by_parent.items():
+            self._hand_over(parent, messages)
+        ended = len(pages) - len(again)
+        asked.extendleft(reversed([*again, *list(chosen.values())[len(pages) :]]))
+        return ended
+
+    @contextmanager
+    def _asking(self) -> Iterator[PageFlow]:
+        """Yield how the next answer is to come, and measure how it does."""
+        window, clock = self._window, self._clock
+        expected = left = window.page_bytes
+
+        def took(size_bytes: int) -> None:
+            nonlocal left
+            part = min(size_bytes, left)
+            left -= part
+            window.came(size_bytes, clock(), part)
+
+        window.asked(expected, clock())
+        late = True
+        try:
+            yield PageFlow(
+                silence_s=self._silence_s,
+                page_bytes=expected,
+                frame_bytes=window.frame_bytes,
+                blob_bytes=window.blob_bytes,
+                took=took,
+            )
+            late = False
+        finally:
+            window.ended(left, clock(), late=late)
 
     def _ours(self, namespace: NamespaceId) -> tuple[SeqRange, ...]:
         """Return what we hold, and what is below everything we expect still."""
@@ -192,18 +287,6 @@ class _Run:
         gaps = self._store.gaps(namespace, limit)
         spans, _ = held_spans(1 if head.latest_seq else 0, head.latest_seq, gaps, limit)
         return spans
-
-    def _fetch_span(self, namespace: NamespaceId, parent: NamespaceId, span: SeqRange) -> None:
-        lane = LaneRange(namespace_id=namespace, from_seq=span.first - 1, to_seq=span.last)
-        room = self._plan.fetch_max - self.report.fetched
-        if room <= 0:
-            self.report.cut = True
-            return
-        for page in self._client.iter_lanes([lane], min(room, 1_000), scope=self._scope):
-            self._hand_over(parent, page.messages)
-            if page.status.has_more and self.report.fetched >= self._plan.fetch_max:
-                self.report.cut = True
-                return
 
     def by_contents(self, now_ms: int) -> None:
         """Compare content ids, and fetch those we lack."""
@@ -248,16 +331,24 @@ class _Run:
         parents: dict[NamespaceId, NamespaceId] = {}
         for start in range(0, min(room, len(wanted)), self._plan.fetch_ids):
             asked = wanted[start : min(room, start + self._plan.fetch_ids)]
-            found, missing = self._client.get_contents(asked, scope=self._scope)
-            self.report.withheld += len(missing)
-            by_lane: dict[NamespaceId, list[WireMessage]] = defaultdict(list)
-            for message in found:
-                by_lane[message.namespace_id].append(message)
-            for namespace, messages in by_lane.items():
-                if namespace not in parents:
-                    parents[namespace] = self._parent_of(namespace)
-                messages.sort(key=lambda message: message.seq)
-                self._hand_over(parents[namespace], messages)
+            with self._asking() as flow:
+                for found, missing in self._client.iter_contents(
+                    asked, flow=flow, scope=self._scope
+                ):
+                    self.report.withheld += len(missing)
+                    self._take_contents(found, parents)
+
+    def _take_contents(
+        self, found: Sequence[WireMessage], parents: dict[NamespaceId, NamespaceId]
+    ) -> None:
+        by_lane: dict[NamespaceId, list[WireMessage]] = defaultdict(list)
+        for message in found:
+            by_lane[message.namespace_id].append(message)
+        for namespace, messages in by_lane.items():
+            if namespace not in parents:
+                parents[namespace] = self._parent_of(namespace)
+            messages.sort(key=lambda message: message.seq)
+            self._hand_over(parents[namespace], messages)
 
     def _parent_of(self, namespace: NamespaceId) -> NamespaceId:
         """Return the parent as we know it, else as the relay says; the sink checks it."""

@@ -65,6 +65,7 @@ class ListPeersResponse(_message.Message):
 
     PEERS_FIELD_NUMBER: _builtins.int
     MESH_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]:
         """by peer id"""
@@ -73,19 +74,58 @@ class ListPeersResponse(_message.Message):
     def mesh(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """topic to peers in its mesh"""
 
+    @_builtins.property
+    def clock(self) -> Global___ClockOffset:
+        """absent at a node before G36"""
+
     def __init__(
         self,
         *,
         peers: _abc.Iterable[Global___Peer] | None = ...,
         mesh: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        clock: Global___ClockOffset | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "mesh", b"mesh", "peers", b"peers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPeersResponse: _TypeAlias = ListPeersResponse  # noqa: Y015
+
+@_typing.final
+class ClockOffset(_message.Message):
+    """the node's wall clock against those that its peers told"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    OFFSET_MS_FIELD_NUMBER: _builtins.int
+    SPREAD_MS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    known: _builtins.bool
+    """peers enough to be believed"""
+    offset_ms: _builtins.int
+    """how far it is ahead of their median"""
+    spread_ms: _builtins.int
+    """median distance of theirs from the median"""
+    peers: _builtins.int
+    """peers whose clocks count"""
+    def __init__(
+        self,
+        *,
+        known: _builtins.bool = ...,
+        offset_ms: _builtins.int = ...,
+        spread_ms: _builtins.int = ...,
+        peers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "offset_ms", b"offset_ms", "peers", b"peers", "spread_ms", b"spread_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClockOffset: _TypeAlias = ClockOffset  # noqa: Y015
 
 @_typing.final
 class Peer(_message.Message):
@@ -111,6 +151,9 @@ class Peer(_message.Message):
     QUEUED_BYTES_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     UNHEARD_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
     peer_id: _builtins.str
     """base58"""
     received: _builtins.int
@@ -135,6 +178,12 @@ class Peer(_message.Message):
     """its messages in validation now"""
     unheard: _builtins.int
     """frames not heard because of its score"""
+    clock_offset_ms: _builtins.int
+    """how far the node's clock is ahead of its; absent: not told"""
+    slow: _builtins.bool
+    """its link takes less than is offered: told ids, in no mesh"""
+    given_up: _builtins.int
+    """frames of messages not sent to it because too much waited"""
     @_builtins.property
     def score(self) -> Global___PeerScore:
         """absent when the node keeps none"""
@@ -162,12 +211,17 @@ class Peer(_message.Message):
         queued_bytes: _builtins.int = ...,
         pending: _builtins.int = ...,
         unheard: _builtins.int = ...,
+        clock_offset_ms: _builtins.int | None = ...,
+        slow: _builtins.bool = ...,
+        given_up: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score", "unheard", b"unheard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "accepted", b"accepted", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "clock_offset_ms", b"clock_offset_ms", "control_floods", b"control_floods", "duplicates", b"duplicates", "frame_errors", b"frame_errors", "frames_in", b"frames_in", "frames_out", b"frames_out", "given_up", b"given_up", "grafts_refused", b"grafts_refused", "ignored", b"ignored", "malformed", b"malformed", "peer_id", b"peer_id", "pending", b"pending", "promises_broken", b"promises_broken", "queued_bytes", b"queued_bytes", "queued_frames", b"queued_frames", "received", b"received", "rejected", b"rejected", "score", b"score", "slow", b"slow", "unheard", b"unheard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_offset_ms: _TypeAlias = _typing.Literal["clock_offset_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_offset_ms: _TypeAlias = _typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_offset_ms) -> _WhichOneofReturnType__clock_offset_ms | None: ...
 
 Global___Peer: _TypeAlias = Peer  # noqa: Y015
 

@@ -59,6 +59,8 @@ class SyncRequest(_message.Message):
     TO_TIMESTAMP_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    MAX_FRAME_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_BLOB_BYTES_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     """20 bytes"""
     from_seq: _builtins.int
@@ -79,6 +81,10 @@ class SyncRequest(_message.Message):
     """inclusive, Unix milliseconds; 0 = open"""
     held: _builtins.bool
     """also what is past its time and waits for the archive"""
+    max_frame_bytes: _builtins.int
+    """a frame of several messages has no more; 0 = as the relay likes"""
+    max_blob_bytes: _builtins.int
+    """larger blobs are left out, GetBlob has them; 0 = none is too large"""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneRange]:
         """instead of namespace_id, from_seq, to_seq and cursor"""
@@ -97,10 +103,12 @@ class SyncRequest(_message.Message):
         to_timestamp: _builtins.int = ...,
         lanes: _abc.Iterable[Global___LaneRange] | None = ...,
         held: _builtins.bool = ...,
+        max_frame_bytes: _builtins.int = ...,
+        max_blob_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "held", b"held", "lanes", b"lanes", "max_bytes", b"max_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "from_seq", b"from_seq", "from_timestamp", b"from_timestamp", "held", b"held", "lanes", b"lanes", "max_blob_bytes", b"max_blob_bytes", "max_bytes", b"max_bytes", "max_frame_bytes", b"max_frame_bytes", "max_frame_messages", b"max_frame_messages", "max_messages", b"max_messages", "namespace_id", b"namespace_id", "to_seq", b"to_seq", "to_timestamp", b"to_timestamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -277,6 +285,12 @@ class GetMessagesRequest(_message.Message):
 
     IDS_FIELD_NUMBER: _builtins.int
     CONTENT_IDS_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_BLOB_BYTES_FIELD_NUMBER: _builtins.int
+    max_bytes: _builtins.int
+    """of content_ids: of headers and blobs; 0 = as the relay likes"""
+    max_blob_bytes: _builtins.int
+    """of content_ids: larger blobs are left out; 0 = none"""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """32 bytes each, 1,000 at most, both kinds together"""
@@ -290,10 +304,12 @@ class GetMessagesRequest(_message.Message):
         *,
         ids: _abc.Iterable[_builtins.bytes] | None = ...,
         content_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        max_bytes: _builtins.int = ...,
+        max_blob_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_ids", b"content_ids", "ids", b"ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_ids", b"content_ids", "ids", b"ids", "max_blob_bytes", b"max_blob_bytes", "max_bytes", b"max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -645,6 +661,62 @@ class GetBlobRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetBlobRequest: _TypeAlias = GetBlobRequest  # noqa: Y015
+
+@_typing.final
+class GetBlobPartsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMITMENT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    commitment: _builtins.bytes
+    """32 bytes"""
+    offset: _builtins.int
+    """the first byte wanted"""
+    count: _builtins.int
+    """bytes wanted; 0 = all from offset on"""
+    def __init__(
+        self,
+        *,
+        commitment: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "count", b"count", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBlobPartsRequest: _TypeAlias = GetBlobPartsRequest  # noqa: Y015
+
+@_typing.final
+class BlobPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    found: _builtins.bool
+    """first frame: whether this relay holds it"""
+    total: _builtins.int
+    """first frame: bytes of the whole blob"""
+    part: _builtins.bytes
+    """every other frame: the next bytes"""
+    def __init__(
+        self,
+        *,
+        found: _builtins.bool = ...,
+        total: _builtins.int = ...,
+        part: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "part", b"part", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobPart: _TypeAlias = BlobPart  # noqa: Y015
 
 @_typing.final
 class GetBlobResponse(_message.Message):

@@ -74,6 +74,11 @@ class RelaySyncStub:
                 request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.SerializeToString,
                 response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.FromString,
                 _registered_method=True)
+        self.GetBlobParts = channel.unary_stream(
+                '/lux.relay.v1.RelaySync/GetBlobParts',
+                request_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobPartsRequest.SerializeToString,
+                response_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.BlobPart.FromString,
+                _registered_method=True)
 
 
 class RelaySyncServicer:
@@ -136,6 +141,14 @@ class RelaySyncServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetBlobParts(self, request, context):
+        """A part of one blob, or TFHE sidecar, as it comes: the first frame says whether this relay holds
+        it and how long it is, the others bring at most 32 KiB each.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RelaySyncServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -178,6 +191,11 @@ def add_RelaySyncServicer_to_server(servicer, server):
                     servicer.GetBlob,
                     request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.FromString,
                     response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.SerializeToString,
+            ),
+            'GetBlobParts': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetBlobParts,
+                    request_deserializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobPartsRequest.FromString,
+                    response_serializer=luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.BlobPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -396,6 +414,33 @@ class RelaySync:
             '/lux.relay.v1.RelaySync/GetBlob',
             luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobRequest.SerializeToString,
             luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBlobParts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lux.relay.v1.RelaySync/GetBlobParts',
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.GetBlobPartsRequest.SerializeToString,
+            luxrelay_dot_sync_dot_rpc_dot_relay__sync__pb2.BlobPart.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class RelaySyncStub:
     """Compares two sets of messages; one reply a request, in order."""
     GetBlob: _grpc.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]
     """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
+    GetBlobParts: _grpc.UnaryStreamMultiCallable[_relay_sync_pb2.GetBlobPartsRequest, _relay_sync_pb2.BlobPart]
+    """A part of one blob, or TFHE sidecar, as it comes: the first frame says whether this relay holds
+    it and how long it is, the others bring at most 32 KiB each.
+    """
 
 @_typing.type_check_only
 class RelaySyncAsyncStub(RelaySyncStub):
@@ -75,6 +79,10 @@ class RelaySyncAsyncStub(RelaySyncStub):
     """Compares two sets of messages; one reply a request, in order."""
     GetBlob: _aio.UnaryUnaryMultiCallable[_relay_sync_pb2.GetBlobRequest, _relay_sync_pb2.GetBlobResponse]  # type: ignore[assignment]
     """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
+    GetBlobParts: _aio.UnaryStreamMultiCallable[_relay_sync_pb2.GetBlobPartsRequest, _relay_sync_pb2.BlobPart]  # type: ignore[assignment]
+    """A part of one blob, or TFHE sidecar, as it comes: the first frame says whether this relay holds
+    it and how long it is, the others bring at most 32 KiB each.
+    """
 
 class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -142,5 +150,15 @@ class RelaySyncServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_relay_sync_pb2.GetBlobResponse, _abc.Awaitable[_relay_sync_pb2.GetBlobResponse]]:
         """One blob, or TFHE sidecar, by its commitment, from this relay's own store only."""
+
+    @_abc_1.abstractmethod
+    def GetBlobParts(
+        self,
+        request: _relay_sync_pb2.GetBlobPartsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_relay_sync_pb2.BlobPart], _abc.AsyncIterator[_relay_sync_pb2.BlobPart]]:
+        """A part of one blob, or TFHE sidecar, as it comes: the first frame says whether this relay holds
+        it and how long it is, the others bring at most 32 KiB each.
+        """
 
 def add_RelaySyncServicer_to_server(servicer: RelaySyncServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

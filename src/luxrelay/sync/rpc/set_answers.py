@@ -5,7 +5,7 @@ Source: decisions P22, P26, J4, J11; ADR 0006 §8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha3_256
 from typing import Final
 
@@ -107,23 +107,27 @@ class SetAnswers:
         )
 
     def contents(
-        self, content_ids: Sequence[bytes], store: SyncStore, now_ms: int
+        self, request: pb.GetMessagesRequest, store: SyncStore, now_ms: int
     ) -> pb.GetMessagesResponse:
-        """Return messages by content id, as many as one answer holds."""
+        """Return messages by content id, as many as one answer holds, one at least."""
         answer = pb.GetMessagesResponse()
         size, done = 0, 0
-        wanted = [ContentId(each) for each in dict.fromkeys(content_ids)]
-        while done < len(wanted) and size < ANSWER_BYTES:
+        blob_max = request.max_blob_bytes or MESSAGE_BYTES_MAX
+        size_max = min(request.max_bytes or ANSWER_BYTES, ANSWER_BYTES)
+        ceiling = size_max if request.max_bytes else FRAME_BYTES_MAX - 64 * 1024
+        wanted = [ContentId(each) for each in dict.fromkeys(request.content_ids)]
+        while done < len(wanted) and size < size_max:
             asked = wanted[done : done + self._config.ids_read]
             rows, missing = store.get_contents(asked, now_ms)
             told = set(missing)
             answer.missing.extend(missing)
             for row in rows:
-                row_bytes = len(row.header_bytes) + len(row.blob or b"")
-                if answer.found and size + row_bytes > FRAME_BYTES_MAX - 64 * 1024:
+                blob_bytes = len(row.blob or b"")
+                row_bytes = len(row.header_bytes) + (blob_bytes if blob_bytes <= blob_max else 0)
+                if answer.found and size + row_bytes > ceiling:
                     break
                 told.add(row.header.content_id)
-                answer.found.append(to_frame(row))
+                answer.found.append(to_frame(row, blob_max))
                 size += row_bytes
             done += len(asked)
             answer.omitted.extend(each for each in asked if each not in told)

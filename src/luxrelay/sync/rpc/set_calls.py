@@ -10,28 +10,38 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Final
 
 import grpc
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import ContentId, NamespaceId
-from luxrelay.errors import ReconcileError
+from luxrelay.errors import ReconcileError, SyncRemoteError, SyncUnreachableError
 from luxrelay.sync.held import HeldLane, from_steps
-from luxrelay.sync.messages import WireMessage
+from luxrelay.sync.messages import BlobAnswer, PageFlow, WireMessage
 from luxrelay.sync.negentropy import Initiator
 from luxrelay.sync.reconcile import TreeInitiator
 from luxrelay.sync.rpc import relay_sync_pb2 as pb
 from luxrelay.sync.rpc.config import IDS_MAX, require, require_id
 from luxrelay.sync.rpc.connection import RelayConnection, Streaming
 from luxrelay.sync.rpc.frames import to_message
+from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
 
+RESUMES_MAX: Final = 8
+"""Times that one reading of a blob is gone on with."""
+WHOLE_BLOB_S: Final = 150.0
+"""Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
+_Parts = Generator[bytes, None, None]
 _Questions = queue.SimpleQueue[pb.ReconcileRequest | None]
 
 
 class SetCalls(RelayConnection):
     """The calls of RelaySync that compare sets."""
+
+    _whole_blobs = False
+    """Whether the relay is known to send whole blobs only."""
 
     def list_held(
         self, parent: bytes | None = None, *, scope: CallScope | None = None
@@ -77,7 +87,7 @@ class SetCalls(RelayConnection):
         )
 
     def _contents(self, request: pb.GetMessagesRequest) -> pb.GetMessagesResponse:
-        timeout = self.config.call_s
+        timeout = self.config.page_s
         return self._unary(
             lambda channel: RelaySyncStub(channel).GetMessages(request, timeout=timeout)
         )
@@ -135,38 +145,63 @@ class SetCalls(RelayConnection):
     ) -> tuple[list[WireMessage], list[ContentId]]:
         """Return the messages with up to 1,000 content ids, and the ids the relay does not hold.
 
+        Arguments and errors are those of `iter_contents`.
+        """
+        found: list[WireMessage] = []
+        missing: list[ContentId] = []
+        for some, absent in self.iter_contents(content_ids, scope=scope):
+            found += some
+            missing += absent
+        return found, missing
+
+    def iter_contents(
+        self,
+        content_ids: Sequence[bytes],
+        *,
+        flow: PageFlow | None = None,
+        scope: CallScope | None = None,
+    ) -> Iterator[tuple[list[WireMessage], list[ContentId]]]:
+        """Yield messages with up to 1,000 content ids, and ids the relay does not hold.
+
         Asks again for what did not fit into one answer. Whether a message has the content id that
         was asked for is seen when it is decoded: its receiver checks that.
+
+        Args:
+            content_ids: 32 bytes each.
+            flow: Its ``page_bytes`` and ``blob_bytes`` bound an answer, so that a slow link brings
+                it in the time of a page.
+            scope: Lets another thread cancel the call.
 
         Raises:
             SyncArgumentError: more than 1,000 ids, or an id that has not 32 bytes.
             SyncUnreachableError: no answer in time.
             SyncRemoteError: an answer that cannot be used.
 
-        Source: J11.
+        Source: J11, P46.
 
         """
         require("len(content_ids)", len(content_ids), 0, IDS_MAX)
         for each in content_ids:
             require_id("content_id", each, c.HASH_BYTES)
-        found: list[WireMessage] = []
-        missing: list[ContentId] = []
         wanted = list(dict.fromkeys(content_ids))
         while wanted and not (scope is not None and scope.cancelled):
             request = pb.GetMessagesRequest(content_ids=wanted)
+            if flow is not None:
+                request.max_bytes, request.max_blob_bytes = flow.page_bytes, flow.blob_bytes
             answer = self._contents(request)
             told = len(answer.found) + len(answer.missing) + len(answer.omitted)
             if told != len(wanted) or len(answer.omitted) >= len(wanted):
                 raise self._bad("the ids of the answer are not the ids asked for")
             if not set(wanted).issuperset((*answer.missing, *answer.omitted)):
                 raise self._bad("the ids of the answer are not the ids asked for")
+            if flow is not None:
+                flow.took(answer.ByteSize())
             try:
-                found += [to_message(message) for message in answer.found]
+                found = [to_message(message) for message in answer.found]
             except ValueError as error:
                 raise self._bad(str(error)) from None
-            missing += [ContentId(each) for each in answer.missing]
+            yield found, [ContentId(each) for each in answer.missing]
             wanted = list(answer.omitted)
-        return found, missing
 
     def reconcile(
         self,
@@ -201,7 +236,8 @@ class SetCalls(RelayConnection):
         if parent is not None:
             require_id("parent", parent, c.NAMESPACE_BYTES)
         waiting: _Questions = queue.SimpleQueue()
-        until = time.monotonic() + self.config.reconcile_s
+        silence_s = self.config.reconcile_s
+        until = time.monotonic() + silence_s
 
         def asked(questions: _Questions) -> Iterator[pb.ReconcileRequest]:
             """Yield the questions; whoever takes them does not wait beyond the deadline."""
@@ -215,7 +251,8 @@ class SetCalls(RelayConnection):
             waiting.put(None)
             waiting = queue.SimpleQueue()
             waiting.put(first)
-            return RelaySyncStub(channel).Reconcile(asked(waiting), timeout=timeout)
+            call = RelaySyncStub(channel).Reconcile(asked(waiting), timeout=timeout)
+            return beating(call, silence_s)
 
         ranges = isinstance(initiator, Initiator)
         first = pb.ReconcileRequest(
@@ -226,7 +263,7 @@ class SetCalls(RelayConnection):
             payload=initiator.start(),
         )
         sent, received = first.ByteSize(), 0
-        timeout = self.config.reconcile_s
+        timeout = max(silence_s, self.config.transfer_s)
         answers = self._stream(
             begin,
             scope,
@@ -234,6 +271,7 @@ class SetCalls(RelayConnection):
         try:
             for answer in answers:
                 received += answer.ByteSize()
+                until = time.monotonic() + silence_s
                 payload = initiator.receive(answer.payload)
                 if payload is None:
                     return sent, received
@@ -247,9 +285,11 @@ class SetCalls(RelayConnection):
             answers.close()
         raise self._bad("the stream ended in the middle of a reconciliation")
 
-    def get_blob(self, commitment: bytes, *, deadline_s: float | None = None) -> bytes | None:
+    def get_blob(self, commitment: bytes) -> bytes | None:
         """Return what the relay says is the blob of a commitment; None when it has none.
 
+        It may take as long as its bytes come; after ``call_s`` of silence, or a lost connection, it
+        is gone on with at the byte reached, `RESUMES_MAX` times at most and while bytes came.
         Nothing is verified here: the receiver checks length and commitment.
 
         Raises:
@@ -260,12 +300,109 @@ class SetCalls(RelayConnection):
         Source: LP-6421 §5.2, P28.
 
         """
+        came, total, left = bytearray(), 1, RESUMES_MAX
+        while len(came) < total:
+            before = len(came)
+            try:
+                answer = self.get_blob_parts(commitment, before, silence_s=self.config.call_s)
+                if answer is None:
+                    return None
+                if before and answer.total != total:
+                    raise self._bad(f"a blob of {answer.total} bytes that had {total}")
+                total = answer.total
+                for part in answer.parts:
+                    came += part
+            except SyncUnreachableError:
+                left -= 1
+                if not left or len(came) == before:
+                    raise
+        return bytes(came)
+
+    def get_blob_parts(
+        self,
+        commitment: bytes,
+        offset: int = 0,
+        count: int = 0,
+        *,
+        silence_s: float = 15.0,
+        scope: CallScope | None = None,
+    ) -> BlobAnswer | None:
+        """Return a part of a blob as it comes; None when the relay does not hold the blob.
+
+        A relay of an earlier version sends the whole at once; what was not asked for is left out.
+        Nothing is verified here: the receiver checks length and commitment.
+
+        Args:
+            commitment: 32 bytes.
+            offset: The first byte wanted.
+            count: Bytes wanted; 0 for all from ``offset`` on.
+            silence_s: The call is over when nothing came for so many seconds.
+            scope: Lets another thread cancel the call.
+
+        Raises (also while iterating):
+            SyncArgumentError: the commitment has not 32 bytes, or a number is out of range.
+            SyncUnreachableError: no answer, or none any more.
+            SyncRemoteError: an answer that cannot be used.
+
+        Source: LP-6421 §5.2, P28, P50.
+
+        """
         require_id("commitment", commitment, c.HASH_BYTES)
-        request = pb.GetBlobRequest(commitment=commitment)
-        timeout = deadline_s or self.config.call_s
-        answer = self._unary(
-            lambda channel: RelaySyncStub(channel).GetBlob(request, timeout=timeout)
+        require("offset", offset, 0, c.MAX_BLOB_BYTES - 1)
+        require("count", count, 0, c.MAX_BLOB_BYTES)
+        if self._whole_blobs:
+            return self._whole_blob(commitment, offset, count)
+        request = pb.GetBlobPartsRequest(commitment=commitment, offset=offset, count=count)
+        frames = self._stream(
+            lambda channel: beating(RelaySyncStub(channel).GetBlobParts(request), silence_s),
+            scope,
+            again=False,
         )
-        if len(answer.blob) > c.MAX_BLOB_BYTES or (answer.blob and not answer.found):
-            raise self._bad(f"a blob of {len(answer.blob)} bytes")
-        return answer.blob if answer.found else None
+        try:
+            first = next(frames, None)
+        except SyncRemoteError as error:
+            if not error.unimplemented:
+                raise
+            self._whole_blobs = True
+            return self._whole_blob(commitment, offset, count)
+        if first is None:
+            raise self._bad("no frame about a blob")
+        if not first.found:
+            next(frames, None)  # its status: the call ends by itself
+            return None
+        left = min(count or first.total, first.total - offset)
+        if left <= 0 or first.total > c.MAX_BLOB_BYTES:
+            frames.close()
+            raise self._bad(f"a blob of {first.total} bytes")
+        return BlobAnswer(first.total, self._parts(frames, left))
+
+    def _parts(self, frames: Generator[pb.BlobPart, None, None], left: int) -> _Parts:
+        try:
+            while left:
+                frame = next(frames, None)
+                if frame is None:
+                    raise self._bad("the stream ended before the blob")
+                if not 0 < len(frame.part) <= left:
+                    raise self._bad(f"a part of {len(frame.part)} bytes, not up to {left}")
+                left -= len(frame.part)
+                if not left:
+                    next(frames, None)  # its status: the call ends by itself
+                yield frame.part
+        finally:
+            frames.close()
+
+    def _whole_blob(self, commitment: bytes, offset: int, count: int) -> BlobAnswer | None:
+        request = pb.GetBlobRequest(commitment=commitment)
+        answer: pb.GetBlobResponse = self._unary(
+            lambda channel: RelaySyncStub(channel).GetBlob(request, timeout=WHOLE_BLOB_S)
+        )
+        blob = answer.blob
+        if len(blob) > c.MAX_BLOB_BYTES or bool(blob) is not answer.found:
+            raise self._bad(f"a blob of {len(blob)} bytes")
+        if not answer.found:
+            return None
+
+        def parts() -> _Parts:
+            yield blob[offset : offset + count] if count else blob[offset:]
+
+        return BlobAnswer(len(blob), parts())

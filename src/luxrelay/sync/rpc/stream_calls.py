@@ -51,6 +51,8 @@ class Carrier(Protocol):
     def ask(self, question: bytes, timeout_s: float) -> Iterator[bytes]:
         """Yield the frames of the answer; the caller stops at its end.
 
+        The time is that of the longest silence, not of the whole (P46).
+
         Raises:
             CarrierError: there is no whole answer.
 

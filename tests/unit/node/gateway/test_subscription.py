@@ -21,6 +21,9 @@ from luxrelay.bus.verdict import ignore
 from luxrelay.errors import BusArgumentError
 from luxrelay.node.gateway import subscription as subscription_module
 from luxrelay.node.gateway.subscription import (
+    CATCH_UP_LOOK_S,
+    CATCH_UP_WAIT_S,
+    GAPS_MAX,
     LATE_MAX,
     LOOK_S,
     RECENT_MAX,
@@ -86,6 +89,8 @@ class Shelf:
                 found = [r for r in found if (r.seq, r.header.content_id) > (seq, content)]
             else:
                 found = [r for r in found if r.seq > read.after]
+            if read.to:
+                found = [r for r in found if r.seq <= read.to]
             page, more = found[: self.page], found[self.page :]
             cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
             subscription.page(read, ReadPage(page, cursor, self.floor, held=self.held), now, now_ms)
@@ -250,19 +255,99 @@ def test_a_new_lane_begins_behind_its_position() -> None:
     assert seqs(shelf.serve(place, 0.0, 0)) == [3, 4]
 
 
-def test_late_messages_are_bounded() -> None:
-    """More late messages than LATE_MAX between two reads are counted and told."""
+def test_whatever_comes_into_a_told_gap_is_told() -> None:
+    """However many come between two reads, in any order, each once; nothing is counted as lost."""
     shelf, place = Shelf(), subscription(LANE)
-    line = headers(LANE, LATE_MAX + 6)
+    line = headers(LANE, 3 * LATE_MAX)
     shelf.put(line[-1])
     shelf.serve(place, 10.0, 60_000)
-    for header in line[:-1]:
+    random.Random(7).shuffle(shuffled := line[:-1])
+    told: list[Tell] = []
+    for start in range(0, len(shuffled), 500):
+        for header in shuffled[start : start + 500]:
+            note(place, shelf.put(header))
+        told += shelf.serve(place, 10.0, 60_000)
+
+    assert sorted(seqs(told)) == sorted(-seq for seq in range(1, 3 * LATE_MAX))
+    assert not any(isinstance(each, TellDropped) for each in told)
+
+
+def test_dropped_notes_lose_nothing_of_a_told_gap() -> None:
+    """When notes were dropped the gaps are read as well."""
+    shelf, place = Shelf(), subscription(LANE)
+    shelf.put(LINE[9])
+    shelf.serve(place, 10.0, 60_000)
+    for header in LINE[2:6]:
+        shelf.put(header)
+    place.look_everywhere()
+
+    assert seqs(shelf.serve(place, 10.0, 60_000)) == [-3, -4, -5, -6]
+
+
+def test_late_candidates_are_bounded() -> None:
+    """More further candidates of told slots than LATE_MAX between two reads are counted."""
+    shelf, place = Shelf(page=1_000), subscription(LANE)
+    for header in headers(LANE, LATE_MAX + 6):
+        shelf.put(header)
+    shelf.serve(place, 10.0, 60_000)
+    for header in headers(LANE, LATE_MAX + 6, signing_key(number=2)):
         note(place, shelf.put(header))
 
     told = shelf.serve(place, 10.0, 60_000)
 
     assert len(seqs(told)) == LATE_MAX
-    assert TellDropped(0, 5) in told
+    assert TellDropped(0, 6) in told
+
+
+def test_gaps_that_are_forgotten_are_told() -> None:
+    """Beyond GAPS_MAX told gaps the oldest is forgotten, and what may come into it is counted."""
+    shelf, place = Shelf(page=5_000), subscription(LANE)
+    line = headers(LANE, 3 * GAPS_MAX + 6)
+    for header in line[2::3]:
+        shelf.put(header)
+    told: list[Tell] = []
+    for step in range(GAPS_MAX + 3):
+        place.wake(10.0 + step)
+        told += shelf.serve(place, 10.0 + step, 60_000)
+
+    assert [each for each in told if isinstance(each, TellDropped)] == [TellDropped(0, 4)]
+    note(place, shelf.put(line[0]))
+    assert seqs(shelf.serve(place, 20_000.0, 60_000)) == []
+
+
+def test_a_gap_is_not_told_while_a_catch_up_may_fill_it() -> None:
+    """Until it has ended, or for CATCH_UP_WAIT_S; what it brings comes in order."""
+    due = [True]
+    shelf = Shelf()
+    place = Subscription(lanes_max=10, gap_wait_ms=WAIT_MS, expects=lambda _: due[0])
+    place.follow(LANE, LANE, 0)
+    shelf.put(LINE[4])
+    assert seqs(shelf.serve(place, 100.0, 60_000)) == []
+    place.wake(101.0)
+    assert seqs(shelf.serve(place, 101.0, 60_000)) == []
+    for header in LINE[:2]:
+        note(place, shelf.put(header))
+    assert seqs(shelf.serve(place, 102.0, 60_000)) == [1, 2]
+    due[0] = False
+    place.wake(110.0)
+    told = shelf.serve(place, 110.0, 60_000)
+    assert told[0] == TellGap(LANE, 3, 4, "missing")
+    assert seqs(told) == [5]
+
+
+def test_a_catch_up_that_never_ends_does_not_hold_a_gap_for_ever() -> None:
+    """After CATCH_UP_WAIT_S the gap is told although the catch-up is due still."""
+    shelf = Shelf()
+    place = Subscription(lanes_max=10, gap_wait_ms=WAIT_MS, expects=lambda _: True)
+    place.follow(LANE, LANE, 0)
+    shelf.put(LINE[4])
+    now, told = 100.0, []
+    while not told:
+        told = [t for t in shelf.serve(place, now, 60_000) if isinstance(t, TellGap)]
+        now += CATCH_UP_LOOK_S
+        place.wake(now)
+    assert told == [TellGap(LANE, 1, 4, "missing")]
+    assert CATCH_UP_WAIT_S <= now - 100.0 <= CATCH_UP_WAIT_S + 2
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -47,6 +47,7 @@ class Bench:
         self.now = NOW
         self.store = store
         self.spread: list[tuple[str, bytes]] = []
+        self.announced: list[tuple[bytes, int]] = []
         self.wanted = WantedBlobs(ttl_ms=600_000)
         self.identity = SigningKey.generate()
         self.globals = GlobalTopics(
@@ -72,6 +73,7 @@ class Bench:
             spread=self._spread,
             wanted=self.wanted,
             globals_=self.globals,
+            announced=lambda peer, stamp_ms: self.announced.append((peer, stamp_ms)),
         )
 
     def _spread(self, items: object) -> list[int]:
@@ -107,12 +109,17 @@ class Bench:
         return RelayMessage(type=kind, topic=topic or self.topic, payload=payload)
 
     def validate(
-        self, message: RelayMessage, token: int = 1, *, topic: str | None = None
+        self,
+        message: RelayMessage,
+        token: int = 1,
+        *,
+        topic: str | None = None,
+        peer: bytes = b"peer",
     ) -> Validate:
         """Return what the router would ask about an envelope."""
         return Validate(
             token=token,
-            peer=PeerId(b"peer"),
+            peer=PeerId(peer),
             topic=topic or self.topic,
             message=message,
             data=message.encode(),
