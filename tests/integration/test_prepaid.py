@@ -404,6 +404,41 @@ def test_proofs_by_command(
         assert client.quota(read_quotas(quota)[0].account).messages_used == 2
 
 
+def test_a_blob_that_comes_after_the_last_message_is_kept(
+    new_node: Callable[[str], NodeProcess],
+    said: Run,
+    issue: Callable[..., Path],
+    eventually: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """Large blobs follow their headers: a quota that is used up by then has paid for them."""
+    first, second = (charging(new_node(name), said, tmp_path) for name in ("relay", "other"))
+    entry = first.start()
+    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    other = second.start()
+    with client_of(second, other) as client:
+        eventually(lambda: client.described("/v1/peers")["peers"], seconds=60)
+    alice = read_key_file(tmp_path / "alice.pem")
+    quota = issue("quota", "--messages", 3, "--bytes", 300_000)
+    signer = LaneSigner(alice, PARENT, fee=PrepaidPayer(alice, read_quotas(quota)))
+    messages = [signer.sign(bytes([n]) * 100_000, now_ms()) for n in range(3)]
+    with client_of(first, entry) as client:
+
+        def stored() -> bool:
+            try:
+                return all(each.stored for each in client.publish(messages))
+            except LuxRelayError:
+                return False  # the token is not known yet
+
+        eventually(stored, seconds=30)
+    with RelaySyncClient(other.sync) as relay:
+        for each in messages:
+            blob = eventually(
+                lambda each=each: relay.get_blob(each.header.blob_commitment), seconds=60
+            )
+            assert blob == each.blob
+
+
 def test_what_a_command_cannot_do_is_refused(
     said: Run, issue: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -338,19 +338,16 @@ def a_validator_finalizes(story: Story) -> None:
 
 
 def a_light_node_reads_one_sender(story: Story) -> None:
-    """Its user is told bob's messages and no others; the sidecar is at the store as well."""
+    """Its user is told bob's messages and no others; the sidecar is kept at the store as well."""
     seen = told(story, "light", WRITES, "--sender", story.key("bob").public_field.hex())
     assert [b64decode(each["blob"]) for each in seen] == [b"bob %d" % n for n in range(WRITES)]
     header = MsgHeader.from_json(seen[1]["header"])
+    assert header.tfhe_sidecar is not None
+    commitment = header.tfhe_sidecar.commitment
+    with RelaySyncClient(story.places["store"].sync) as store:  # which asks nobody for it
+        story.eventually(lambda: store.get_blob(commitment), seconds=60)
     with story.client("store") as client:
-
-        def sidecar() -> bytes:
-            try:
-                return client.sidecar(header)
-            except LuxRelayError:
-                return b""  # it is fetched beside the message
-
-        container = TFHESidecar.decode(story.eventually(sidecar, seconds=60))
+        container = TFHESidecar.decode(client.sidecar(header))
     assert container.ciphertext == SECRET.data
 
 

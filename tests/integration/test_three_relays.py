@@ -183,7 +183,7 @@ def test_query_says_when_only_the_header_is_there(
     """A blob that a relay does not hold does not look like an empty one."""
     first, second = new_node("relay-1"), new_node("relay-2")
     entry = first.start()
-    second.sections["gossip"]["peers"] = [entry.gossip[0]]
+    second.sections["gossip"] |= {"peers": [entry.gossip[0]], "blob_streams": False}
     other = second.start()
     eventually(lambda: mesh_size(entry.http))
     with RelaySyncClient(entry.sync) as relay:

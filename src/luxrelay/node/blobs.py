@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -40,6 +41,15 @@ CALLERS_MAX: Final = 4
 """Callers of `MissingBlobs.one` that may wait for peers at once; others get None."""
 
 
+@dataclass(slots=True)
+class _Fetch:
+    """A fetch that is under way, for whoever waits for its end."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    blob: bytes | None = None
+    """What came, kept or not."""
+
+
 class MissingBlobs:
     """The node's side of a `BlobFetcher`; any thread may call it.
 
@@ -53,7 +63,7 @@ class MissingBlobs:
         blamed: Told who sent something else.
         others: Who else is asked.
         latency: Told how long each fetched blob took, milliseconds.
-        kept: Told the commitment and length of each blob that came and was handed to ``take``.
+        kept: Told the commitment and length of each blob that came and is stored.
         config: Bounds of the fetches.
 
     """
@@ -81,8 +91,8 @@ class MissingBlobs:
         self._clock_ms = clock_ms
         self._callers = threading.Semaphore(CALLERS_MAX)
         self._changed = threading.Condition()
-        self._ends: dict[bytes, threading.Event] = {}
-        """What is set at the end of each fetch that is under way."""
+        self._ends: dict[bytes, _Fetch] = {}
+        """Each fetch that is under way, by its commitment."""
         self._came = 0
         self._fetcher = BlobFetcher(
             clients,
@@ -147,6 +157,8 @@ class MissingBlobs:
     def one(self, commitment: bytes) -> bytes | None:
         """Return a blob that a stored header lacks, and keep it; None when it is not to be had.
 
+        One that the store has no room for is returned all the same.
+
         Raises:
             StoreError: the store cannot be read or written.
 
@@ -157,11 +169,11 @@ class MissingBlobs:
         if wanted is None or not self._callers.acquire(blocking=False):
             return None
         try:
-            ended = self._begin(wanted)
-            if ended is None:
+            fetch = self._begin(wanted)
+            if fetch is None:
                 return None
-            ended.wait()
-            return self._held(commitment)
+            fetch.over.wait()
+            return self._held(commitment) if fetch.blob is None else fetch.blob
         finally:
             self._callers.release()
 
@@ -184,8 +196,8 @@ class MissingBlobs:
         with self._changed:
             return UNDER_WAY_MAX - len(self._ends)
 
-    def _begin(self, wanted: WantedBlob) -> threading.Event | None:
-        """Fetch a blob beside others; return what is set when it has ended, None when not begun."""
+    def _begin(self, wanted: WantedBlob) -> _Fetch | None:
+        """Fetch a blob beside others; return its fetch, None when it is not begun."""
         kzg = wanted.header.flags & c.FLAG_KZG_COMMITMENT and not wanted.sidecar
         if kzg and not kzg_available():
             return None  # we could not tell whether it is the right one
@@ -193,26 +205,29 @@ class MissingBlobs:
         with self._changed:
             known = self._ends.get(commitment)
             if known is None:
-                over = self._ends[commitment] = threading.Event()
+                fetch = self._ends[commitment] = _Fetch()
                 self._wanted.begun(commitment)
         if known is not None:
             self._fetcher.joined()
             return known
-        told = self._fetcher.begin(
-            commitment,
-            self._wanted.largest if wanted.sidecar else length,
-            partial(self._ended, wanted, time.monotonic()),
-            exact=not wanted.sidecar,
-        )
-        if told is not WantedRange.ASKED:
-            self._over(commitment)
-            return None
-        return over
+        told = WantedRange.REFUSED
+        try:
+            told = self._fetcher.begin(
+                commitment,
+                self._wanted.largest if wanted.sidecar else length,
+                partial(self._ended, wanted, fetch, time.monotonic()),
+                exact=not wanted.sidecar,
+            )
+        finally:
+            if told is not WantedRange.ASKED:
+                self._over(commitment)
+        return fetch if told is WantedRange.ASKED else None
 
-    def _ended(self, wanted: WantedBlob, began: float, blob: bytes | None) -> None:
+    def _ended(self, wanted: WantedBlob, fetch: _Fetch, began: float, blob: bytes | None) -> None:
         """Keep what came, and let whoever waits for it go on."""
         try:
             if blob is not None:
+                fetch.blob = blob
                 if self._latency is not None:
                     self._latency.observe(round(1000 * (time.monotonic() - began)))
                 self._keep([(wanted, blob)])
@@ -225,10 +240,10 @@ class MissingBlobs:
     def _over(self, commitment: bytes) -> None:
         self._wanted.ended(commitment, self._clock_ms())
         with self._changed:
-            over = self._ends.pop(commitment, None)
+            fetch = self._ends.pop(commitment, None)
             self._changed.notify_all()
-        if over is not None:
-            over.set()
+        if fetch is not None:
+            fetch.over.set()
 
     def _keep(self, found: Sequence[tuple[WantedBlob, bytes]]) -> None:
         for parent in dict.fromkeys(wanted.parent for wanted, _ in found):
@@ -238,11 +253,19 @@ class MissingBlobs:
                 if wanted.sidecar and verdict.code is Code.SIDECAR_INVALID:
                     # The bytes are what the header names, and no sidecar of it: there is no other.
                     self._wanted.arrived(wanted.commitment, sidecar=True)
-        for wanted, blob in found:
+                elif not (verdict.accepted or verdict.code is Code.DUPLICATE):
+                    log(
+                        logging.WARNING,
+                        "a fetched blob is not kept",
+                        commitment=wanted.commitment.hex(),
+                        code=verdict.code.name.lower(),
+                        reason=verdict.reason,
+                    )
+        stored = [(wanted, blob) for wanted, blob in found if self._settled(wanted)]
+        for wanted, blob in stored:
             self._kept(wanted.commitment, len(blob))
-        came = sum([self._settled(wanted) for wanted, _ in found])
         with self._changed:
-            self._came += came
+            self._came += len(stored)
 
     def _settled(self, wanted: WantedBlob) -> bool:
         """Whether the blob is stored; then it is wanted no longer."""

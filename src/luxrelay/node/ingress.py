@@ -553,7 +553,8 @@ class Doors:
         live: bool = True,
     ) -> list[Verdict]:
         with self._traced(door, candidates) as traced:
-            verdicts = self._judge.judge(candidates, rules, live=live)
+            reserved: list[int] = []
+            verdicts = self._judge.judge(candidates, rules, live=live, reserved=reserved)
             if door == "publish":
                 headers = [candidate.header for candidate in candidates]
                 with self._firsts.guarded(headers, verdicts) as allowed:
@@ -561,7 +562,7 @@ class Doors:
             else:
                 written = write(self._store, candidates, verdicts, self._clock_ms())
             traced["accepted"] = sum(verdict.accepted for verdict in written)
-        self._settle(candidates, verdicts, written)
+        self._settle([(candidates[i].header, written[i].accepted) for i in reserved])
         faults = [verdict.reason for verdict in written if verdict.code is Code.LOCAL_FAULT]
         if faults or any(verdict.accepted for verdict in written):
             self._fault = faults[0] if faults else ""
@@ -641,20 +642,10 @@ class Doors:
         except StoreError:
             return False  # it is looked for again when it is asked for
 
-    def _settle(
-        self,
-        candidates: Sequence[Candidate],
-        judged: Sequence[Verdict],
-        written: Sequence[Verdict],
-    ) -> None:
+    def _settle(self, reserved: Sequence[tuple[MsgHeader, bool]]) -> None:
         """Make the charges of what was stored final, and give the others back."""
-        if self._fees is None:
+        if self._fees is None or not reserved:
             return
-        reserved = [
-            (candidate.header, after.accepted)
-            for candidate, before, after in zip(candidates, judged, written, strict=True)
-            if before.accepted
-        ]
         try:
             self._fees.settle(reserved)
         except StoreError as error:

@@ -225,7 +225,11 @@ def test_facts_about_the_node(standing: Any) -> None:
         == "0x" + PARENT.hex()
     )
     assert standing.fetch("/v1/limits").json["pageMessagesMax"] == standing.config.page_messages_max
-    assert standing.fetch("/v1/peers").json == {"peers": [], "mesh": {}}
+    assert standing.fetch("/v1/peers").json == {
+        "peers": [],
+        "mesh": {},
+        "clock": {"known": False, "offsetMs": 0, "spreadMs": 0, "peers": 0},
+    }
     assert standing.fetch("/v1/status").json == {"name": "stand"}
 
 

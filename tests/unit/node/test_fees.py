@@ -150,6 +150,22 @@ def test_a_message_is_paid_for_once(desk: Desk) -> None:
     assert desk.fees.remaining(account(body)) == (2, 9_900)
 
 
+def test_what_comes_late_of_a_paid_message_costs_nothing(desk: Desk) -> None:
+    """A blob that its header preceded is kept although the quota is used up by then (S7)."""
+    body = quota(2)
+    headers = [paid(1, body), paid(2, body)]
+    desk.doors.history(PARENT, [WireMessage(header=h.encode(), blob=b"") for h in headers])
+    assert desk.fees.remaining(account(body)) == (0, 9_800)
+    assert not desk.store.has_blob(headers[0].blob_commitment, desk.now)
+
+    desk.doors.history(PARENT, [WireMessage(header=headers[0].encode(), blob=BLOB)])
+
+    assert desk.store.has_blob(headers[0].blob_commitment, desk.now)
+    assert desk.fees.remaining(account(body)) == (0, 9_800)
+    (told,) = desk.publish(paid(3, body))
+    assert told[0] is VerdictKind.IGNORE
+
+
 def test_what_is_not_stored_is_given_back(desk: Desk) -> None:
     """A message that loses its slot in the same batch has not been paid for."""
     body = quota(10)

@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from luxrelay.bus import (
@@ -261,13 +262,23 @@ class Judge:
         rules: Iterable[ContextRule],
         *,
         live: bool = True,
+        reserved: list[int] | None = None,
     ) -> list[Verdict]:
         """Return the verdict on each candidate, in order.
 
         A duplicate inside the group is found by the store, which keeps the first. Rates are
         those of live messages; history is not measured by them.
+
+        Args:
+            candidates: What came.
+            rules: What is asked of it.
+            live: Whether it is of now; else it is history.
+            reserved: Takes the places of the candidates whose fee is reserved now, for
+                `FeeDesk.settle`.
+
         """
         now_ms = self._clock_ms()
+        taken: list[int] = [] if reserved is None else reserved
         ordered = tuple(rules)
         rates = self._rates if live else None
         # Nothing is written meanwhile, so a namespace of the group is looked up once.
@@ -291,7 +302,9 @@ class Judge:
             _keep_order(candidates, contexts, verdicts)
         for index in open_at:
             if verdicts[index].accepted:
-                verdicts[index] = self._proven(candidates[index], contexts[index], rates)
+                verdicts[index] = self._proven(
+                    candidates[index], contexts[index], rates, partial(taken.append, index)
+                )
         return verdicts
 
     def _context(
@@ -447,9 +460,13 @@ class Judge:
         return signature_verdict(holds=holds)
 
     def _proven(
-        self, candidate: Candidate, context: ValidationContext, rates: NodeRates | None
+        self,
+        candidate: Candidate,
+        context: ValidationContext,
+        rates: NodeRates | None,
+        reserved: Callable[[], object],
     ) -> Verdict:
-        """Return the verdict on a message whose sender is known for certain."""
+        """Return the verdict on a message whose sender is known; tell when a fee is reserved."""
         header = candidate.header
         if self._is_swapped(header):
             return SWAPPED_SIDECAR
@@ -463,8 +480,13 @@ class Judge:
         policy = context.policies.get(header.policy_hash)
         if rates is not None and not rates.charge(header, candidate.parent, policy):
             return rates.answer(header, candidate.parent, policy)
-        if self._fees is not None:
-            verdict = self._fees.reserve(header, context.now_ms)
+        # What is stored was paid for when it came: its blob, or sidecar, comes at no further cost,
+        # also when the quota is used up by now.
+        fees = self._fees
+        if fees is not None and fees.charges and not self._known.has(header.content_id):
+            verdict = fees.reserve(header, context.now_ms)
+            if verdict.accepted:
+                reserved()
         if rates is not None and verdict.accepted:
             rates.record(header.sender_pub_key, good=True)
         return verdict
