@@ -41,6 +41,9 @@ _ACCOUNT: ContextVar[Account | None] = ContextVar("luxrelay_account", default=No
 class Meter(Protocol):
     """The part of the meter that gossip needs; `luxrelay.sync.rpc.metering` has it."""
 
+    pace: Callable[[], float]
+    """How many times as long this machine takes as the one of the prices."""
+
     def take(self, payer: Payer, cost_us: float) -> float:
         """Charge, or return the seconds to wait."""
         ...
@@ -166,4 +169,5 @@ class Charges(trio.abc.Instrument):
         del task
         running, self._running = self._running, None
         if running is not None:
-            running.spend(self._clock() - self._began)
+            assert self.meter is not None  # or there were no accounts
+            running.spend((self._clock() - self._began) / self.meter.pace())

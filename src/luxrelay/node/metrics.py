@@ -812,6 +812,11 @@ def _cost(sync: SyncServerStats) -> Iterable[Metric]:
         sync.cost_strangers_s,
     )
     yield _gauge("luxrelay_cost_payers", "Callers whose cost is remembered now.", sync.cost_payers)
+    yield _gauge(
+        "luxrelay_cost_pace",
+        "How many times as long this machine takes as the one on which prices were measured.",
+        sync.cost_pace,
+    )
 
 
 def _pages(stats: ObserverStats) -> Iterable[Metric]:

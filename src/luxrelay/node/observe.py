@@ -71,6 +71,8 @@ class ObserverConfig:
     """CPU time of one of ``known_hosts``."""
     known_hosts: Sequence[str] = ()
     """Addresses that pay as one with a token."""
+    pace: Callable[[], float] = lambda: 1.0
+    """How many times as long this machine takes as the one on which prices were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ class PagesToll:
             ),
             clock,
             known_hosts=config.known_hosts,
+            pace=config.pace,
         )
 
     def take(self, host: str) -> float:
@@ -105,7 +108,7 @@ class PagesToll:
 
     def settle(self, host: str, spent_us: float) -> None:
         """Charge what a connection's thread has spent."""
-        self._meter.settle(Payer.at(host), spent_us)
+        self._meter.settle(Payer.at(host), self._meter.priced_us(spent_us / 1e6))
 
     def refuse(self, host: str, wait_s: float) -> str:
         """Return why, with numbers and when again; logged once a minute."""

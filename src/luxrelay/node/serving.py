@@ -12,7 +12,7 @@ from luxrelay.node.config import NodeConfig
 from luxrelay.node.observe import ObserverConfig
 from luxrelay.sync import FairnessConfig, SyncServerConfig
 from luxrelay.sync.cost import CostConfig
-from luxrelay.sync.rpc.metering import SharedMeter
+from luxrelay.sync.rpc.metering import SharedMeter, pace_here
 
 _SHORT: Final = 12
 """Threads for calls that are short, beside one for each stream."""
@@ -76,6 +76,7 @@ def meter_of(config: NodeConfig) -> SharedMeter:
             known_us_per_s=1_000.0 * limits.known_ms_per_s,
         ),
         known_hosts=known_hosts(config),
+        pace=pace_here(),
     )
 
 
@@ -91,4 +92,5 @@ def pages_of(config: NodeConfig) -> ObserverConfig:
         stranger_burst_ms=config.http_stranger_burst_ms,
         known_ms_per_s=config.sync_limits.known_ms_per_s,
         known_hosts=sorted(known_hosts(config)),
+        pace=pace_here(),
     )

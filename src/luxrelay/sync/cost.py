@@ -7,9 +7,10 @@ Theory of operation
 
 *Does not know*: doors, threads, clocks. It is told who pays, how much, and the time.
 
-*Units*: microseconds of CPU time of the node. A door takes an upper bound **before** the work and
-gives back, or owes, the difference after it: what was measured decides where it can be measured,
-`Price` where it cannot.
+*Units*: microseconds of CPU time. `Price` is that of one machine; the meter that is asked charges
+by the pace of its own (`rpc/metering.py`), so that a share of a core is one. A door takes an
+upper bound **before** the work and gives back, or owes, the difference after it: what was measured
+decides where it can be measured, `Price` where it cannot.
 
 *Payers*: a proven token or certificate pays from its own bucket. Whoever proves nothing that costs
 something to have (a peer identity is free) pays from the bucket of its address (IPv6: /64), from
@@ -24,7 +25,7 @@ by one piece of work at most for each that runs at once, and a piece of any size
 
 *Bounds*: `CostConfig`; the payer that has been idle longest is forgotten.
 
-*What else to change when you change this*: ``rpc/metering.py`` (the lock and the clock),
+*What else to change when you change this*: ``rpc/metering.py`` (the lock, the clock, the pace),
 ``bench/cost_of_strangers.py``, which measures what the prices leave unpaid.
 
 Source: decisions P33, P34; architecture, rule 4.

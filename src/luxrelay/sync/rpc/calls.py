@@ -113,6 +113,10 @@ class ServedCall:
         if self._meter is not None:
             self._meter.settle(self.caller.payer, more_us)
 
+    def priced_us(self, cpu_s: float) -> float:
+        """Return CPU time, seconds, as that of the prices, microseconds; 0 without a meter."""
+        return 0.0 if self._meter is None else self._meter.priced_us(cpu_s)
+
     @contextmanager
     def _charged(
         self, meter: SharedMeter, shared: AbstractContextManager[PageTurn], cost_us: float

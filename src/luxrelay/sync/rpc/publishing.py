@@ -193,7 +193,7 @@ def _charged(
         events = next(following, None)
         if events is not None:
             yield events
-        call.settle(max(0.0, time.thread_time() - began) * 1e6 - Price.TURN)
+        call.settle(call.priced_us(time.thread_time() - began) - Price.TURN)
         if events is None:
             return
 

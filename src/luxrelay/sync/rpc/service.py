@@ -254,6 +254,7 @@ class RelaySyncServer:
             cost_waited=meter.waited,
             cost_strangers_s=meter.strangers_us / 1e6,
             cost_payers=meter.payers,
+            cost_pace=meter.pace,
             connections=doors.open,
             connections_refused=doors.refused,
             connections_crowded=doors.crowded,

@@ -66,6 +66,8 @@ class SyncServerStats:
     """CPU time that callers without a token were charged, seconds."""
     cost_payers: int = 0
     """Callers whose cost is remembered now."""
+    cost_pace: float = 1.0
+    """How many times as long this machine takes as the one on which prices were measured."""
     connections: int = 0
     """Connections to the port now."""
     connections_refused: int = 0
