@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from luxrelay.bus import MsgHeader, SigningKey, lane, topic_namespace
+from luxrelay.bus import MsgHeader, SigningKey, lane, sha3_commitment, topic_namespace
 from luxrelay.bus.fee import FeeProof
 from luxrelay.bus.prepaid import PrepaidPayer, SignedQuota
 from luxrelay.channel.runtime.remote import RemoteMessaging
@@ -434,7 +434,7 @@ def test_a_blob_that_comes_after_the_last_message_is_kept(
     with RelaySyncClient(other.sync) as relay:
         for each in messages:
             blob = eventually(
-                lambda each=each: relay.get_blob(each.header.blob_commitment), seconds=60
+                lambda each=each: relay.get_blob(sha3_commitment(each.blob)), seconds=60
             )
             assert blob == each.blob
 

@@ -22,6 +22,8 @@ from luxrelay.sync.rpc.faults import CallFault
 from luxrelay.sync.rpc.stream_kinds import CODES, END, NAMES, PART, REFUSED
 
 _KINDS: Final = {name: kind for kind, name in NAMES.items()}
+UNTIMED_S: Final = 60.0
+"""Longest silence of a call that names none, seconds."""
 
 
 class CarrierError(Exception):
@@ -109,7 +111,7 @@ class StreamChannel(grpc.Channel):
     ) -> Callable[..., Any]:
         """Return a call of one question and many responses."""
 
-        def call(request: Any, timeout: float) -> _Answer:
+        def call(request: Any, timeout: float = UNTIMED_S) -> _Answer:
             data = request_serializer(request)
             parts = self._ask(method, data, response_deserializer, timeout)
             return _Answer(parts, self._carrier.drop)

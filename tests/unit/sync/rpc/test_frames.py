@@ -117,7 +117,7 @@ def test_golden_service_names() -> None:
     assert sync.full_name == "lux.relay.v1.RelaySync"
     calls = [method.name for method in sync.methods]
     assert calls[:4] == ["SyncNamespace", "GetMessages", "GetNamespaceHead", "ListHeads"]
-    assert calls[4:] == ["ListHeld", "GetDigests", "Reconcile", "GetBlob"]
+    assert calls[4:] == ["ListHeld", "GetDigests", "Reconcile", "GetBlob", "GetBlobParts"]
     calls = [method.name for method in node.methods]
     assert calls == ["Publish", "Subscribe", "GetReceipts", "GetQuotas", "SetWatermarks"]
 
