@@ -23,8 +23,8 @@ SOAK_CONNECTS ?= 10000
 GO ?= $(shell command -v go 2>/dev/null || echo /usr/local/go/bin/go)
 # Compiled modules lie under build: the checkout stays clean, and no node of a test compiles anew.
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
-# A machine's own PYTHONPATH must not leak into the environment.
-unexport PYTHONPATH
+# What a machine has set for Python must not leak into the environment.
+unexport PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 ##@ Everyday
 .PHONY: help
