@@ -25,7 +25,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -51,19 +51,28 @@ class AcceptPace:
     Args:
         per_s: Connections a second.
         at_once: Those that are taken at once after a rest.
+        slower: How many times as long this machine takes as the one of the prices; on a slower one
+            fewer are taken, so that a flood costs the same share of a core.
 
     """
 
-    __slots__ = ("_at_once_s", "_due", "_step_s")
+    __slots__ = ("_at_once_s", "_due", "_slower", "_step_s")
 
-    def __init__(self, per_s: float, at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self,
+        per_s: float,
+        at_once: int = AT_ONCE,
+        *,
+        slower: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         self._step_s = 1.0 / per_s
         self._at_once_s = at_once * self._step_s
+        self._slower = slower
         self._due = float("-inf")
 
     def took(self, now: float) -> None:
         """Count a connection that was taken at ``now``, monotonic seconds."""
-        self._due = max(self._due, now - self._at_once_s) + self._step_s
+        self._due = max(self._due, now - self._at_once_s) + self._step_s * max(1.0, self._slower())
 
     def pause(self, now: float, pause_s: float) -> None:
         """Take none for ``pause_s`` seconds."""

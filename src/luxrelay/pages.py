@@ -101,6 +101,8 @@ class PageRules:
     """What one address may cost; None charges nothing."""
     accepts_per_s: float = 100.0
     """Connections taken from one queue a second."""
+    pace: Callable[[], float] = lambda: 1.0
+    """How many times as long this machine takes as the one of the prices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,9 +255,9 @@ class _Door:
 
     __slots__ = ("pace", "socket")
 
-    def __init__(self, listener: socket, per_s: float) -> None:
+    def __init__(self, listener: socket, rules: PageRules) -> None:
         self.socket = listener
-        self.pace = AcceptPace(per_s)
+        self.pace = AcceptPace(rules.accepts_per_s, slower=rules.pace)
 
 
 class _Server(ThreadingHTTPServer):
@@ -271,7 +273,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()
         sockets = listen_sorted(*address, self.request_queue_size)
-        self._doors = [_Door(each, rules.accepts_per_s) for each in sockets]
+        self._doors = [_Door(each, rules) for each in sockets]
         self.server_address = sockets[0].getsockname()[:2]
         self._paused = set(self._doors)
         """Queues that are not looked at before their pace allows it; at first all of them."""

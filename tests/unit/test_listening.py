@@ -24,6 +24,18 @@ def test_a_pace_lets_some_come_at_once_and_then_so_many_a_second() -> None:
     assert pace.wait_s(now) == pytest.approx(5.0)
 
 
+def test_a_slow_machine_takes_fewer_and_a_fast_one_no_more() -> None:
+    """So that a flood costs the same share of a core (P34)."""
+    slower, now = 1.0, 100.0
+    pace = AcceptPace(10.0, slower=lambda: slower)
+    for _ in range(2 * AT_ONCE):
+        pace.took(now)
+    for slower, step_s in ((2.0, 0.2), (1.0, 0.1), (0.5, 0.1)):  # noqa: B007  the lambda reads it
+        before_s = pace.wait_s(now)
+        pace.took(now)
+        assert pace.wait_s(now) - before_s == pytest.approx(step_s)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one queue")
 @pytest.mark.parametrize("sources", ["127.{}.0.1", "127.0.{}.1", "127.0.0.{}"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::"])

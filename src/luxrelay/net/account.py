@@ -23,9 +23,9 @@ ACCEPTED_US: Final = 1_000.0
 """What a message that was accepted as new gives back, microseconds of CPU time."""
 REFUSED_US: Final = 2.0 * Price.SIGNATURE
 """What a message costs beside its frame that was verified and not accepted, microseconds."""
-STEP_FACTOR: Final = 2.0
-"""What a task's CPU time is charged at: the loop, the kernel and threads cost half as much again
-(measured), and a reserve."""
+STEP_FACTOR: Final = 2.5
+"""What a task's CPU time is charged at: the loop, the kernel and threads cost half as much again,
+and more than that where each byte comes alone (measured)."""
 STEP_US: Final = 500.0
 """What may be open on a connection before it is settled, microseconds."""
 OPENED_US: Final = 500.0

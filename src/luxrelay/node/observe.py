@@ -148,6 +148,7 @@ class Observer:
                     gate=BrowserGate(config.hosts),
                     hints=_HINTS,
                     accepts_per_s=config.accepts_per_s,
+                    pace=config.pace,
                     clients_max=config.clients_max,
                     timeout_s=config.timeout_ms / 1000,
                     fault=self.faults.note,

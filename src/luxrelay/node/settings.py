@@ -744,7 +744,8 @@ KEYS: Final = (
         "connections/s",
         whole(1, 1_000_000),
         "Connections that such a port takes a second from one of its 64 queues, into which the "
-        "system sorts them by source address: what a flood from one address costs.",
+        "system sorts them by source address: what a flood from one address costs. Fewer on a slow "
+        "machine (`luxrelay_cost_pace`).",
     ),
     Key(
         "sync",
@@ -859,7 +860,7 @@ KEYS: Final = (
         "connections/s",
         whole(1, 1_000_000),
         "Connections that the pages take a second from one of their 64 queues, into which the "
-        "system sorts them by source address.",
+        "system sorts them by source address. Fewer on a slow machine (`luxrelay_cost_pace`).",
     ),
     Key(
         "http",

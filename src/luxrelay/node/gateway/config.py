@@ -112,11 +112,12 @@ class GatewayConfig:
         "a further one takes the place of one of them in the same way."
     )  # fmt: skip
     accepts_per_s: int = _key(
-        100,
+        75,
         "connections/s",
         whole(1, 1_000_000),
         "Connections that a listener takes a second from one of its 64 queues, into which the "
-        "system sorts them by source address: what a flood from one address costs.",
+        "system sorts them by source address: what a flood from one address costs. Fewer on a slow "
+        "machine (`luxrelay_cost_pace`).",
     )
     newcomers_max: int = _key(
         128, "connections", whole(1, 65_536), "Most connections that have not sent the head of a "

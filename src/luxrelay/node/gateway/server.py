@@ -299,9 +299,19 @@ class HttpServer:
     """Serves one address."""
 
     def __init__(
-        self, listen: str, app: App, config: GatewayConfig, bodies: Bodies | None = None
+        self,
+        listen: str,
+        app: App,
+        config: GatewayConfig,
+        bodies: Bodies | None = None,
+        *,
+        pace: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """Keep the parts, ``bodies`` may be shared; `run` opens the port."""
+        """Keep the parts, ``bodies`` may be shared; `run` opens the port.
+
+        ``pace`` is how many times as long this machine takes as the one of the prices.
+        """
+        self._pace = pace
         self._listen = listen
         self._app = app
         self._config = config
@@ -366,7 +376,7 @@ class HttpServer:
         A few that may give way are ended then, whoever wants the descriptors. They are taken at a
         pace from each queue (`luxrelay.listening`), so that a flood costs what so many cost.
         """
-        pace = AcceptPace(self._config.accepts_per_s)
+        pace = AcceptPace(self._config.accepts_per_s, slower=self._pace)
         async with listener:
             while True:
                 if wait_s := pace.wait_s(trio.current_time()):

@@ -215,12 +215,14 @@ class GatewayService:
         private.append(_document_route(private, "LuxRelay admin calls", version))
         reading = frozenset({Scope.READ}) if config.anonymous_read else frozenset()
         self._public_app = self._app(public, tokens, reading, config.listen)
-        self.public = HttpServer(config.listen, self._public_app, config, bodies)
+        pace = (lambda: 1.0) if parts.meter is None else parts.meter.pace
+        self.public = HttpServer(config.listen, self._public_app, config, bodies, pace=pace)
         self._rpc = GatewayRpc(parts, feed, gateway, admin, tokens, holdings=holdings)
         self.admin = HttpServer(
             config.admin_listen,
             self._app(private, tokens, frozenset(), config.admin_listen),
             config,
+            pace=pace,
         )
 
     def _app(

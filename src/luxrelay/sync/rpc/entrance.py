@@ -143,6 +143,7 @@ class Entrance:
         config: Places and rates.
         silence_s: How long a connection may say nothing, seconds.
         accepts_per_s: Connections accepted a second from one queue (`luxrelay.listening`).
+        pace: How many times as long this machine takes as the one of the prices.
         came: Told the address of each connection that is handed on, in the thread of the entrance.
         paid: Told the address and the bytes of each piece that a client without a token has sent;
             returns in how many seconds more of its bytes may be read.
@@ -155,12 +156,14 @@ class Entrance:
         *,
         silence_s: float = 10.0,
         accepts_per_s: float = 100.0,
+        pace: Callable[[], float] = lambda: 1.0,
         came: Callable[[str], None] = lambda _: None,
         paid: Callable[[str, int], float] = lambda _host, _size: 0.0,
     ) -> None:
         self._arrivals = Arrivals(config)
         self._silence_s = silence_s
         self._accepts_per_s = accepts_per_s
+        self._pace = pace
         self._came = came
         self._paid = paid
         self._listeners: dict[socket.socket, AcceptPace] = {}
@@ -192,7 +195,7 @@ class Entrance:
         where = f"{host}:{port}"
         try:
             for listener in listen_sorted(host, port, BACKLOG):
-                self._listeners[listener] = AcceptPace(self._accepts_per_s)
+                self._listeners[listener] = AcceptPace(self._accepts_per_s, slower=self._pace)
                 self._paused.add(listener)
                 port = int(listener.getsockname()[1])
             self._folder = tempfile.mkdtemp(prefix="lux-")

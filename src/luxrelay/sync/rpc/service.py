@@ -277,6 +277,7 @@ class RelaySyncServer:
             ),
             silence_s=HANDSHAKE_MS / 1000,
             accepts_per_s=config.accepts_per_s,
+            pace=(lambda: 1.0) if self.meter is None else self.meter.pace,
             came=self._charge_connection,
             paid=self._charge_bytes,
         )
