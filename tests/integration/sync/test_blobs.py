@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from luxrelay.bus import sha3_commitment
+from luxrelay.errors import SyncUnreachableError
 from luxrelay.store import RelayStore
-from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.fetch import AskBlob, Blame, FetchConfig, WantedRange
+from luxrelay.sync.messages import BlobAnswer
 from luxrelay.sync.rpc.blob_driver import BlobFetcher
+from luxrelay.sync.rpc.scope import CallScope
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -39,6 +44,38 @@ def fetcher(harbour: Harbour, addresses: list[str], blamed: list[Blame]) -> Blob
     return BlobFetcher(
         clients, lambda _: None, on_blame=blamed.append, config=FetchConfig(hedge_s=5, silence_s=10)
     )
+
+
+class Silent:
+    """Peers that never answer, until nobody waits for them any more."""
+
+    def __init__(self) -> None:
+        self.dropped = threading.Event()
+
+    def peers(self, commitment: bytes) -> tuple[Sequence[str], Sequence[str]]:
+        """Return one that is said to have it."""
+        return [f"p2p:{commitment.hex()}"], []
+
+    def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
+        """Wait for the end."""
+        del ask, silence_s
+        scope.enter(self.dropped.set)
+        self.dropped.wait()
+        raise SyncUnreachableError("it was dropped", where="test")
+
+
+def test_one_that_fails_at_the_end_of_its_fetch_takes_nothing_from_others() -> None:
+    """Who waits for another blob is told its end all the same."""
+    ours, told = BlobFetcher([], lambda _: None, others=Silent()), []
+
+    def broken(blob: bytes | None) -> None:
+        raise ValueError(blob)
+
+    for blob, end in ((b"a", broken), (b"b", told.append)):
+        assert ours.begin(sha3_commitment(blob), 1, end) is WantedRange.ASKED
+    ours.close()
+
+    assert told == [None]
 
 
 def test_the_own_store_comes_first() -> None:

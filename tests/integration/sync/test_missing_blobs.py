@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from luxrelay.bus import NamespaceId, sha3_commitment
+from luxrelay.bus import ACCEPTED, Code, NamespaceId, Verdict, sha3_commitment
+from luxrelay.bus.verdict import ignore
 from luxrelay.node.blobs import CALLERS_MAX, MissingBlobs
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.store import IncomingMessage, RelayStore
 from luxrelay.sync import WireMessage
 from luxrelay.sync.fetch import Blame, FetchConfig
+from luxrelay.sync.report import Outcome
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
 
+KNOWN = ignore(Code.DUPLICATE, "it is known")
 CALM = FetchConfig(hedge_s=30, silence_s=60)
 
 
@@ -87,8 +90,9 @@ def desk(harbour: Harbour) -> Iterator[Make]:
             wanted.add(message.header, harbour.parent)
         blamed: list[Blame] = []
 
-        def take(parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Any]:
-            return list(sink.accept("", parent, messages).outcomes)
+        def take(parent: NamespaceId, messages: Sequence[WireMessage]) -> list[Verdict]:
+            outcomes = sink.accept("", parent, messages).outcomes
+            return [ACCEPTED if each is Outcome.STORED else KNOWN for each in outcomes]
 
         missing = MissingBlobs(
             [harbour.client(address) for address in addresses],

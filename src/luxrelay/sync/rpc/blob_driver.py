@@ -9,6 +9,7 @@ Source: LP-6421 §5.2; P28, P46, P49; 21-37, 21-38.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from luxrelay.sync.messages import BlobAnswer
 from luxrelay.sync.rpc.client import RelaySyncClient
 from luxrelay.sync.rpc.scope import CallScope
 from luxrelay.sync.rpc.workers import Workers
+
+_LOG: Final = logging.getLogger("luxrelay.sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,11 +314,17 @@ class BlobFetcher:
         self._ends += [(end, blob) for end in self._wanted.pop(commitment, ())]
 
     def _tell(self) -> None:
-        """Call whoever waits for what has ended; without the lock, for they may come back."""
+        """Call whoever waits for what has ended; without the lock, for they may come back.
+
+        One that fails takes nothing from the others: they would wait for ever.
+        """
         with self._changed:
             ends, self._ends = self._ends, []
         for end, blob in ends:
-            end(blob)
+            try:
+                end(blob)
+            except Exception:  # noqa: BLE001  whatever it is, the others are told
+                _LOG.exception("what follows the end of a blob's fetch failed")
 
     def _ask(self, ask: AskBlob, scope: CallScope) -> None:
         request = ask.request
