@@ -11,7 +11,7 @@ Source: 21-26; P25: holes are tracked and asked for again from other peers; deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -290,11 +290,8 @@ class LaneRecord:
         status: SyncStatus,
     ) -> None:
         """Close what the page brought, and remember what it should have brought (P25)."""
-        valid = spans_of(
-            seq
-            for seq, outcome in zip(seqs, outcomes, strict=True)
-            if outcome is not Outcome.REJECTED
-        )
+        came = list(zip(seqs, outcomes, strict=True))
+        valid = spans_of(seq for seq, outcome in came if outcome is not Outcome.REJECTED)
         last = min(asked.span.last, status.last_seq) if status.has_more else asked.span.last
         covered = SeqRange(asked.span.first, last)
         self.holes.settle(covered, valid, asked.peer.bit)
@@ -302,22 +299,30 @@ class LaneRecord:
             self.proven = max(self.proven, valid[-1].last)
             self.parent = asked.parent
         self.unkept = self.unkept or Outcome.UNKEPT in outcomes
-        self._note_claims(asked.peer, covered, status)
+        self._note_claims(asked.peer, covered, status, {seq for seq, _ in came})
         if status.has_more and status.next_cursor and last < asked.span.last:
             self.resume = Resume(
                 asked.peer, status.next_cursor, asked.from_seq, asked.span.last, last + 1
             )
 
-    def _note_claims(self, peer: PeerRecord, covered: SeqRange, status: SyncStatus) -> None:
-        """Count what the peer claimed and kept back, and correct what it has forgotten since."""
+    def _note_claims(
+        self, peer: PeerRecord, covered: SeqRange, status: SyncStatus, came: Collection[int]
+    ) -> None:
+        """Count what the peer claimed and kept back, and correct what it has forgotten since.
+
+        What came and does not hold was not kept back: it may have been damaged on its way (G38).
+        """
         head = peer.heads.get(self.namespace_id)
         if head is None or not status.earliest_seq:
             return
         earliest = max(head.earliest_seq, status.earliest_seq)
         claim = SeqRange(max(earliest, covered.first), min(head.contiguous_seq, covered.last))
         if claim.first <= claim.last:
+            kept = [overlap(hole.span, claim) for hole in self.holes]
             peer.withheld += sum(
-                kept.size for hole in self.holes if (kept := overlap(hole.span, claim)) is not None
+                span.size - sum(span.first <= seq <= span.last for seq in came)
+                for span in kept
+                if span is not None
             )
         if earliest != head.earliest_seq:
             peer.heads[self.namespace_id] = replace(

@@ -320,7 +320,10 @@ def test_a_missing_blob_is_asked_for_after_a_restart(
 
     node.loop.once()
 
-    assert node.store.get_blob(message.header.blob_commitment) == b"a large payload"
+    commitment = message.header.blob_commitment
+    harbour.eventually(lambda: node.store.get_blob(commitment) == b"a large payload")
+    harbour.eventually(lambda: not node.loop.view()["fetching"] and not len(node.wanted))
+    node.loop.fetch_blobs()  # counts what came since
     assert node.loop.totals()["blobs"] == 1
 
 
