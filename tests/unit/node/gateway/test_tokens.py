@@ -35,7 +35,7 @@ def test_the_file_holds_no_secret_and_is_private(tokens: TokenFile, tmp_path: Pa
     text, _ = tokens.new("phone", ["read"], NOW_MS)
     path = tmp_path / "tokens.json"
 
-    assert text.rpartition("_")[2] not in path.read_text()
+    assert text.split("_", 2)[2] not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
