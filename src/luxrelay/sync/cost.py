@@ -81,7 +81,7 @@ class Price(IntEnum):
     """A kibibyte that a stranger sends to gRPC, of its smallest frames, before there is a call."""
     PIECE = 50
     """The least that a read of what a stranger sends to gRPC costs, however little comes."""
-    READ = 100
+    READ = 140
     """A read of what a client sends to the gateway, however little comes."""
     MEGABYTE = 6_000
     """A mebibyte sent or received, beside what is in it."""

@@ -33,8 +33,8 @@ DEBT_MAX_US: Final = 1_000_000.0
 """Debt above which refusals are charged no more, so that nobody is shut out for minutes."""
 PIECE_US: Final = 500.0
 """CPU time of the piece of work on the machine of the prices, microseconds."""
-PACE_MIN: Final = 0.5
-"""Pace of the fastest machine that is believed."""
+PACE_MIN: Final = 1.0
+"""Pace of the fastest machine: on none are prices lower than they were measured."""
 PACE_MAX: Final = 16.0
 """Pace of the slowest one."""
 SAMPLES: Final = 9
