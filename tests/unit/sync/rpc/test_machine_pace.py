@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 import pytest
 
 from luxrelay.sync.rpc.metering import EVERY_S, PACE_MAX, PACE_MIN, PIECE_US, SAMPLES, MachinePace
@@ -48,6 +51,26 @@ def test_it_follows_a_machine_that_becomes_slower_and_looks_seldom() -> None:
         now += EVERY_S
         pace()
     assert pace() == pytest.approx(2.0)
+
+
+def test_without_a_descriptor_the_pace_stays_and_nobody_fails() -> None:
+    """A flood may hold all of them, and whoever accepts connections asks for the pace."""
+    now, cpu, full = 0.0, Cpu(2 * PIECE_US), False
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        if full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return socket.socketpair()
+
+    pace = MachinePace(lambda: now, cpu, pair)
+    assert pace() == pytest.approx(2.0)
+    full, looks = True, cpu.looks
+    for now in (EVERY_S, 2 * EVERY_S):  # noqa: B007  the lambda reads it
+        assert pace() == pytest.approx(2.0)
+    assert cpu.looks == looks
+    full, now = False, 3 * EVERY_S
+    pace()
+    assert cpu.looks == looks + 2
 
 
 def test_this_machine_has_one() -> None:
