@@ -48,7 +48,8 @@ COPIES = 3
 ROUNDS = 5
 NAMESPACES = 200
 IDS = sorted(
-    (hashlib.sha3_256(b"%d" % number).digest()[:20] for number in range(NAMESPACES)), key=prune_key
+    (hashlib.sha3_256(b"%d" % number).digest()[:20] for number in range(NAMESPACES)),
+    key=lambda each: prune_key(each) or 0,
 )
 DAYS = 10
 FILES_A_DAY = 4

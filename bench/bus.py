@@ -179,8 +179,11 @@ def library_verify(header: MsgHeader) -> tuple[str, Callable[[], object]]:
             quantum.verify(signature[64:], signed)
 
         return "libsodium and OpenSSL", both
-    size = {3: mldsa.MLDSA65PublicKey, 4: mldsa.MLDSA87PublicKey}[scheme]
-    return "OpenSSL", partial(size.from_public_bytes(key).verify, signature, signed)
+    if scheme == SignatureScheme.ML_DSA_65:
+        verify = mldsa.MLDSA65PublicKey.from_public_bytes(key).verify
+    else:
+        verify = mldsa.MLDSA87PublicKey.from_public_bytes(key).verify
+    return "OpenSSL", partial(verify, signature, signed)
 
 
 def main() -> None:

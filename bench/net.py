@@ -289,8 +289,8 @@ def compare(nodes: int, *, signed: bool) -> None:
 def without(label: str, ours: dict[str, Any] | None, reason: str) -> None:
     """The rows of a make of which there is no figure, or of which ours has none."""
     for row, value, unit in (
-        ("messages", ours and ours["messages_per_s"], "messages/s"),
-        ("CPU", ours and ours["cpu_ms"] * 1000, "us/message"),
+        ("messages", ours["messages_per_s"] if ours else None, "messages/s"),
+        ("CPU", ours["cpu_ms"] * 1000 if ours else None, "us/message"),
     ):
         report(f"{row}, {label}", value, unit, against=f"no figure of {reason}")
 

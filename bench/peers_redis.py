@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -103,7 +104,7 @@ def read_all(client: Redis, streams: Sequence[bytes], count: int = 1_000) -> flo
     for stream in streams:
         last = b"0-0"
         while True:
-            answer = client.xread({stream: last}, count=count)
+            answer: Any = client.xread({stream: last}, count=count)
             if not answer:
                 break
             pairs = answer[stream][0] if isinstance(answer, dict) else answer[0][1]

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from messages import NOW, arrivals, checked, percentile, result
+from messages import NOW, Arrival, arrivals, checked, percentile, result
 
 from luxrelay.store import Durability, IncomingMessage, RelayStore, RelayStoreConfig
 
@@ -46,11 +46,17 @@ def disk_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*.sst"))
 
 
+def batches(messages: Iterator[Arrival]) -> Iterator[list[Arrival]]:
+    """Yield them as lists of `BATCH`."""
+    while each := list(islice(messages, BATCH)):
+        yield each
+
+
 def fill(store: RelayStore, count: int) -> int:
     """Put messages of one lane in ten spans of a minute; return the bytes of one."""
     apart_ms = SPANS * MINUTE_MS / count
     arrived = arrivals(count, 1, BLOB_BYTES, apart_ms=apart_ms)
-    for each in iter(lambda: list(islice(arrived, BATCH)), []):
+    for each in batches(arrived):
         store.put_many(checked(each), NOW)
     return len(next(arrivals(1, 1, BLOB_BYTES)).header) + BLOB_BYTES
 
@@ -143,7 +149,7 @@ def sweeping(folder: Path) -> Iterator[dict[str, Any]]:
     for name in ("alone", "beside"):
         with RelayStore.open(folder / name, LARGE, now_ms=NOW) as store:
             arrived = arrivals(2 * SWEPT, 8, BLOB_BYTES, apart_ms=MINUTE_MS / (2 * SWEPT + 1))
-            for each in iter(lambda some=arrived: list(islice(some, BATCH)), []):
+            for each in batches(arrived):
                 store.put_many(checked(each), NOW)
             if name == "alone":
                 began = time.perf_counter()

@@ -38,7 +38,7 @@ from luxrelay.bus import (
     verify_header,
 )
 from luxrelay.bus.policy import default_policy
-from luxrelay.node.catch_up import StoreSink
+from luxrelay.node.catch_up import POSTPONED_MAX, StoreSink
 from luxrelay.node.ingress import Doors
 from luxrelay.node.missing_blobs import WantedBlobs
 from luxrelay.node.stages.verify import Judge, JudgeConfig, StoreKnowledge
@@ -51,6 +51,7 @@ from luxrelay.sync import (
     WireMessage,
     run_catchup,
 )
+from luxrelay.sync.postponed import PostponedMessages
 
 MESSAGES = int(os.environ.get("LUXRELAY_BENCH_SYNC", "100000"))
 VERIFIED = min(MESSAGES, int(os.environ.get("LUXRELAY_BENCH_VERIFIED", "20000")))
@@ -222,7 +223,8 @@ def stored(client: RelaySyncClient, folder: Path) -> float:
 
     try:
         began = time.perf_counter()
-        run_catchup([client], Counted(store, doors), parent=PARENT, cancelled=enough)
+        sink = Counted(store, doors, PostponedMessages(POSTPONED_MAX))
+        run_catchup([client], sink, parent=PARENT, cancelled=enough)
         return store.stats().messages / (time.perf_counter() - began)
     finally:
         judge.close()
