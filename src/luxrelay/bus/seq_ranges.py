@@ -1,6 +1,6 @@
 """Ascending, disjoint ranges of sequences, such as gaps that were told and may still be filled.
 
-Pure functions over lists of ``(first, last)``, both inclusive.
+Pure functions over lists of ``(first, last)``, both inclusive, and what a subscriber keeps of them.
 
 Source: LP-6421 §2.3; decisions P25, P48.
 """
@@ -8,10 +8,16 @@ Source: LP-6421 §2.3; decisions P25, P48.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from luxrelay.bus.header import NamespaceId
 
 SeqRanges = Sequence[tuple[int, int]]
 """Ascending and disjoint, each with its first and last sequence."""
+GAPS_MAX: Final = 1024
+"""Told gaps of one namespace that a subscriber remembers."""
 
 
 def inside(ranges: SeqRanges, seq: int) -> bool:
@@ -29,6 +35,40 @@ def without(ranges: SeqRanges, seq: int) -> list[tuple[int, int]]:
     parts = [(first, seq - 1), (seq + 1, last)]
     rest = [part for part in parts if part[0] <= part[1]]
     return [*ranges[:index], *rest, *ranges[index + 1 :]]
+
+
+@dataclass(slots=True)
+class ToldGaps:
+    """Gaps that a subscriber was told and that may be filled still; a copy is all that it needs."""
+
+    ranges: dict[NamespaceId, list[tuple[int, int]]] = field(default_factory=dict)
+    """By namespace, ascending; `GAPS_MAX` of each, the oldest are forgotten."""
+    _filled: tuple[NamespaceId, int] | None = None
+
+    def tell(self, namespace_id: NamespaceId, first: int, last: int) -> None:
+        """Remember a gap, both ends inclusive."""
+        gaps = self.ranges.setdefault(namespace_id, [])
+        gaps.append((first, last))
+        del gaps[:-GAPS_MAX]
+
+    def fill(self, namespace_id: NamespaceId, seq: int) -> bool:
+        """Take a sequence out of the gaps; False when it was in none a moment ago."""
+        gaps = self.ranges.get(namespace_id, [])
+        if not inside(gaps, seq):
+            return self._filled == (namespace_id, seq)  # another candidate of the slot
+        self._filled = namespace_id, seq
+        rest = without(gaps, seq)
+        if rest:
+            self.ranges[namespace_id] = rest[-GAPS_MAX:]
+        else:
+            del self.ranges[namespace_id]
+        return True
+
+    def spans(self) -> Iterator[tuple[NamespaceId, int, int]]:
+        """Yield what to ask for: namespace, first and last sequence, as they stand now."""
+        for namespace_id, gaps in list(self.ranges.items()):
+            for first, last in list(gaps):
+                yield namespace_id, first, last
 
 
 def _first(part: tuple[int, int]) -> int:

@@ -26,7 +26,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from luxrelay.bus import ContentId, NamespaceId
 from luxrelay.bus import constants as c
-from luxrelay.bus.seq_ranges import inside, without
+from luxrelay.bus.seq_ranges import ToldGaps
 from luxrelay.client.calls import Answer, refused
 from luxrelay.client.values import (
     Beyond,
@@ -49,8 +49,6 @@ MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest WebSocket message that is taken from a node."""
 LANES_MAX: Final = 100_000
 """Lanes of one place."""
-GAPS_MAX: Final = 1024
-"""Told gaps of one lane that a place remembers."""
 LATEST: Final = "latest"
 """Begin with what comes from now on."""
 
@@ -68,10 +66,8 @@ class Place:
 
     positions: dict[NamespaceId, int] = field(default_factory=dict)
     """Namespace or lane to the sequence up to which everything came."""
-    gaps: dict[NamespaceId, list[tuple[int, int]]] = field(default_factory=dict)
-    """Told gaps that may be filled still, ascending; `subscribe` reads them again after it was
-    away. `GAPS_MAX` of a lane, the oldest are forgotten."""
-    _filled: tuple[NamespaceId, int] | None = None
+    gaps: ToldGaps = field(default_factory=ToldGaps)
+    """Told gaps that may be filled still; `subscribe` reads them again after it was away."""
     _slot: dict[NamespaceId, tuple[int, list[ContentId]]] = field(default_factory=dict)
 
     def take(self, event: Event | Began) -> bool:
@@ -83,29 +79,14 @@ class Place:
         if isinstance(event, Gap):
             self._move(event.namespace_id, event.last)
             if event.reason == "missing":
-                gaps = self.gaps.setdefault(event.namespace_id, [])
-                gaps.append((event.first, event.last))
-                del gaps[:-GAPS_MAX]
+                self.gaps.tell(event.namespace_id, event.first, event.last)
         elif isinstance(event, Live):
             for namespace_id, seq in event.positions.items():
                 self._move(namespace_id, seq)
         elif isinstance(event, Message) and event.late:
-            self.filled(event.header.namespace_id, event.header.seq)
+            self.gaps.fill(event.header.namespace_id, event.header.seq)
         elif isinstance(event, Message) and not event.completes:
             return self._message(event)
-        return True
-
-    def filled(self, namespace_id: NamespaceId, seq: int) -> bool:
-        """Take a sequence out of the told gaps; False when it was in none a moment ago."""
-        gaps = self.gaps.get(namespace_id, [])
-        if not inside(gaps, seq):
-            return self._filled == (namespace_id, seq)  # another candidate of the slot
-        self._filled = namespace_id, seq
-        rest = without(gaps, seq)
-        if rest:
-            self.gaps[namespace_id] = rest[-GAPS_MAX:]
-        else:
-            del self.gaps[namespace_id]
         return True
 
     def _message(self, message: Message) -> bool:

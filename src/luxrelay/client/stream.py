@@ -87,8 +87,7 @@ def _told_gaps(place: Place) -> list[Query]:
     """Return what to read to fill the gaps of a place."""
     return [
         Query(namespace_id=namespace_id, after_seq=first - 1, to_seq=last)
-        for namespace_id, gaps in place.gaps.items()
-        for first, last in gaps
+        for namespace_id, first, last in place.gaps.spans()
     ]
 
 
@@ -115,7 +114,7 @@ async def _fill_async(
 def _late(place: Place, wanted: Subscribe, message: Message) -> Message | None:
     """Return a message that fills a told gap as it would have been told; None for another."""
     header = message.header
-    if not place.filled(header.namespace_id, header.seq) or not wanted.wants(message):
+    if not place.gaps.fill(header.namespace_id, header.seq) or not wanted.wants(message):
         return None
     return replace(message, late=True, blob=None if wanted.blobs == "none" else message.blob)
 
@@ -166,7 +165,7 @@ def subscribe(
                 stream.waits_for(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
-                away = bool(place.gaps)
+                away = bool(place.gaps.ranges)
                 for event in stream.events():
                     failures = attempts = 0
                     contact.made = True
@@ -208,7 +207,7 @@ async def subscribe_async(
                 stream.line.patience.begin(_SUBSCRIPTION)
                 if attempts:
                     yield Reconnected(attempts)
-                away = bool(place.gaps)
+                away = bool(place.gaps.ranges)
                 while True:
                     for event in await stream.next_events():
                         failures = attempts = 0

@@ -429,18 +429,18 @@ def test_a_client_that_was_away_reads_the_told_gaps_again(stand: Stand) -> None:
     place, wanted = Place(), Subscribe(namespaces=[PARENT], gap_wait_ms=0)
     with stand.client() as client:
         list(islice(subscribe(client, wanted, place=place, retry=NO_RETRY), 4))
-        (gaps,) = place.gaps.values()
+        (gaps,) = place.gaps.ranges.values()
         assert gaps == [(2, 301)]
         stand.publish(between[:250])
         back = until(subscribe(client, wanted, place=place, retry=NO_RETRY), 250)
-        (gaps,) = place.gaps.values()
+        (gaps,) = place.gaps.ranges.values()
         assert gaps == [(252, 301)]
         stand.publish(between[250:])
         rest = until(subscribe(client, wanted, place=place, retry=NO_RETRY), 50)
     assert seqs(back) == list(range(2, 252))
     assert seqs(rest) == list(range(252, 302))
     assert all(each.late for each in (*back, *rest) if isinstance(each, Message))
-    assert place.gaps == {}
+    assert place.gaps.ranges == {}
 
 
 def test_an_asynchronous_client_reads_the_told_gaps_again(stand: Stand) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from luxrelay.bus import MsgHeader, NamespaceId, SigningKey, verify_header
+from luxrelay.bus.seq_ranges import ToldGaps
 from luxrelay.client import LaneSigner
 from luxrelay.errors import SyncArgumentError, SyncRemoteError, SyncUnreachableError
 from luxrelay.node import subscription_messages as subscribers
+from luxrelay.node.gateway import subscription
 from luxrelay.node.subscription_messages import FollowingConfig, StoreFollowing
 from luxrelay.sync import RelaySyncClient, RelaySyncServer, SyncServerConfig
 from luxrelay.sync.following import (
@@ -144,6 +147,65 @@ def test_a_gap_is_waited_for_then_told_and_filled_late(stand: Stand) -> None:
     assert told[1] == FollowedGap(signer.namespace_id, 2, 2, expired=False)
     assert isinstance(late, Followed)
     assert (late.message.seq, late.late) == (2, True)
+
+
+def holed(stand: Stand, count: int) -> list[Any]:
+    """Store the first and last of so many messages; return those between."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    line = [signer.sign(b"x", now_ms()) for _ in range(count)]
+    stand.publish([line[0], line[-1]])
+    return line[1:-1]
+
+
+def test_a_client_that_was_away_reads_the_told_gaps_again(stand: Stand) -> None:
+    """P48: what came into a gap while nobody followed comes late, of the senders wanted alone."""
+    between = holed(stand, 32)
+    other = holed(stand, 4)
+    sender = MsgHeader.decode(between[0].header).sender_address
+    wanted = SubscribeWanted(namespaces=[PARENT], gap_wait_ms=0, senders=[sender], blobs="none")
+    gaps = ToldGaps()
+    with served(stand) as client:
+        with closing(client.subscribe(wanted, gaps=gaps)) as events:
+            begin = until(events, 2)
+            while not isinstance(begin[-1], FollowedLive):
+                begin.append(next(events))
+        assert isinstance(begin[-1], FollowedLive)
+        places = begin[-1].positions
+        assert sorted(last - first for _, first, last in gaps.spans()) == [1, 29]
+        stand.publish([*between[:20], *other])
+        again = replace(wanted, positions=places)
+        with closing(client.subscribe(again, gaps=gaps)) as events:
+            back = until(events, 20)
+        assert (22, 31) in {(first, last) for _, first, last in gaps.spans()}
+        stand.publish(between[20:])
+        with closing(client.subscribe(again, gaps=gaps)) as events:
+            rest = until(events, 10)
+
+    told = [each for each in (*back, *rest) if isinstance(each, Followed)]
+    assert [each.message.seq for each in told] == list(range(2, 32))
+    assert all(each.late and each.parent == PARENT and not each.message.blob for each in told)
+    assert not any(last > 3 for _, _, last in gaps.spans())
+
+
+def test_what_comes_into_a_gap_that_the_node_forgot_is_read_from_its_pages(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P48: a node with room for one told gap says how much it forgot, and the client reads it."""
+    signer = LaneSigner(SigningKey.generate(), PARENT)
+    line = [signer.sign(b"x", now_ms()) for _ in range(5)]
+    monkeypatch.setattr(subscription, "GAPS_MAX", 1)
+    with served(stand) as client:
+        wanted = SubscribeWanted(namespaces=[PARENT], gap_wait_ms=0)
+        with closing(client.subscribe(wanted)) as events:
+            assert isinstance(next(events), FollowedLive)
+            stand.publish(line[::2])
+            until(events, 3)
+            assert next(events) == FollowedDropped(lanes=0, late=1)
+            stand.publish([line[1]])  # into the gap that it forgot
+            late = next(events)
+
+    assert isinstance(late, Followed)
+    assert (late.message.seq, late.late, late.message.blob) == (2, True, b"x")
 
 
 def test_what_has_expired_is_told_as_a_gap(stand: Stand) -> None:

@@ -14,13 +14,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 import grpc
 
 from luxrelay.bus import constants as c
-from luxrelay.bus.header import MessageId, NamespaceId, message_id
-from luxrelay.errors import SyncArgumentError, SyncUnreachableError
+from luxrelay.bus.header import MessageId, MsgHeader, NamespaceId, message_id
+from luxrelay.bus.seq_ranges import ToldGaps
+from luxrelay.errors import HeaderError, SyncArgumentError, SyncUnreachableError
+from luxrelay.sync.following import (
+    Followed,
+    FollowedDropped,
+    FollowedGap,
+    FollowedLive,
+    FollowEvent,
+    SubscribeWanted,
+)
 from luxrelay.sync.heads import PeerHead
 from luxrelay.sync.messages import (
     FoundPage,
@@ -372,6 +383,69 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
             missing += [MessageId(each) for each in answer.missing]
             wanted = list(answer.omitted)
         return found, missing
+
+    def subscribe(
+        self, wanted: SubscribeWanted, *, gaps: ToldGaps | None = None
+    ) -> Generator[FollowEvent, None, None]:
+        """Yield what the node holds behind the begin, then what comes, until it is closed.
+
+        What came into a told gap and was not told, because nobody followed or the node's notes
+        were full, is read from its pages and yielded as late (P48). The stream ends when the
+        node or the network does, or says nothing for ``silence_s``; begin a new one with the
+        positions and the gaps of this one. Nothing that comes has been verified.
+
+        Args:
+            wanted: What to follow.
+            gaps: The told gaps of an earlier stream, read again once this one is live; those that
+                are told and filled now are noted in it.
+
+        Raises:
+            SyncUnreachableError: the node is away, or gave the place to somebody else.
+            SyncRemoteError: the node tells no subscribers, or something that cannot be used.
+
+        Source: user-01; P23, P48.
+
+        """
+        told = ToldGaps() if gaps is None else gaps
+        away = bool(told.ranges)
+        with closing(self._follow(wanted)) as events:
+            for event in events:
+                match event:
+                    case FollowedGap(namespace_id, first, last, expired=False):
+                        told.tell(namespace_id, first, last)
+                    case Followed(message, late=True):
+                        told.fill(message.namespace_id, message.seq)
+                yield event
+                match event:
+                    case FollowedLive() if away:
+                        yield from self._filling(wanted, told)
+                    case FollowedDropped(late=late) if late:
+                        yield from self._filling(wanted, told)
+
+    def _filling(self, wanted: SubscribeWanted, told: ToldGaps) -> Iterator[Followed]:
+        """Yield what the relay holds by now of the told gaps, where it is wanted."""
+        for namespace_id, first, last in told.spans():
+            parent: NamespaceId | None = None
+            for page in self.iter_pages(namespace_id, first - 1, last):
+                for message in page.messages:
+                    filled = told.fill(namespace_id, message.seq)
+                    if not filled or not self._wants(wanted, message):
+                        continue
+                    if parent is None:
+                        parent = self.get_head(namespace_id).parent_id
+                    blob = b"" if wanted.blobs == "none" else message.blob
+                    yield Followed(replace(message, blob=blob), parent, late=True)
+
+    def _wants(self, wanted: SubscribeWanted, message: WireMessage) -> bool:
+        if not wanted.senders:
+            return True
+        try:
+            header = MsgHeader.decode(message.header)
+        except HeaderError as error:
+            raise self._bad(str(error)) from None
+        return any(
+            each in {header.sender_address, header.sender_pub_key} for each in wanted.senders
+        )
 
     def get_head(self, namespace_id: bytes) -> PeerHead:
         """Return what the relay holds of one namespace; zeros when it does not know it.

@@ -78,19 +78,8 @@ class NodeCalls(RelayConnection):
             raise self._bad("the stream ended before every item had its receipt")
         return receipts
 
-    def subscribe(self, wanted: SubscribeWanted) -> Generator[FollowEvent, None, None]:
-        """Yield what the node holds behind the begin, then what comes, until it is closed.
-
-        The stream ends when the node or the network does, or says nothing for ``silence_s``; begin
-        a new one with the positions that this one told. Nothing that comes has been verified.
-
-        Raises:
-            SyncUnreachableError: the node is away, or gave the place to somebody else.
-            SyncRemoteError: the node tells no subscribers, or something that cannot be used.
-
-        Source: user-01; P23.
-
-        """
+    def _follow(self, wanted: SubscribeWanted) -> Generator[FollowEvent, None, None]:
+        """Yield what the node tells, as `RelaySyncClient.subscribe` does but for filled gaps."""
         request, (needed, name) = from_wanted(wanted), needs(wanted)
         silence_s = self.config.silence_s
         for frame in self._stream(
