@@ -379,10 +379,13 @@ class LabRelay:
                 return self.metrics().get("luxrelay_blobs_wanted", 1) == 0
         return False
 
-    def held(self) -> set[Key]:
-        """Return the messages of its store that have their payload, read page by page."""
+    def held(self, token: str) -> set[Key]:
+        """Return the messages of its store that have their payload, read page by page.
+
+        With a token, for a stranger may not cost a node what reading hundreds of lanes costs.
+        """
         found: set[Key] = set()
-        with inside(self.place.namespace), self.client(timeout_s=60) as client:
+        with inside(self.place.namespace), self.client(token, timeout_s=60) as client:
             for head in list(client.heads(PARENT)):
                 if not head.messages:
                     continue

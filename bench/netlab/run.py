@@ -29,6 +29,10 @@ from netlab.scenario import CasePlan, Expected, LabScenario, LoadPlan, StepPlan
 
 LOOK_S: Final = 1.0
 """Time between two looks at a relay."""
+WHOLE_LOOK_S: Final = 0.1
+FEW: Final = 3
+"""Seconds between two looks whether a relay holds everything, of so many relays at most: what takes
+a second is measured by these. Of more relays as often as at the wire."""
 WIRE_LOOK_S: Final = 0.25
 """Time between two looks at the wire, and at whether a relay holds everything."""
 OVERRUN_S: Final = 180.0
@@ -122,7 +126,7 @@ class Watch:
     def _wait_whole(self, relay: LabRelay) -> None:
         """Note when a relay holds everything, from when nothing more is published."""
         record, index = self._record, relay.place.index
-        while not self._over.wait(WIRE_LOOK_S):
+        while not self._over.wait(WHOLE_LOOK_S if record.relays <= FEW else WIRE_LOOK_S):
             if record.load_ended_s and relay.running and relay.holds(record.latest()):
                 record.whole_s[index] = time.monotonic()
                 return
@@ -301,7 +305,7 @@ def _run_case(lab: NetworkLab, case: CasePlan, peers: int) -> CaseResult:
     for relay in lab.relays:
         if relay.running:
             with suppress(LuxRelayError, OSError, HTTPException):
-                record.held[relay.place.index] = relay.held()
+                record.held[relay.place.index] = relay.held(lab.token)
     counts, seconds = lab.wire.ask(op="counts"), time.monotonic() - began
     if case is not scenario.cases[-1]:
         _recover(lab, record)

@@ -8,7 +8,7 @@ Theory of operation
     how many. The answer of 1.1.0 is a status byte and after FOUND the length of the whole blob and
     the bytes as they are, so that whoever reads sees them come. That of 1.0.0, which is spoken with
     older peers, is one frame of the whole: a status byte, and after FOUND the blob. The asker then
-    ends the stream.
+    ends the stream. LATER says in how many milliseconds to ask again (`BlobUplink`, P52).
   Whoever is asked looks into its own store and nowhere else, so a question is never passed on and
     an unknown commitment costs a peer one look (P28).
   A peer that asked for what we are fetching ourselves is told when it has come (`BlobRequest.here`,
@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from math import ceil
 from struct import Struct
 from typing import Final
 
@@ -39,12 +40,14 @@ import trio
 
 from luxrelay.bus import constants as c
 from luxrelay.bus.limits import LimitConfig, Rate, RateLimiter
-from luxrelay.errors import ConfigError, FrameError, LuxRelayError, NetError
+from luxrelay.errors import AddressError, ConfigError, FrameError, LuxRelayError, NetError
 from luxrelay.gossip import PeerId
+from luxrelay.net.addresses import peer_id_from_text, peer_text
 from luxrelay.net.config import COALESCED_BYTES
 from luxrelay.net.host import RelayHost
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import FrameDecoder, RelayStream, encode_frame, read_frame
+from luxrelay.sync.rpc.uplink import LATER_MAX_S, BlobUplink
 
 BLOBS: Final = "/lux/relay/blob/1.0.0"
 """The protocol of a stream with one question and its answer in one frame (G29)."""
@@ -77,7 +80,7 @@ class CommitmentKind(IntEnum):
 
 
 class BlobStatus(IntEnum):
-    """What came of a question; the first three travel, the others are ours."""
+    """What came of a question; FAILED and BROKEN are ours, the others travel."""
 
     FOUND = 0
     """The blob follows."""
@@ -89,6 +92,8 @@ class BlobStatus(IntEnum):
     """No answer in time, no such protocol, or the connection is gone."""
     BROKEN = 4
     """The answer breaks the protocol, or is longer than it may be."""
+    LATER = 5
+    """The peer sends it to another now; whoever wants it asks again later, or there (P52)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +197,10 @@ class BlobConfig:
     grace_s: float = 20.0
     """Seconds for which an answer keeps its place although all are taken."""
     told_max: int = 1_024
-    """Questions for what we are fetching ourselves that are remembered; the oldest is forgotten."""
+    """Questions for what we are fetching ourselves that are remembered, and as many for what we
+    have not heard of; the oldest is forgotten."""
+    tells_max: int = 16
+    """Peers that are told at once of a blob which has come."""
     lookups_max: int = 4
     """Looks into the store at once."""
     asks_max: int = 32
@@ -223,6 +231,8 @@ class BlobCounters:
     """Their bytes."""
     unknown: int = 0
     """Questions for what we do not hold."""
+    later: int = 0
+    """Questions that were put off, because the blob was on its way to another."""
     busy: int = 0
     """Questions above a bound, answered so."""
     malformed: int = 0
@@ -265,7 +275,7 @@ class BlobAnswerStream:
     Args:
         stream: What it comes on.
         status: What the peer says.
-        total: Bytes of the whole blob, after FOUND.
+        total: Bytes of the whole blob, after FOUND; milliseconds, after LATER.
         skip: Bytes that come before those that were asked for.
         count: Bytes that were asked for.
         first: Bytes that came with the beginning.
@@ -329,6 +339,7 @@ class BlobExchange:
             worker threads, may raise `LuxRelayError`.
         coming: Whether we are fetching what somebody asks for; cheap.
         heard: Told of a peer that has come to hold what we asked it for.
+        uplink: What is sent of blobs, by all doors of a node or alone.
         config: Bounds.
         clock: Monotonic seconds.
 
@@ -341,10 +352,12 @@ class BlobExchange:
         *,
         coming: Callable[[bytes], bool] = lambda _: False,
         heard: Callable[[PeerId, bytes], object] = lambda peer, commitment: None,  # noqa: ARG005
+        uplink: BlobUplink | None = None,
         config: BlobConfig | None = None,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.counters = BlobCounters()
+        self._uplink = uplink or BlobUplink(clock)
         self._host = host
         self._held = held
         self._coming = coming
@@ -355,12 +368,16 @@ class BlobExchange:
         self._next = 0
         self._asking = 0
         self._asked_us: OrderedDict[tuple[bytes, PeerId], None] = OrderedDict()
+        self._asked_early: OrderedDict[tuple[bytes, PeerId], None] = OrderedDict()
         rate = Rate(config.peer_requests_per_s, config.peer_bytes_per_s)
         self._limits = RateLimiter(
             LimitConfig(peer=rate, burst_factor=config.burst_s, keys_max=config.peers_max)
         )
         self._lookups = trio.CapacityLimiter(config.lookups_max)
-        self._news_in, self._news = trio.open_memory_channel[bytes](config.told_max)
+        self._telling = trio.Semaphore(config.tells_max)
+        self._news_in, self._news = trio.open_memory_channel[tuple[bytes, PeerId | None]](
+            config.told_max
+        )
 
     @property
     def serving(self) -> int:
@@ -373,8 +390,11 @@ class BlobExchange:
         self._host.handle(BLOB_RANGES, self._serve)
         try:
             task_status.started(None)
-            async for commitment in self._news:
-                await self._tell(commitment)
+            async with trio.open_nursery() as nursery:
+                async for commitment, peer in self._news:
+                    for each in self._to_tell(commitment) if peer is None else [peer]:
+                        await self._telling.acquire()
+                        nursery.start_soon(self._tell, commitment, each)
         finally:
             self._host.unhandle(BLOBS)
             self._host.unhandle(BLOB_RANGES)
@@ -469,15 +489,23 @@ class BlobExchange:
 
     def arrived(self, commitment: bytes) -> None:
         """A blob is here now; who asked for it meanwhile is told. Called on the loop."""
-        if not any(asked == commitment for asked, _ in self._asked_us):
+        if not any(asked == commitment for asked, _ in (*self._asked_us, *self._asked_early)):
             return
         with suppress(trio.WouldBlock):
-            self._news_in.send_nowait(commitment)
+            self._news_in.send_nowait((commitment, None))
 
-    async def _tell(self, commitment: bytes) -> None:
-        peers = [peer for asked, peer in self._asked_us if asked == commitment]
-        for peer in peers:
-            del self._asked_us[commitment, peer]
+    def _to_tell(self, commitment: bytes) -> list[PeerId]:
+        """Who asked for a blob while it was not here; they are remembered no longer."""
+        asked = (*self._asked_us, *self._asked_early)
+        peers = list(dict.fromkeys(asker for wanted, asker in asked if wanted == commitment))
+        for each in peers:
+            self._asked_us.pop((commitment, each), None)
+            self._asked_early.pop((commitment, each), None)
+        return peers
+
+    async def _tell(self, commitment: bytes, peer: PeerId) -> None:
+        """Tell a peer that it may ask for a blob."""
+        try:
             with trio.move_on_after(self._config.request_timeout_s), suppress(NetError):
                 stream = await self._host.open_stream(peer, BLOB_RANGES)
                 with suppress(trio.BrokenResourceError):
@@ -486,6 +514,8 @@ class BlobExchange:
                     await stream.receive_some(1)
                 await stream.reset()
                 self.counters.told += 1
+        finally:
+            self._telling.release()
 
     # Serving.
 
@@ -499,10 +529,11 @@ class BlobExchange:
                 return
             here = request.kind is CommitmentKind.HERE
             size = 0 if here else request.asked
-            if place is None or not self._limits.admit_peer(stream.peer, size, self._clock()):
+            full = place is None and not here  # what tells us something takes no place
+            if full or not self._limits.admit_peer(stream.peer, size, self._clock()):
                 self.counters.busy += 1
                 await self._send_status(stream, BlobStatus.BUSY)
-            elif here:
+            elif place is None or here:
                 self._heard(stream.peer, request.commitment)
             else:
                 await self._answer(stream, request, place)
@@ -525,25 +556,42 @@ class BlobExchange:
             self._remember(request.commitment, stream.peer)
             await self._send_status(stream, BlobStatus.MISSING)
             return
-        if stream.protocol == BLOB_RANGES:
+        ranges = stream.protocol == BLOB_RANGES
+        if ranges:
             part = memoryview(blob)[request.offset : request.offset + request.asked]
             head = bytes([BlobStatus.FOUND]) + _TOTAL.pack(len(blob))
         else:
             part = memoryview(blob)
             head = encode_frame(bytes([BlobStatus.FOUND]) + blob)[: -len(blob)]
         self._limits.give_back_peer(stream.peer, request.asked - len(part))
-        if await self._send(stream, head, part, place):
-            counters.served += 1
-            counters.served_bytes += len(part)
+        asker = peer_text(stream.peer)
+        later_s = self._uplink.begin(request.commitment, asker, len(part), must=not ranges)
+        if later_s:
+            counters.later += 1
+            self._limits.give_back_peer(stream.peer, len(part))
+            await self._send(stream, bytes([BlobStatus.LATER]) + _TOTAL.pack(ceil(1000 * later_s)))
+            return
+        try:
+            if await self._send(stream, head, part, place):
+                counters.served += 1
+                counters.served_bytes += len(part)
+        finally:
+            self._uplink.ended(request.commitment, len(part) - place.sent)
+            for commitment, peer in self._uplink.next_askers():
+                with suppress(trio.WouldBlock, AddressError):
+                    self._news_in.send_nowait((commitment, peer_id_from_text(peer)))
 
     def _remember(self, commitment: bytes, peer: PeerId) -> None:
-        """Remember who asked for what is on its way to us."""
-        if not self._coming(commitment):
-            return
-        self._asked_us[commitment, peer] = None
-        self._asked_us.move_to_end((commitment, peer))
-        if len(self._asked_us) > self._config.told_max:
-            self._asked_us.popitem(last=False)
+        """Remember who asked for what is on its way to us, or of which we may hear any moment.
+
+        Anybody can ask for anything: what nobody wants has a table of its own, and crowds out
+        nothing that is coming.
+        """
+        asked = self._asked_us if self._coming(commitment) else self._asked_early
+        asked[commitment, peer] = None
+        asked.move_to_end((commitment, peer))
+        if len(asked) > self._config.told_max:
+            asked.popitem(last=False)
 
     async def _send_status(self, stream: RelayStream, status: BlobStatus) -> None:
         ranges = stream.protocol == BLOB_RANGES
@@ -569,6 +617,7 @@ class BlobExchange:
                     await stream.send_all(piece)
                 if place is not None:
                     place.sent += len(piece)
+                    self._uplink.sent(len(piece), narrow=self._host.crowded(stream.peer))
             await stream.send_eof()
             with trio.fail_after(END_STALLS * stall_s):
                 await stream.receive_some(1)  # the end: the peer has taken it
@@ -615,6 +664,33 @@ async def _beginning(
         FrameError: they break the protocol.
 
     """
+    held, start, status, total = await _head(stream, request, ranges=ranges)
+    if status == BlobStatus.FOUND and request.fits(total):
+        return BlobAnswerStream(
+            stream,
+            BlobStatus.FOUND,
+            total,
+            skip=0 if ranges else request.offset,
+            count=min(request.asked, total - request.offset),
+            first=bytes(held[start:]),
+            counters=counters,
+        )
+    if ranges and status == BlobStatus.LATER and 0 < total <= 1000 * LATER_MAX_S:
+        return BlobAnswerStream(stream, BlobStatus.LATER, total, counters=counters)
+    if status in {BlobStatus.MISSING, BlobStatus.BUSY} and not total and len(held) == start:
+        return BlobAnswerStream(stream, BlobStatus(status), counters=counters)
+    raise FrameError("The answer is none")
+
+
+async def _head(
+    stream: RelayStream, request: BlobRequest, *, ranges: bool
+) -> tuple[bytearray, int, int, int]:
+    """What has come, where the blob's bytes begin in it, the status and what it says of a length.
+
+    Raises:
+        FrameError: the stream ended before, or it is no answer.
+
+    """
     held = bytearray()
 
     async def more(size: int) -> None:
@@ -626,33 +702,19 @@ async def _beginning(
 
     if ranges:
         await more(1)
-        status, start, total = held[0], 1, 0
-        if status == BlobStatus.FOUND:
-            start += _TOTAL.size
-            await more(start)
-            (total,) = _TOTAL.unpack(held[1:start])
-    else:
-        decoder = FrameDecoder(1 + request.length)
-        length = None
-        while length is None:
-            await more(len(held) + 1)
-            decoder.feed(bytes(held[decoder.unfinished :]))
-            length = decoder.announced
-        if not length:
-            raise FrameError("An empty answer")
-        prefix = (length.bit_length() + 6) // 7
-        await more(prefix + 1)
-        status, start, total = held[prefix], prefix + 1, length - 1
-    if status == BlobStatus.FOUND and request.fits(total):
-        return BlobAnswerStream(
-            stream,
-            BlobStatus.FOUND,
-            total,
-            skip=0 if ranges else request.offset,
-            count=min(request.asked, total - request.offset),
-            first=bytes(held[start:]),
-            counters=counters,
-        )
-    if status in {BlobStatus.MISSING, BlobStatus.BUSY} and not total and len(held) == start:
-        return BlobAnswerStream(stream, BlobStatus(status), counters=counters)
-    raise FrameError("The answer is none")
+        if held[0] not in {BlobStatus.FOUND, BlobStatus.LATER}:
+            return held, 1, held[0], 0
+        start = 1 + _TOTAL.size
+        await more(start)
+        return held, start, held[0], _TOTAL.unpack(held[1:start])[0]
+    decoder = FrameDecoder(1 + request.length)
+    length = None
+    while length is None:
+        await more(len(held) + 1)
+        decoder.feed(bytes(held[decoder.unfinished :]))
+        length = decoder.announced
+    if not length:
+        raise FrameError("An empty answer")
+    prefix = (length.bit_length() + 6) // 7
+    await more(prefix + 1)
+    return held, prefix + 1, held[prefix], length - 1

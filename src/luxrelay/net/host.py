@@ -295,6 +295,8 @@ class HostStats:
     """What the multiplexers stopped."""
     accept_errors: int = 0
     """Connections that could not be accepted."""
+    held_back: int = 0
+    """Looks at connections that had as much on its way as their path carries (P51)."""
     unread: int = 0
     """Bytes of all peers that nobody has read yet."""
     held: int = 0
@@ -648,6 +650,11 @@ class RelayHost:
             if stream.get_remote_address() in ends:
                 stream.narrow(_SLOW_UNSENT if slow else 0)
 
+    def crowded(self, peer: PeerId) -> bool:
+        """Whether what we send to a peer stands in queues: a link on the way carries no more."""
+        ends = {remote_of(conn) for conn in self._swarm.get_connections(ID(peer))}
+        return any(x.crowded and x.get_remote_address() in ends for x in self._registry.open)
+
     def is_connected(self, peer: PeerId) -> bool:
         """Whether a stream to the peer may be tried."""
         return bool(self.connections(peer))
@@ -713,6 +720,7 @@ class RelayHost:
             swarm=self._swarm.counters,
             mux=self.mux_counters,
             accept_errors=traffic.accept_errors,
+            held_back=traffic.held_back,
             held=self.charges.held,
             unread=self.unread.held,
         )

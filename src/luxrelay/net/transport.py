@@ -8,7 +8,10 @@ could not be had, which `Swarm.listen` throws away.
 from __future__ import annotations
 
 import errno
+import fcntl
 import socket
+import sys
+import termios
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,12 +30,17 @@ from multiaddr import Multiaddr
 from luxrelay.errors import AddressError
 from luxrelay.net.addresses import parse_address, parse_listen_address
 from luxrelay.net.guarded import Faults
+from luxrelay.net.send_window import FLOOR, SendWindow, SocketLook
 
 _READ_BYTES: Final = 65_536
 _UNSENT_MAX: Final = 256 * 1024
 """Bytes that cancelled writes may leave behind before the connection is given up."""
 _UNBOUNDED: Final = 2**31 - 1
 _BACKLOG: Final = 128
+_INFO_BYTES: Final = 152
+_INFO_RTTS: Final = (68, 148)
+_INFO_CLOSED: Final = 7
+"""Of struct tcp_info: its bytes, where the round trips stand, and TCP_CLOSE in its first byte."""
 _ACCEPT_PAUSE_S: Final = 0.1
 """Seconds before a listener goes on that could not accept."""
 ACCEPT_CAPACITY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -47,6 +55,8 @@ class TrafficCounters:
     """Bytes received on all connections."""
     bytes_out: int = 0
     """Bytes sent on all connections."""
+    held_back: int = 0
+    """Looks at connections whose window was full: what was to be sent waited (P51)."""
     handler_errors: int = 0
     """Connections that ended in an exception nobody expected."""
     accept_errors: int = 0
@@ -78,6 +88,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._registry = registry
         self._buffer = b""
         self._unsent = b""
+        self._window = SendWindow()
+        self._sent, self._granted = 0, FLOOR
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
@@ -136,11 +148,27 @@ class RelayTcpStream(ReadWriteCloser):
         async with self._write_lock:
             try:
                 while self._unsent:
-                    sent = await self._stream.socket.send(self._unsent)
+                    if self._sent >= self._granted:
+                        self._granted = self._sent + await self._room()
+                    room = self._granted - self._sent
+                    sent = await self._stream.socket.send(self._unsent[:room])
                     self._unsent = self._unsent[sent:]
+                    self._sent += sent
                     self._registry.traffic.bytes_out += sent
             except (OSError, trio.ClosedResourceError) as error:
                 raise ConnectionClosedError("the connection is gone", transport="tcp") from error
+
+    async def _room(self) -> int:
+        """Bytes that may be handed to the system, once there is room for some (P51)."""
+        while True:
+            look = _look_at(self._stream.socket)
+            if look is None:
+                return _UNBOUNDED
+            room = self._window.room(self._sent, look, trio.current_time())
+            if room:
+                return room
+            self._registry.traffic.held_back += 1
+            await trio.sleep(self._window.pause_s(look))
 
     async def close(self) -> None:
         """The socket is closed; what the kernel holds is still sent."""
@@ -160,6 +188,11 @@ class RelayTcpStream(ReadWriteCloser):
                 self._stream.setsockopt(socket.IPPROTO_TCP, option, unsent or _UNBOUNDED)
 
     @property
+    def crowded(self) -> bool:
+        """Whether what was sent last stood in a queue on its way."""
+        return self._window.crowded
+
+    @property
     def closed(self) -> bool:
         """Whether the socket was closed on our side."""
         return self not in self._registry.open
@@ -167,6 +200,30 @@ class RelayTcpStream(ReadWriteCloser):
     def get_remote_address(self) -> tuple[str, int] | None:
         """Host and port of the other end (IPv6 too, which the library's stream leaves out)."""
         return self._remote
+
+
+def _look_at(sock: trio.socket.SocketType) -> SocketLook | None:
+    """What the system says of a TCP socket; None where it does not say it.
+
+    Source: tcp(7), TCP_INFO and SIOCOUTQ, which are Linux's.
+    """
+    option = getattr(socket, "TCP_INFO", None)
+    if option is None:
+        return None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, option, _INFO_BYTES)
+        waiting = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):  # it is closed, or no TCP socket
+        return None
+    if len(info) < _INFO_BYTES:
+        return None
+    rtt_us, shortest_us = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in _INFO_RTTS)
+    return SocketLook(
+        int.from_bytes(waiting, sys.byteorder),
+        rtt_us / 1e6,
+        min(shortest_us, rtt_us) / 1e6,
+        info[0] == _INFO_CLOSED,
+    )
 
 
 def _remote_of(stream: trio.SocketStream) -> tuple[str, int] | None:

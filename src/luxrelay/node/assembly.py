@@ -185,7 +185,7 @@ def assemble(
     carried.told = _follower(config, driver, policies, blobs.news.tell)
     blame = GossipBlame(driver.app_score, steady_ms)
     followed = StoreFollowing(store, feed, wall_ms, in_order=judge.in_order, carries=carried.asked)
-    server = _server(config, store, doors, followed, carried=carried, meter=meter)
+    server = _server(config, store, doors, followed, carried=carried, meter=meter, blobs=blobs)
     catch_up = _catch_up(
         config,
         store,
@@ -318,6 +318,7 @@ def _server(
     *,
     carried: CarriedNamespaces,
     meter: SharedMeter,
+    blobs: BlobSide,
 ) -> RelaySyncServer:
     return RelaySyncServer(
         store,
@@ -328,6 +329,7 @@ def _server(
         handoff=store if config.allow_handoff else None,
         subscribed=carried,
         meter=meter,
+        uplink=blobs.uplink,
         tls=server_tls_of(config.sync_limits),
     )
 

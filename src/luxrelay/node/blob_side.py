@@ -11,6 +11,7 @@ Source: LP-6420 §2.2, §3.2, §4.2; LP-6420 §3.2, §4.2; decisions G10, G11, G
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from luxrelay.store import RelayStore
 from luxrelay.sync.fetch import AskBlob, FetchConfig
 from luxrelay.sync.messages import BlobAnswer
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.rpc.uplink import BlobUplink
 
 PREFIX: Final = "p2p:"
 """Stands before the peer id in a source's name."""
@@ -106,6 +108,13 @@ class BlobPeers:
         others = self._rng.sample(left, min(OTHERS_MAX, len(left)))
         return [_name(each) for each in named], [_name(each) for each in others]
 
+    def hosts(self) -> dict[str, str]:
+        """Return the connected, by the IP addresses of their machines; one of each machine."""
+        try:
+            return self._on_loop(self._remote_hosts)
+        except NetError:
+            return {}
+
     def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
         """Return what a peer sends; None when it does not have the blob.
 
@@ -160,6 +169,9 @@ class BlobPeers:
     async def _connected(self) -> tuple[PeerId, ...]:
         return self._host.connected()
 
+    async def _remote_hosts(self) -> dict[str, str]:
+        return {self._host.remote_host(each): _name(each) for each in self._host.connected()}
+
     def _on_loop(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             return trio.from_thread.run(call, trio_token=self._token)
@@ -185,6 +197,8 @@ def _taken(
         raise SyncUnreachableError("the peer does not answer about a blob", where=peer)
     if answer.status is BlobStatus.FOUND:
         return BlobAnswer(answer.total, parts)
+    if answer.status is BlobStatus.LATER:
+        return BlobAnswer(0, parts, answer.total / 1000)
     if answer.status is BlobStatus.BUSY:
         busy = SyncUnreachableError("the peer is busy", where=peer)
         busy.retry_after_ms = BUSY_AGAIN_MS
@@ -277,6 +291,8 @@ class BlobSide:
     """Serves our blobs and asks peers; None when streams are off."""
     peers: BlobPeers | None
     """The gossip peers as sources; None when streams are off."""
+    uplink: BlobUplink
+    """What is sent of blobs, by all doors that peers fetch from."""
     fetching: FetchConfig
     """Bounds of fetching."""
     hints_at_fetched: bool
@@ -339,6 +355,7 @@ def blob_side_of(
         operators=tuple(map(peer_id_from_text, following.hint_operators)),
         hinted=wanted.hear,
     )
+    uplink = BlobUplink(time.monotonic)
     exchange = peers = None
     if following.blob_streams:
         token = trio.lowlevel.current_trio_token()
@@ -347,6 +364,7 @@ def blob_side_of(
             lambda commitment, _length: store.get_blob(commitment, clock_ms()),
             coming=lambda commitment: wanted.find(commitment) is not None,
             heard=lambda peer, commitment: wanted.hear(commitment, peer),
+            uplink=uplink,
             config=BlobConfig(
                 peer_bytes_per_s=following.blob_bytes_per_s,
                 peer_requests_per_s=following.blob_requests_per_s,
@@ -363,6 +381,7 @@ def blob_side_of(
         topics=topics,
         exchange=exchange,
         peers=peers,
+        uplink=uplink,
         fetching=replace(
             FETCHING,
             silence_s=following.blob_silence_ms / 1000,

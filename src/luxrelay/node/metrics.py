@@ -255,6 +255,11 @@ def _network(net: NetStats) -> Iterable[Metric]:
         ("luxrelay_net_bytes_in", "Bytes received by libp2p.", net.host.bytes_in),
         ("luxrelay_net_bytes_out", "Bytes sent by libp2p.", net.host.bytes_out),
         (
+            "luxrelay_net_held_back",
+            "Looks at connections with as much on its way as the path carries (P51).",
+            net.host.held_back,
+        ),
+        (
             "luxrelay_net_dials_failed",
             "Peers not reached, tries.",
             net.driver.dials_failed,

@@ -23,6 +23,7 @@ _BLOBS: Final = {
     "served": "Blobs that peers took over libp2p streams.",
     "served_bytes": "Bytes of blobs that peers took over libp2p streams.",
     "unknown": "Questions of peers for blobs that are not here.",
+    "later": "Questions of peers that were put off, because the blob was on its way to another.",
     "busy": "Questions of peers for blobs above a bound, answered so.",
     "malformed": "Blob streams whose question could not be read or did not come in time.",
     "unfinished": "Blobs of which a peer took nothing for too long, or went away.",

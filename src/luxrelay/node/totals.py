@@ -33,6 +33,7 @@ BLOBS: Final = {
     "bytes": "Bytes of blobs that came.",
     "useful_bytes": "Of those, bytes of blobs that were delivered; the others came in vain.",
     "resumed": "Requests for a blob that went on at the byte where another had ended.",
+    "put_off": "Requests for a blob that a peer put off, because it sent it to another.",
     "hedged": "Requests for a blob beside another that had not brought a byte.",
     "silent": "Requests for a blob that ended because no byte came for too long.",
 }

@@ -21,8 +21,9 @@ commitment given up is *absent* for a while; parts of it are kept for the next t
 *Inputs and what they may cause*: ``want`` asks the first peer. ``began`` ends the other requests of
 that blob: both would bring the same over one line. ``came`` may fill the blob: it is delivered when
 it matches, its only sender is blamed when not, and one of several senders is sought (P49).
-``missing``, ``failed``, ``busy``, ``wrong`` and ``wake`` ask the next peer. ``heard`` adds a peer
-that says to have it. ``have`` ends a fetch that is no longer needed.
+``missing``, ``failed``, ``busy``, ``wrong`` and ``wake`` ask the next peer; ``later`` too, and the
+one that said it is asked again when its time has come (P52). ``heard`` adds a peer that says to
+have it. ``have`` ends a fetch that is no longer needed.
 
 *Timers*: a request is over ``silence_s`` after its last byte, or, when another peer can be asked,
 when it brought less than ``crawl_bytes_per_s``. Another peer is asked beside one that sent no byte
@@ -41,7 +42,7 @@ Source: LP-6421 §5.2; decisions P28, P46, P49; 21-37, 21-38.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
@@ -197,6 +198,8 @@ class FetchTotals:
     """Requests beside another for the same blob."""
     silent: int = 0
     """Requests that ended because nothing came."""
+    put_off: int = 0
+    """Requests that a peer put off, because it sent the blob to another (P52)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +223,8 @@ class _Blob:
     """Still to be asked, the next one last."""
     requests: list[int] = field(default_factory=list)
     tries: dict[str, int] = field(default_factory=dict)
+    later: dict[str, float] = field(default_factory=dict)
+    """Links of peers that put the question off, until when, monotonic seconds."""
     running: bool = False
     """Whether a request of it has begun."""
     begun: bool = False
@@ -271,6 +276,8 @@ class BlobFetch:
     ) -> None:
         self.totals = FetchTotals()
         """What the fetches cost."""
+        self.same: Mapping[str, str] = {}
+        """Peers with two names: one to the other, which their link goes by."""
         self._matches = matches
         self._config = config or FetchConfig()
         self._blobs: dict[bytes, _Blob] = {}
@@ -333,6 +340,7 @@ class BlobFetch:
         for peer in peers:
             if peer in asked or blob.tries.get(peer, 0) >= self._config.tries_max:
                 continue
+            blob.later.pop(self._line(peer), None)
             if peer in blob.peers:
                 blob.peers.remove(peer)
             elif len({*blob.tries, *blob.peers, peer}) > 2 * self._config.peers_max:
@@ -369,7 +377,7 @@ class BlobFetch:
             other = self._over(each, now)
             self._actions.append(DropRequest(each))
             self._again(blob, other.peer, first=True)
-        link = self._links[asked.peer]
+        link = self._links[self._line(asked.peer)]
         took_s = now - asked.asked_at
         link.latency_s = took_s if not link.latency_s else (link.latency_s + took_s) / 2
         link.came_at, link.refusals = now, 0
@@ -387,7 +395,7 @@ class BlobFetch:
         self.totals.bytes += len(data)
         if asked is None or not asked.transfer.begun:
             return
-        blob, link = self._blobs[asked.commitment], self._links[asked.peer]
+        blob, link = self._blobs[asked.commitment], self._links[self._line(asked.peer)]
         if len(data) > asked.left:
             self._actions.append(DropRequest(request))
             self.wrong(request, "more bytes than it was asked for", now)
@@ -424,10 +432,20 @@ class BlobFetch:
         """Take a peer's word that it has enough to do; it is asked again after a pause."""
         if request in self._requests:
             asked = self._over(request, now)
-            link = self._links[asked.peer]
+            link = self._links[self._line(asked.peer)]
             pause_s = min(BUSY_S * 2**link.refusals, BUSY_MAX_S)
             link.blocked_until, link.refusals = now + pause_s, min(link.refusals + 1, 16)
             self._again(self._blobs[asked.commitment], asked.peer)
+            self._ask(now)
+
+    def later(self, request: int, wait_s: float, now: float) -> None:
+        """Take a peer's word that it sends the blob to another now; others are asked meanwhile."""
+        if request in self._requests:
+            asked = self._over(request, now)
+            blob = self._blobs[asked.commitment]
+            blob.later[self._line(asked.peer)] = now + wait_s
+            self.totals.put_off += 1
+            self._again(blob, asked.peer)
             self._ask(now)
 
     def wrong(self, request: int, why: str, now: float) -> None:
@@ -513,7 +531,8 @@ class BlobFetch:
         self._looked_at = now
         self._waited.clear()
         waiting = 0
-        for commitment in list(self._blobs):
+        # What was put off comes after what nobody was asked for: that may not be on its way yet.
+        for commitment in sorted(self._blobs, key=lambda each: bool(self._blobs[each].later)):
             blob = self._blobs[commitment]
             if not (blob.peers or blob.requests):
                 self._give_up(commitment, now)
@@ -531,8 +550,9 @@ class BlobFetch:
             return
         peer = next((peer for peer in reversed(blob.peers) if self._takes(peer, blob, now)), "")
         if not peer or not (blob.begun or self._room_for(blob.parts.bound)):
-            if not blob.requests:
-                self._waited.add(blob.peers[-1])  # what is younger does not pass it there
+            waits_at = [x for x in map(self._line, blob.peers) if blob.later.get(x, now) <= now]
+            if waits_at and not blob.requests:
+                self._waited.add(waits_at[-1])  # what is younger does not pass it there
             return
         blob.peers.remove(peer)
         blob.begun = True
@@ -541,7 +561,7 @@ class BlobFetch:
         self._begin(commitment, blob, peer, now)
 
     def _begin(self, commitment: bytes, blob: _Blob, peer: str, now: float) -> None:
-        link = self._links[peer]
+        link = self._links[self._line(peer)]
         offset, count = blob.parts.gap(peer)
         self.totals.resumed += bool(offset)
         silence_s = self._config.silence_s
@@ -576,26 +596,33 @@ class BlobFetch:
     def _takes(self, peer: str, blob: _Blob, now: float) -> bool:
         """Whether a peer's link has room for what is lacking of a blob."""
         link = self._link(peer)
-        if peer in self._waited or link.blocked_until > now:
+        line = self._line(peer)
+        if any(line == self._line(self._requests[each].peer) for each in blob.requests):
+            return False
+        if line in self._waited or max(link.blocked_until, blob.later.get(line, now)) > now:
             return False
         if link.requests >= self._config.link_requests_max:
             return False
         return not link.requests or link.window.room >= blob.parts.gap(peer)[1]
 
     def _link(self, peer: str) -> _Link:
-        link = self._links.get(peer)
+        line = self._line(peer)
+        link = self._links.get(line)
         if link is None:
-            link = self._links[peer] = _Link(LinkWindow(LINKS))
+            link = self._links[line] = _Link(LinkWindow(LINKS))
             if len(self._links) > self._config.links_max:
                 idle = (name for name, each in self._links.items() if not each.requests)
                 del self._links[next(idle)]
-        self._links.move_to_end(peer)
+        self._links.move_to_end(line)
         return link
+
+    def _line(self, peer: str) -> str:
+        return self.same.get(peer, peer)
 
     def _hedge_at(self, blob: _Blob) -> float:
         """Return when another peer is asked beside those that were, monotonic seconds."""
         newest = self._requests[blob.requests[-1]]
-        link = self._links[newest.peer]
+        link = self._links[self._line(newest.peer)]
         if link.requests == 1:
             return newest.hedge_at
         return max(newest.hedge_at, link.came_at + self._config.hedge_s)
@@ -607,7 +634,11 @@ class BlobFetch:
         soon = self._looked_at + LOOK_S
         if blob.requests:
             return max(soon, self._hedge_at(blob))
-        links = filter(None, map(self._links.get, blob.peers))
+        lines = list(map(self._line, blob.peers))
+        later = [blob.later[each] for each in lines if each in blob.later]
+        if len(later) == len(lines):
+            return max(soon, min(later))
+        links = filter(None, map(self._links.get, lines))
         blocked = [x.blocked_until for x in links if x.blocked_until > self._looked_at]
         if not self._requests:
             blocked.append(max(soon, min(blocked, default=soon)))
@@ -663,7 +694,7 @@ class BlobFetch:
     def _over(self, number: int, now: float, *, late: bool = False) -> _Request:
         """Forget a request."""
         asked = self._requests.pop(number)
-        blob, link = self._blobs[asked.commitment], self._links[asked.peer]
+        blob, link = self._blobs[asked.commitment], self._links[self._line(asked.peer)]
         blob.requests.remove(number)
         blob.running = blob.running and not asked.transfer.begun
         link.requests -= 1

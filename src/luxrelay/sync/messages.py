@@ -29,12 +29,15 @@ def peek(header: bytes) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class BlobAnswer:
-    """A blob that a relay has begun to send; nothing of it has been verified."""
+    """A blob that a relay has begun to send, or puts off; nothing of it has been verified."""
 
     total: int
     """Bytes of the whole blob, as the relay says."""
     parts: Generator[bytes, None, None]
     """What was asked for, as it comes; close it to end the call before its end."""
+    later_s: float = 0.0
+    """When it may be asked for again, seconds: it is being sent to another, and nothing comes now;
+    0 for an answer."""
 
 
 @dataclass(slots=True, unsafe_hash=True)

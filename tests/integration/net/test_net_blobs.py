@@ -24,6 +24,7 @@ from luxrelay.net.blobs import (
 )
 from luxrelay.net.host import RelayHost
 from luxrelay.net.streams import RelayStream, encode_frame, read_frame
+from luxrelay.sync.rpc.uplink import LATER_MAX_S, LATER_MIN_S, BlobUplink
 
 pytestmark = pytest.mark.slow
 LARGEST = bytes(range(256)) * (MAX_BLOB_BYTES // 256)
@@ -408,15 +409,15 @@ async def test_a_slow_reader_is_served_and_gives_its_place_when_all_are_taken(wo
 
 
 async def test_who_asked_for_what_is_on_its_way_is_told_when_it_is_here(world: Any) -> None:
-    """P50: told once, and only who asked for what is being fetched; told_max are remembered."""
+    """P50: told once; told_max who asked for what is coming, and as many who asked before."""
     heard: list[bytes] = []
-    ids = [bytes([number]) * 32 for number in range(3)]
+    ids = [bytes([number]) * 32 for number in range(4)]
     async with trio.open_nursery() as nursery:
         host = await world.host(nursery, "server")
         served = BlobExchange(
             host,
             lambda *_: None,
-            coming=lambda key: key != ids[2],
+            coming=lambda key: key in ids[:2],
             config=BlobConfig(told_max=1),
         )
         await nursery.start(served.run)
@@ -429,6 +430,69 @@ async def test_who_asked_for_what_is_on_its_way_is_told_when_it_is_here(world: A
             assert (await ours.ask(host.peer_id, question))[0] is BlobStatus.MISSING
         for key in (*ids, ids[1]):
             served.arrived(key)
-        await world.until(lambda: heard == [ids[1]])
-        await world.until(lambda: served.counters.told == 1)
+        await world.until(lambda: sorted(heard) == [ids[1], ids[3]])
+        await world.until(lambda: served.counters.told == 2)
+        nursery.cancel_scope.cancel()
+
+
+class Narrow(BlobUplink):
+    """An uplink that stands in a queue, whatever is sent."""
+
+    def sent(self, size: int, *, narrow: bool) -> None:
+        """Take note of it."""
+        del narrow
+        super().sent(size, narrow=True)
+
+
+async def test_on_a_narrow_uplink_the_second_asker_is_put_off_and_told(world: Any) -> None:
+    """P52: a blob goes to one; another is told when to ask again, and when there is room."""
+    clock, heard = [100.0], []
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "server")
+        held, uplink = shelf(LARGEST), Narrow(lambda: clock[0])
+        served = BlobExchange(host, lambda key, _: held.get(key), uplink=uplink)
+        await nursery.start(served.run)
+        first = await asker(nursery, world, host, "first")
+        answer = await first.open(host.peer_id, part(LARGEST, 0))
+        assert answer is not None
+        assert await answer.read()
+        there = await world.host(nursery, "second")
+        await there.dial(host.addresses[0])
+        second = BlobExchange(there, lambda *_: None, heard=lambda *news: heard.append(news))
+        await nursery.start(second.run)
+
+        later = await second.open(host.peer_id, part(LARGEST, 0))
+        assert later is not None
+        assert later.status is BlobStatus.LATER
+        assert 1000 * LATER_MIN_S <= later.total <= 1000 * LATER_MAX_S
+        await later.close()
+        assert (await second.ask(host.peer_id, request(LARGEST)))[0] is BlobStatus.LATER
+        assert served.counters.later == 2
+
+        await rest_of(answer)
+        await answer.close()
+        await world.until(lambda: heard == [(host.peer_id, request(LARGEST).commitment)])
+        assert (await second.ask(host.peer_id, request(LARGEST)))[0] is BlobStatus.FOUND
+        nursery.cancel_scope.cancel()
+
+
+async def test_news_of_a_blob_takes_no_place(world: Any) -> None:
+    """P50: a relay that serves a peer as much as it may still hears from it what has come."""
+    heard: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        host = await world.host(nursery, "server")
+        held = shelf(LARGEST)
+        served = BlobExchange(
+            host,
+            lambda key, _: held.get(key),
+            heard=lambda _, key: heard.append(key),
+            config=BlobConfig(peer_streams_max=1),
+        )
+        await nursery.start(served.run)
+        ours = await asker(nursery, world, host)
+        answer = await ours.open(host.peer_id, part(LARGEST, 0))
+        assert answer is not None
+        assert (await ours.ask(host.peer_id, request(b"a")))[0] is BlobStatus.BUSY
+        await ours._tell(bytes(32), host.peer_id)  # as after a question of the server's
+        await world.until(lambda: heard == [bytes(32)])
         nursery.cancel_scope.cancel()

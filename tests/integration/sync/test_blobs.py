@@ -56,6 +56,10 @@ class Silent:
         """Return one that is said to have it."""
         return [f"p2p:{commitment.hex()}"], []
 
+    def hosts(self) -> dict[str, str]:
+        """Return nobody's machine."""
+        return {}
+
     def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
         """Wait for the end."""
         del ask, silence_s

@@ -21,6 +21,7 @@ from luxrelay.sync import (
 )
 from luxrelay.sync.rpc.config import LANES_MAX, WATERMARKS_MAX
 from luxrelay.sync.rpc.reading import SyncServicer
+from luxrelay.sync.rpc.uplink import BlobUplink
 
 if TYPE_CHECKING:
     from tests.integration.sync.conftest import Harbour
@@ -251,3 +252,27 @@ def test_receipts_of_a_relay_that_takes_nothing(harbour: Harbour) -> None:
     store: RelayStore = harbour.store()
     with pytest.raises(SyncRemoteError, match="does not offer"):
         harbour.client(harbour.serve(store)).get_receipts([b"\x01" * 32])
+
+
+def test_a_question_for_parts_may_be_put_off(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P52: over gRPC only who says so is put off, with the time; who does not is served."""
+    begin = BlobUplink.begin
+
+    def full(
+        uplink: BlobUplink, commitment: bytes, asker: str, size: int, *, must: bool = False
+    ) -> float:
+        assert asker
+        return begin(uplink, commitment, asker, size, must=must) if must else 2.5
+
+    monkeypatch.setattr(BlobUplink, "begin", full)
+    blob = b"payload" * 1_000
+    client = harbour.relay([harbour.author(1).message(1, blob=blob)])
+    key = sha3_commitment(blob)
+
+    put_off = client.get_blob_parts(key, may_wait=True)
+    assert put_off is not None
+    assert (put_off.later_s, list(put_off.parts)) == (2.5, [])
+    assert client.get_blob(key) == blob
+    assert client.get_blob_parts(bytes(32), may_wait=True) is None

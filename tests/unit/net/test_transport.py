@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 from multiaddr import Multiaddr
 
+from luxrelay.net import transport
+from luxrelay.net.send_window import FLOOR, SocketLook
 from luxrelay.net.transport import RelayTcp, RelayTcpStream, SocketRegistry
 
 
@@ -120,3 +123,46 @@ def test_serve_plain_tcp_only() -> None:
     assert tcp.can_listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
     assert not tcp.can_dial(Multiaddr("/ip4/127.0.0.1/tcp/1/ws"))
     assert not tcp.can_listen(Multiaddr("/ip4/127.0.0.1/udp/1/quic-v1"))
+
+
+async def test_a_write_waits_while_its_window_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P51: 200 KB go as they are acknowledged, never more than the window, and none is lost."""
+    acknowledged, most = 0, 0
+    async with pair() as (stream, other, registry):
+
+        def look(_: object) -> SocketLook:
+            nonlocal acknowledged, most
+            waiting = registry.traffic.bytes_out - acknowledged
+            most = max(most, waiting)
+            acknowledged += min(waiting, 4_000)
+            return SocketLook(waiting, 0.02, 0.02)
+
+        monkeypatch.setattr(transport, "_look_at", look)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.write, bytes(200_000))
+            came = 0
+            while came < 200_000:
+                came += len(await other.receive_some(65_536))
+
+    assert FLOOR <= most <= 4 * FLOOR
+    assert registry.traffic.held_back >= 1
+
+
+async def test_what_the_system_says_of_a_connection() -> None:
+    """P51: bytes that nobody took, a round trip; nothing of what is no TCP socket or closed."""
+    listener = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    near = await trio.testing.open_stream_to_socket_listener(listener[0])
+    far = await listener[0].accept()
+    await near.send_all(bytes(100_000))
+    look = transport._look_at(near.socket)
+    assert look is not None
+    assert 0 <= look.in_flight <= 100_000
+    assert 0 < look.shortest_s <= look.rtt_s < 1
+    assert not look.closed
+    await trio.testing.wait_all_tasks_blocked()
+    await far.aclose()
+    await near.aclose()
+    assert transport._look_at(near.socket) is None
+    async with pair() as (_, other, _registry):
+        assert transport._look_at(other.socket) is None
+    await listener[0].aclose()

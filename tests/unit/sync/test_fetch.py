@@ -207,3 +207,56 @@ def test_refuse_bounds_that_do_not_fit_together(values: dict[str, float]) -> Non
     """One blob has to fit, and a link for each request."""
     with pytest.raises(SyncArgumentError):
         FetchConfig(**values)  # type: ignore[arg-type]
+
+
+def test_who_puts_off_is_asked_again_when_its_time_has_come() -> None:
+    """P52: others are asked meanwhile, the blob is not given up, and news brings the time on."""
+    machine = fetcher(hedge_s=5.0)
+    machine.want(ID, 7, ["a", "b"], 0.0)
+    assert asked(machine) == [(1, "a")]
+    machine.later(1, 3.0, 0.1)
+    assert asked(machine) == [(2, "b")]
+    machine.missing(2, 0.2)
+    assert asked(machine) == []
+    assert (machine.wanted, machine.wake_at()) == (1, 3.1)
+    machine.wake(3.1)
+    assert asked(machine) == [(3, "a")]
+    machine.later(3, 8.0, 3.2)
+    machine.heard(ID, ["a"], 4.0)
+    assert asked(machine) == [(4, "a")]
+    send(machine, 4, BLOB, 4.1)
+    assert machine.drain() == [Delivered(ID, BLOB)]
+    assert machine.totals.put_off == 2
+
+
+def test_what_was_put_off_keeps_nothing_else_waiting() -> None:
+    """P52: a younger blob is asked for at the peer that put the older one off, and before it."""
+    other = b"another"
+    machine = fetcher(link_requests_max=1)
+    machine.want(ID, 7, ["a"], 0.0)
+    machine.want(sha3_commitment(other), 7, ["a"], 0.0)
+    assert asked(machine) == [(1, "a")]
+    machine.later(1, 1.0, 0.5)
+    assert asked(machine) == [(2, "a")]
+    machine.wake(2.0)
+    assert asked(machine) == []
+    send(machine, 2, other, 2.5)
+    delivered, again = machine.drain()
+    assert delivered == Delivered(sha3_commitment(other), other)
+    assert isinstance(again, AskBlob)
+    assert (again.peer, again.commitment) == ("a", ID)
+
+
+def test_two_names_of_a_machine_are_one_link() -> None:
+    """P52: it is not asked by the other name beside the first, nor before it wants to be."""
+    machine = fetcher(hedge_s=0.25)
+    machine.same = {"10.0.0.1:9641": "p2p:one"}
+    machine.want(ID, 7, ["p2p:one", "10.0.0.1:9641"], 0.0)
+    assert asked(machine) == [(1, "p2p:one")]
+    machine.wake(1.0)
+    assert asked(machine) == []
+    machine.later(1, 2.0, 1.0)
+    assert asked(machine) == []
+    machine.wake(3.0)
+    assert len(asked(machine)) == 1
+    assert machine.links == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -70,6 +70,8 @@ class FetchStats:
     """Requests beside another for the same blob."""
     silent: int
     """Requests that ended because nothing came for `FetchConfig.silence_s`."""
+    put_off: int
+    """Requests that a peer put off, because it sent the blob to another (P52)."""
 
 
 _COMING = (WantedRange.ASKED, WantedRange.SHARED)
@@ -104,6 +106,9 @@ class OtherSources(Protocol):
         A name is none of a relay's address; it comes back in `ask`.
         """
 
+    def hosts(self) -> Mapping[str, str]:
+        """Return who could be asked, by the IP address of the machine."""
+
     def ask(self, ask: AskBlob, silence_s: float, scope: CallScope) -> BlobAnswer | None:
         """Return what a peer sends; None when it does not have the blob.
 
@@ -131,7 +136,7 @@ class BlobFetcher:
         order: Puts the relays' addresses best first; what it leaves out is not asked.
         matches: Whether bytes are the blob of a commitment.
         others: Who else is asked: before the relays who is said to have the blob, after them the
-            rest.
+            rest, and then relays on the machines of these.
         config: Bounds.
 
     """
@@ -273,7 +278,14 @@ class BlobFetcher:
         if self._others is None:
             return list(self._order(relays))
         named, rest = self._others.peers(commitment)
-        return list(self._order([*named, *relays, *rest]))
+        # A relay whose machine is a peer's is most likely that peer, which says itself when it has
+        # come to hold a blob.
+        hosts = self._others.hosts()
+        machines = {each: each.rpartition(":")[0].strip("[]") for each in relays}
+        same = {each: hosts[host] for each, host in machines.items() if host in hosts}
+        self._fetch.same = same
+        relays = [each for each in relays if each not in same]
+        return list(self._order([*named, *relays, *rest, *same]))
 
     def _keep_time(self) -> None:
         """Wake the machine when it wishes, until the fetcher is closed."""
@@ -331,7 +343,9 @@ class BlobFetcher:
         failed: Callable[[float], None] = partial(self._fetch.failed, request)
         try:
             answer = self._answer_of(ask, scope)
-            if answer is not None:
+            if answer is not None and answer.later_s:
+                failed = partial(self._fetch.later, request, answer.later_s)
+            elif answer is not None:
                 self._take(request, answer)
         except SyncUnreachableError as error:
             if error.retry_after_ms:
@@ -369,5 +383,5 @@ class BlobFetcher:
             assert self._others is not None
             return self._others.ask(ask, silence_s, scope)
         return client.get_blob_parts(
-            ask.commitment, ask.offset, ask.count, silence_s=silence_s, scope=scope
+            ask.commitment, ask.offset, ask.count, silence_s=silence_s, scope=scope, may_wait=True
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from functools import partial
+from math import ceil
 from typing import Final
 
 import grpc
@@ -26,6 +27,7 @@ from luxrelay.sync.rpc.pages import PageReader, ServedPageRequest, Turns, to_fra
 from luxrelay.sync.rpc.reconciling import ReconcileDesk
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncServicer
 from luxrelay.sync.rpc.set_answers import ANSWER_BYTES, SetAnswers, check_length
+from luxrelay.sync.rpc.uplink import BlobUplink
 
 HEAD_BYTES: Final = 160
 """About what a head takes on the wire."""
@@ -46,9 +48,11 @@ class SyncServicer(RelaySyncServicer):
         clock_ms: Callable[[], int],
         *,
         subscribed: Container[NamespaceId] = frozenset(),
+        uplink: BlobUplink,
         beyond: ArchiveFallback | None = None,
     ) -> None:
         self._store = store
+        self._uplink = uplink
         self._beyond = beyond
         self._subscribed = subscribed
         self._config = config
@@ -163,11 +167,26 @@ class SyncServicer(RelaySyncServicer):
             if blob is None and self._beyond is not None:
                 blob = self._beyond.blob(request.commitment)
                 part = _part_of(blob or b"", request)
-            yield pb.BlobPart(found=blob is not None, total=len(blob or b""))
-            for start in range(0, len(part), BLOB_PART_BYTES):
-                piece = bytes(part[start : start + BLOB_PART_BYTES])
-                yield pb.BlobPart(part=piece)
-                self._calls.counters.sent(size_bytes=len(piece))
+            if blob is None:
+                yield pb.BlobPart()
+                return
+            total = len(blob)
+            later_s = self._uplink.begin(
+                request.commitment, call.caller.name, len(part), must=not request.may_wait
+            )
+            if later_s:
+                yield pb.BlobPart(found=True, total=total, later_ms=ceil(1000 * later_s))
+                return
+            left = len(part)
+            try:
+                yield pb.BlobPart(found=True, total=total)
+                for start in range(0, len(part), BLOB_PART_BYTES):
+                    piece = bytes(part[start : start + BLOB_PART_BYTES])
+                    yield pb.BlobPart(part=piece)
+                    left -= len(piece)
+                    self._calls.counters.sent(size_bytes=len(piece))
+            finally:
+                self._uplink.handed(request.commitment, len(part) - left, left)
 
     def Reconcile(  # noqa: N802 - the name in relay_sync.proto
         self, request_iterator: Iterator[pb.ReconcileRequest], context: grpc.ServicerContext

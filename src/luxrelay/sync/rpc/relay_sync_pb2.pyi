@@ -669,22 +669,26 @@ class GetBlobPartsRequest(_message.Message):
     COMMITMENT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    MAY_WAIT_FIELD_NUMBER: _builtins.int
     commitment: _builtins.bytes
     """32 bytes"""
     offset: _builtins.int
     """the first byte wanted"""
     count: _builtins.int
     """bytes wanted; 0 = all from offset on"""
+    may_wait: _builtins.bool
+    """later_ms is understood"""
     def __init__(
         self,
         *,
         commitment: _builtins.bytes = ...,
         offset: _builtins.int = ...,
         count: _builtins.int = ...,
+        may_wait: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "count", b"count", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "count", b"count", "may_wait", b"may_wait", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -697,22 +701,26 @@ class BlobPart(_message.Message):
     FOUND_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    LATER_MS_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     """first frame: whether this relay holds it"""
     total: _builtins.int
     """first frame: bytes of the whole blob"""
     part: _builtins.bytes
     """every other frame: the next bytes"""
+    later_ms: _builtins.int
+    """the only frame: it is being sent to another; ask again then, or there"""
     def __init__(
         self,
         *,
         found: _builtins.bool = ...,
         total: _builtins.int = ...,
         part: _builtins.bytes = ...,
+        later_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "part", b"part", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "later_ms", b"later_ms", "part", b"part", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

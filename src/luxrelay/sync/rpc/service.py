@@ -15,6 +15,7 @@ Source: LP-6421 §2.2, §8; 21-18 to 21-24, 21-56, 21-57; the gRPC server reflec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -54,6 +55,7 @@ from luxrelay.sync.rpc.relay_sync_pb2_grpc import add_RelaySyncServicer_to_serve
 from luxrelay.sync.rpc.stats import SyncCounters, SyncServerStats
 from luxrelay.sync.rpc.stream_limit import StreamGate
 from luxrelay.sync.rpc.tls import ServerTls
+from luxrelay.sync.rpc.uplink import BlobUplink
 from luxrelay.sync.rpc.waiting import PendingRequests, ReflectionLimit
 
 
@@ -110,6 +112,7 @@ class RelaySyncServer:
         guard: Knows the tokens of callers; None lets everybody in.
         beyond: Knows what the store has no more; None for a port that answers from it alone.
         meter: What callers may cost, shared by all doors of a node; None counts nothing.
+        uplink: What is sent of blobs, by all doors of a node or alone.
 
     """
 
@@ -136,6 +139,7 @@ class RelaySyncServer:
         guard: Guard | None = None,
         beyond: ArchiveFallback | None = None,
         meter: SharedMeter | None = None,
+        uplink: BlobUplink | None = None,
     ) -> None:
         self.config = config or SyncServerConfig()
         self.meter = meter
@@ -147,7 +151,13 @@ class RelaySyncServer:
         self._reading = book(self._counters, self._streams, self._turns)
         publishing = book(self._counters, self._publishers, self._turns)
         self._sync = SyncServicer(
-            store, self.config, self._reading, clock_ms, subscribed=subscribed, beyond=beyond
+            store,
+            self.config,
+            self._reading,
+            clock_ms,
+            subscribed=subscribed,
+            beyond=beyond,
+            uplink=uplink or BlobUplink(time.monotonic),
         )
         self._node = NodeServicer(
             publisher,

@@ -28,12 +28,19 @@ from luxrelay.sync.rpc.frames import to_message
 from luxrelay.sync.rpc.patience import beating
 from luxrelay.sync.rpc.relay_sync_pb2_grpc import RelaySyncStub
 from luxrelay.sync.rpc.scope import CallScope
+from luxrelay.sync.rpc.uplink import LATER_MAX_S
 
 RESUMES_MAX: Final = 8
 """Times that one reading of a blob is gone on with."""
 WHOLE_BLOB_S: Final = 150.0
 """Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
 _Parts = Generator[bytes, None, None]
+
+
+def _nothing() -> _Parts:
+    yield from ()
+
+
 _Questions = queue.SimpleQueue[pb.ReconcileRequest | None]
 
 
@@ -326,6 +333,7 @@ class SetCalls(RelayConnection):
         *,
         silence_s: float = 15.0,
         scope: CallScope | None = None,
+        may_wait: bool = False,
     ) -> BlobAnswer | None:
         """Return a part of a blob as it comes; None when the relay does not hold the blob.
 
@@ -338,6 +346,7 @@ class SetCalls(RelayConnection):
             count: Bytes wanted; 0 for all from ``offset`` on.
             silence_s: The call is over when nothing came for so many seconds.
             scope: Lets another thread cancel the call.
+            may_wait: The relay may put the question off (`BlobAnswer.later_s`, P52).
 
         Raises (also while iterating):
             SyncArgumentError: the commitment has not 32 bytes, or a number is out of range.
@@ -352,7 +361,9 @@ class SetCalls(RelayConnection):
         require("count", count, 0, c.MAX_BLOB_BYTES)
         if self._whole_blobs:
             return self._whole_blob(commitment, offset, count)
-        request = pb.GetBlobPartsRequest(commitment=commitment, offset=offset, count=count)
+        request = pb.GetBlobPartsRequest(
+            commitment=commitment, offset=offset, count=count, may_wait=may_wait
+        )
         frames = self._stream(
             lambda channel: beating(RelaySyncStub(channel).GetBlobParts(request), silence_s),
             scope,
@@ -370,6 +381,11 @@ class SetCalls(RelayConnection):
         if not first.found:
             next(frames, None)  # its status: the call ends by itself
             return None
+        if first.later_ms:
+            next(frames, None)
+            if not may_wait or first.later_ms > 1000 * LATER_MAX_S:
+                raise self._bad(f"a blob that is put off for {first.later_ms} ms")
+            return BlobAnswer(first.total, _nothing(), first.later_ms / 1000)
         left = min(count or first.total, first.total - offset)
         if left <= 0 or first.total > c.MAX_BLOB_BYTES:
             frames.close()
