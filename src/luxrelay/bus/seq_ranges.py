@@ -48,7 +48,10 @@ class ToldGaps:
     def tell(self, namespace_id: NamespaceId, first: int, last: int) -> None:
         """Remember a gap, both ends inclusive."""
         gaps = self.ranges.setdefault(namespace_id, [])
-        gaps.append((first, last))
+        if gaps and first <= gaps[-1][1] + 1:  # told again, from an earlier begin
+            gaps[:] = _merged(sorted((*gaps, (first, last))))
+        else:
+            gaps.append((first, last))
         del gaps[:-GAPS_MAX]
 
     def fill(self, namespace_id: NamespaceId, seq: int) -> bool:
@@ -69,6 +72,17 @@ class ToldGaps:
         for namespace_id, gaps in list(self.ranges.items()):
             for first, last in list(gaps):
                 yield namespace_id, first, last
+
+
+def _merged(ranges: SeqRanges) -> list[tuple[int, int]]:
+    """Return ascending ranges, those joined that meet."""
+    found: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return found
 
 
 def _first(part: tuple[int, int]) -> int:

@@ -199,6 +199,8 @@ class BlobConfig:
     told_max: int = 1_024
     """Questions for what we are fetching ourselves that are remembered, and as many for what we
     have not heard of; the oldest is forgotten."""
+    tell_s: float = 5.0
+    """Seconds in which a peer takes the news of a blob."""
     tells_max: int = 16
     """Peers that are told at once of a blob which has come."""
     lookups_max: int = 4
@@ -374,7 +376,8 @@ class BlobExchange:
             LimitConfig(peer=rate, burst_factor=config.burst_s, keys_max=config.peers_max)
         )
         self._lookups = trio.CapacityLimiter(config.lookups_max)
-        self._telling = trio.Semaphore(config.tells_max)
+        self._telling = trio.CapacityLimiter(config.tells_max)
+        self._to_be_told: dict[PeerId, list[bytes]] = {}
         self._news_in, self._news = trio.open_memory_channel[tuple[bytes, PeerId | None]](
             config.told_max
         )
@@ -393,8 +396,7 @@ class BlobExchange:
             async with trio.open_nursery() as nursery:
                 async for commitment, peer in self._news:
                     for each in self._to_tell(commitment) if peer is None else [peer]:
-                        await self._telling.acquire()
-                        nursery.start_soon(self._tell, commitment, each)
+                        self._tell_soon(nursery, commitment, each)
         finally:
             self._host.unhandle(BLOBS)
             self._host.unhandle(BLOB_RANGES)
@@ -503,19 +505,36 @@ class BlobExchange:
             self._asked_early.pop((commitment, each), None)
         return peers
 
+    def _tell_soon(self, nursery: trio.Nursery, commitment: bytes, peer: PeerId) -> None:
+        """Have a peer told; each is told one after the other, so one that is slow delays itself."""
+        waiting = self._to_be_told.get(peer)
+        if waiting is None:
+            self._to_be_told[peer] = [commitment]
+            self._host.faults.start(nursery, "blob news", self._tell_all, peer)
+        elif len(waiting) < 2 * self._config.told_max:  # as many as are remembered
+            waiting.append(commitment)
+
+    async def _tell_all(self, peer: PeerId) -> None:
+        waiting = self._to_be_told[peer]
+        try:
+            while waiting and self._host.is_connected(peer):
+                async with self._telling:
+                    await self._tell(waiting.pop(0), peer)
+        finally:
+            del self._to_be_told[peer]
+
     async def _tell(self, commitment: bytes, peer: PeerId) -> None:
         """Tell a peer that it may ask for a blob."""
-        try:
-            with trio.move_on_after(self._config.request_timeout_s), suppress(NetError):
-                stream = await self._host.open_stream(peer, BLOB_RANGES)
+        with trio.move_on_after(self._config.tell_s), suppress(NetError):
+            stream = await self._host.open_stream(peer, BLOB_RANGES)
+            try:
                 with suppress(trio.BrokenResourceError):
                     await stream.send_all(encode_frame(BlobRequest.here(commitment).encode_range()))
                     await stream.send_eof()
+                    self.counters.told += 1
                     await stream.receive_some(1)
+            finally:
                 await stream.reset()
-                self.counters.told += 1
-        finally:
-            self._telling.release()
 
     # Serving.
 
@@ -576,7 +595,8 @@ class BlobExchange:
                 counters.served += 1
                 counters.served_bytes += len(part)
         finally:
-            self._uplink.ended(request.commitment, len(part) - place.sent)
+            most = 2 * len(part) >= len(blob)
+            self._uplink.ended(request.commitment, len(part) - place.sent, most=most)
             for commitment, peer in self._uplink.next_askers():
                 with suppress(trio.WouldBlock, AddressError):
                     self._news_in.send_nowait((commitment, peer_id_from_text(peer)))

@@ -8,7 +8,7 @@ Theory of operation
   Why beside the system's own congestion control: some of these (BBR) keep what they measured
     before a pause for as long as a connection sends little, and send at that rate when a blob
     follows. A link that became slow meanwhile gets a whole blob at once, and drops most of it.
-  A round ends when everything was acknowledged that was on its way at its begin. The window then
+  A round ends when something was acknowledged that was sent after its begin. The window then
     follows the rate of that round, at most to twice its size; after a pause it begins anew.
   The shortest round trip is the shortest round since the last pause, or what the system says: it
     remembers for minutes, so what it says is left aside where the path must have changed since.
@@ -45,7 +45,8 @@ FRESH_S: Final = 10.0
 QUEUED: Final = 1.4
 """When the usual round trip is so many times the shortest, what is sent stands in a queue."""
 WAITED: Final = 2
-"""A round that took so many times the usual one waited for something to send, or for credit."""
+"""A round that took so many times the usual one waited: for something to send, for credit, or for
+somebody to look."""
 CHANGED: Final = 16
 """A shortest round trip of the system's is left aside when the usual one is so many times that."""
 
@@ -99,6 +100,7 @@ class SendWindow:
 
         """
         if look.closed or look.rtt_s < NEAR_S:
+            self.crowded = False
             return NEAR_BYTES
         acknowledged = sent - look.in_flight
         if now - self._looked > PAUSE_S:
@@ -117,15 +119,20 @@ class SendWindow:
 
     def _anew(self, now: float) -> None:
         self.size, self._shortest_s, self._fresh_until = FLOOR, inf, now + FRESH_S
+        self.crowded = False
 
     def _begin(self, sent: int, acknowledged: int, now: float) -> None:
-        """Begin a round, which ends when ``sent`` was acknowledged."""
-        self._due, self._acknowledged, self._began = sent, acknowledged, now
+        """Begin a round, which ends when a byte was acknowledged that is sent from now on."""
+        self._due, self._acknowledged, self._began = sent + 1, acknowledged, now
 
     def _end(self, acknowledged: int, look: SocketLook, now: float) -> None:
         """Follow what a round measured; one that had little to send or waited measured nothing."""
         count, took_s = acknowledged - self._acknowledged, now - self._began
-        if 2 * count < self.size or not 0 < took_s < WAITED * look.rtt_s:
+        if 2 * count < self.size or took_s <= 0:
+            return
+        if took_s >= WAITED * look.rtt_s:
+            if count >= self.size and not self.crowded:  # whoever looks was late, not the path
+                self.size = min(2 * self.size, CEILING)
             return
         if now >= self._fresh_until:
             self._anew(now)

@@ -230,11 +230,17 @@ class _Blob:
     begun: bool = False
     """Whether its bytes are counted in the budget."""
 
+    def is_put_off(self, now: float) -> bool:
+        """Whether a peer wants to be asked later."""
+        return any(until > now for until in self.later.values())
+
 
 @dataclass(slots=True)
 class _Request:
     commitment: bytes
     peer: str
+    line: str
+    """The link that it goes over: the peer's name then, or the other one that it had."""
     offset: int
     count: int
     transfer: Transfer
@@ -276,8 +282,7 @@ class BlobFetch:
     ) -> None:
         self.totals = FetchTotals()
         """What the fetches cost."""
-        self.same: Mapping[str, str] = {}
-        """Peers with two names: one to the other, which their link goes by."""
+        self._same: Mapping[str, str] = {}
         self._matches = matches
         self._config = config or FetchConfig()
         self._blobs: dict[bytes, _Blob] = {}
@@ -301,6 +306,7 @@ class BlobFetch:
         now: float,
         *,
         exact: bool = True,
+        same: Mapping[str, str] | None = None,
     ) -> WantedRange:
         """Begin to fetch a blob.
 
@@ -310,12 +316,16 @@ class BlobFetch:
             peers: Whom to ask, best first; each once.
             now: Monotonic seconds.
             exact: Whether it must have that length; else it has no more.
+            same: Peers with two names: one to the other, which their link goes by from now on; as
+                before when not given.
 
         """
         if len(commitment) != c.HASH_BYTES or not 0 < length <= c.MAX_BLOB_BYTES:
             raise SyncArgumentError(
                 f"a blob of {length} bytes with a commitment of {len(commitment)}", where="want"
             )
+        if same is not None:
+            self._same = same
         if commitment in self._blobs:
             return WantedRange.SHARED
         if self._absent.get(commitment, now) > now:
@@ -377,7 +387,7 @@ class BlobFetch:
             other = self._over(each, now)
             self._actions.append(DropRequest(each))
             self._again(blob, other.peer, first=True)
-        link = self._links[self._line(asked.peer)]
+        link = self._links[asked.line]
         took_s = now - asked.asked_at
         link.latency_s = took_s if not link.latency_s else (link.latency_s + took_s) / 2
         link.came_at, link.refusals = now, 0
@@ -395,7 +405,7 @@ class BlobFetch:
         self.totals.bytes += len(data)
         if asked is None or not asked.transfer.begun:
             return
-        blob, link = self._blobs[asked.commitment], self._links[self._line(asked.peer)]
+        blob, link = self._blobs[asked.commitment], self._links[asked.line]
         if len(data) > asked.left:
             self._actions.append(DropRequest(request))
             self.wrong(request, "more bytes than it was asked for", now)
@@ -432,7 +442,7 @@ class BlobFetch:
         """Take a peer's word that it has enough to do; it is asked again after a pause."""
         if request in self._requests:
             asked = self._over(request, now)
-            link = self._links[self._line(asked.peer)]
+            link = self._links[asked.line]
             pause_s = min(BUSY_S * 2**link.refusals, BUSY_MAX_S)
             link.blocked_until, link.refusals = now + pause_s, min(link.refusals + 1, 16)
             self._again(self._blobs[asked.commitment], asked.peer)
@@ -443,8 +453,9 @@ class BlobFetch:
         if request in self._requests:
             asked = self._over(request, now)
             blob = self._blobs[asked.commitment]
-            blob.later[self._line(asked.peer)] = now + wait_s
+            blob.later[asked.line] = now + wait_s
             self.totals.put_off += 1
+            blob.tries[asked.peer] -= 1  # it holds the blob, and is asked as often as others
             self._again(blob, asked.peer)
             self._ask(now)
 
@@ -531,8 +542,8 @@ class BlobFetch:
         self._looked_at = now
         self._waited.clear()
         waiting = 0
-        # What was put off comes after what nobody was asked for: that may not be on its way yet.
-        for commitment in sorted(self._blobs, key=lambda each: bool(self._blobs[each].later)):
+        # What is put off comes after what nobody was asked for: that may not be on its way yet.
+        for commitment in sorted(self._blobs, key=lambda each: self._blobs[each].is_put_off(now)):
             blob = self._blobs[commitment]
             if not (blob.peers or blob.requests):
                 self._give_up(commitment, now)
@@ -561,7 +572,8 @@ class BlobFetch:
         self._begin(commitment, blob, peer, now)
 
     def _begin(self, commitment: bytes, blob: _Blob, peer: str, now: float) -> None:
-        link = self._links[self._line(peer)]
+        line = self._line(peer)
+        link = self._links[line]
         offset, count = blob.parts.gap(peer)
         self.totals.resumed += bool(offset)
         silence_s = self._config.silence_s
@@ -569,6 +581,7 @@ class BlobFetch:
         request = _Request(
             commitment,
             peer,
+            line,
             offset,
             count,
             Transfer(silence_s, now),
@@ -597,7 +610,7 @@ class BlobFetch:
         """Whether a peer's link has room for what is lacking of a blob."""
         link = self._link(peer)
         line = self._line(peer)
-        if any(line == self._line(self._requests[each].peer) for each in blob.requests):
+        if any(line == self._requests[each].line for each in blob.requests):
             return False
         if line in self._waited or max(link.blocked_until, blob.later.get(line, now)) > now:
             return False
@@ -617,12 +630,12 @@ class BlobFetch:
         return link
 
     def _line(self, peer: str) -> str:
-        return self.same.get(peer, peer)
+        return self._same.get(peer, peer)
 
     def _hedge_at(self, blob: _Blob) -> float:
         """Return when another peer is asked beside those that were, monotonic seconds."""
         newest = self._requests[blob.requests[-1]]
-        link = self._links[self._line(newest.peer)]
+        link = self._links[newest.line]
         if link.requests == 1:
             return newest.hedge_at
         return max(newest.hedge_at, link.came_at + self._config.hedge_s)
@@ -694,7 +707,7 @@ class BlobFetch:
     def _over(self, number: int, now: float, *, late: bool = False) -> _Request:
         """Forget a request."""
         asked = self._requests.pop(number)
-        blob, link = self._blobs[asked.commitment], self._links[self._line(asked.peer)]
+        blob, link = self._blobs[asked.commitment], self._links[asked.line]
         blob.requests.remove(number)
         blob.running = blob.running and not asked.transfer.begun
         link.requests -= 1

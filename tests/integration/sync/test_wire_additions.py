@@ -261,10 +261,17 @@ def test_a_question_for_parts_may_be_put_off(
     begin = BlobUplink.begin
 
     def full(
-        uplink: BlobUplink, commitment: bytes, asker: str, size: int, *, must: bool = False
+        uplink: BlobUplink,
+        commitment: bytes,
+        asker: str,
+        size: int,
+        *,
+        must: bool = False,
+        measured: bool = True,
     ) -> float:
         assert asker
-        return begin(uplink, commitment, asker, size, must=must) if must else 2.5
+        assert not measured
+        return begin(uplink, commitment, asker, size, must=must, measured=False) if must else 2.5
 
     monkeypatch.setattr(BlobUplink, "begin", full)
     blob = b"payload" * 1_000

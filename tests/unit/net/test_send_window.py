@@ -31,6 +31,10 @@ class Path:
     remembered_s: float | None = None
     """What the system says of the shortest round trip; the path's own when None."""
     window: SendWindow = field(default_factory=SendWindow)
+    burst_s: float = 0.0
+    """Acknowledgements are heard of at multiples of this."""
+    lag_s: float = 0.0
+    """Every look comes so late."""
     _busy: float = 0.0
     _due: list[tuple[float, int]] = field(default_factory=list)
     _usual_s: float = 0.0
@@ -38,6 +42,8 @@ class Path:
     def look(self) -> SocketLook:
         """Return what the system would say now; segments are acknowledged as they come."""
         heard = self.now - self.rtt_s
+        if self.burst_s:
+            heard -= self.now % self.burst_s
         self._due = [each for each in self._due if each[0] > heard]
         waiting = sum(min(size, round((gone - heard) * self.rate)) for gone, size in self._due)
         shortest_s = self.rtt_s if self.remembered_s is None else self.remembered_s
@@ -50,7 +56,7 @@ class Path:
             look = self.look()
             room = self.window.room(self.sent, look, self.now)
             if not room:
-                self.now += self.window.pause_s(look)
+                self.now += self.window.pause_s(look) + self.lag_s
                 continue
             piece = min(room, left)
             self._busy = max(self.now, self._busy) + piece / self.rate
@@ -72,6 +78,19 @@ def test_a_path_is_used_and_its_queue_stays_short(mbit: float, rtt_s: float) -> 
     ideal_s = 4_000_000 / path.rate
     assert took_s <= 1.15 * ideal_s + 14 * rtt_s  # doublings from the floor
     assert path.most <= 2 * (path.rate * rtt_s + FLOOR) + path.rate * LOOK_MAX_S
+
+
+@pytest.mark.parametrize("rtt_s", [0.05, 0.1])
+@pytest.mark.parametrize("mbit", [20, 100])
+@pytest.mark.parametrize("lag_s", [0.0, 0.015])
+def test_acknowledgements_in_bursts_and_late_looks_cost_little(
+    mbit: float, rtt_s: float, lag_s: float
+) -> None:
+    """P51: segments leave at once and are heard of together; whoever looks is late at times."""
+    path = Path(mbit * 125_000, rtt_s, burst_s=rtt_s / 2, lag_s=lag_s)
+    ideal_s = 12_000_000 / path.rate
+
+    assert path.send(12_000_000) <= 1.6 * ideal_s + 20 * rtt_s
 
 
 def test_a_link_that_became_slow_gets_no_more_than_it_carries() -> None:

@@ -250,8 +250,8 @@ def test_what_was_put_off_keeps_nothing_else_waiting() -> None:
 def test_two_names_of_a_machine_are_one_link() -> None:
     """P52: it is not asked by the other name beside the first, nor before it wants to be."""
     machine = fetcher(hedge_s=0.25)
-    machine.same = {"10.0.0.1:9641": "p2p:one"}
-    machine.want(ID, 7, ["p2p:one", "10.0.0.1:9641"], 0.0)
+    same = {"10.0.0.1:9641": "p2p:one"}
+    machine.want(ID, 7, ["p2p:one", "10.0.0.1:9641"], 0.0, same=same)
     assert asked(machine) == [(1, "p2p:one")]
     machine.wake(1.0)
     assert asked(machine) == []

@@ -208,12 +208,12 @@ class BlobFetcher:
             SyncArgumentError: the commitment has not 32 bytes, or the length is out of range.
 
         """
-        peers = self._peers(commitment)
+        peers, same = self._peers(commitment)
         with self._changed:
             if self._closed:
                 return WantedRange.REFUSED
             now = time.monotonic()
-            wanted = self._fetch.want(commitment, length, peers, now, exact=exact)
+            wanted = self._fetch.want(commitment, length, peers, now, exact=exact, same=same)
             if wanted in _COMING:
                 self._wanted.setdefault(commitment, []).append(ended)
             if wanted is not WantedRange.ASKED:
@@ -273,19 +273,20 @@ class BlobFetcher:
             scope.cancel()
         self._pool.close()
 
-    def _peers(self, commitment: bytes) -> list[str]:
+    def _peers(self, commitment: bytes) -> tuple[list[str], dict[str, str]]:
+        """Return whom to ask, best first, and which of them are another one by name."""
         relays = list(self._clients)
         if self._others is None:
-            return list(self._order(relays))
+            return list(self._order(relays)), {}
         named, rest = self._others.peers(commitment)
         # A relay whose machine is a peer's is most likely that peer, which says itself when it has
         # come to hold a blob.
         hosts = self._others.hosts()
         machines = {each: each.rpartition(":")[0].strip("[]") for each in relays}
         same = {each: hosts[host] for each, host in machines.items() if host in hosts}
-        self._fetch.same = same
         relays = [each for each in relays if each not in same]
-        return list(self._order([*named, *relays, *rest, *same]))
+        room = max(0, self._config.peers_max - len(named) - len(self._clients))
+        return list(self._order([*named, *relays, *rest[:room], *same])), same
 
     def _keep_time(self) -> None:
         """Wake the machine when it wishes, until the fetcher is closed."""

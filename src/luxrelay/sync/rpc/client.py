@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,7 @@ import grpc
 from luxrelay.bus import constants as c
 from luxrelay.bus.header import MessageId, MsgHeader, NamespaceId, message_id
 from luxrelay.bus.seq_ranges import ToldGaps
-from luxrelay.errors import HeaderError, SyncArgumentError, SyncUnreachableError
+from luxrelay.errors import HeaderError, SyncArgumentError, SyncRemoteError, SyncUnreachableError
 from luxrelay.sync.following import (
     Followed,
     FollowedDropped,
@@ -425,16 +425,14 @@ class RelaySyncClient(SetCalls, NodeCalls, SearchCalls):
     def _filling(self, wanted: SubscribeWanted, told: ToldGaps) -> Iterator[Followed]:
         """Yield what the relay holds by now of the told gaps, where it is wanted."""
         for namespace_id, first, last in told.spans():
-            parent: NamespaceId | None = None
-            for page in self.iter_pages(namespace_id, first - 1, last):
-                for message in page.messages:
-                    filled = told.fill(namespace_id, message.seq)
-                    if not filled or not self._wants(wanted, message):
-                        continue
-                    if parent is None:
-                        parent = self.get_head(namespace_id).parent_id
-                    blob = b"" if wanted.blobs == "none" else message.blob
-                    yield Followed(replace(message, blob=blob), parent, late=True)
+            with suppress(SyncRemoteError):  # this namespace is not to be had here; others are
+                parent = self.get_head(namespace_id).parent_id
+                for page in self.iter_pages(namespace_id, first - 1, last):
+                    for message in page.messages:
+                        wants = self._wants(wanted, message)
+                        if told.fill(namespace_id, message.seq) and wants:
+                            blob = b"" if wanted.blobs == "none" else message.blob
+                            yield Followed(replace(message, blob=blob), parent, late=True)
 
     def _wants(self, wanted: SubscribeWanted, message: WireMessage) -> bool:
         if not wanted.senders:

@@ -172,7 +172,11 @@ class SyncServicer(RelaySyncServicer):
                 return
             total = len(blob)
             later_s = self._uplink.begin(
-                request.commitment, call.caller.name, len(part), must=not request.may_wait
+                request.commitment,
+                call.caller.name,
+                len(part),
+                must=not request.may_wait,
+                measured=False,
             )
             if later_s:
                 yield pb.BlobPart(found=True, total=total, later_ms=ceil(1000 * later_s))
@@ -186,7 +190,8 @@ class SyncServicer(RelaySyncServicer):
                     left -= len(piece)
                     self._calls.counters.sent(size_bytes=len(piece))
             finally:
-                self._uplink.handed(request.commitment, len(part) - left, left)
+                most = not left and 2 * len(part) >= total
+                self._uplink.handed(request.commitment, len(part) - left, most=most)
 
     def Reconcile(  # noqa: N802 - the name in relay_sync.proto
         self, request_iterator: Iterator[pb.ReconcileRequest], context: grpc.ServicerContext

@@ -30,6 +30,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -48,8 +49,23 @@ TOLD_AT_ONCE: Final = 4
 """Of those who were put off so many are told at once that there is room."""
 GIVEN_MAX: Final = 1_024
 """Blobs that were given to somebody and are remembered."""
+HANDED_MAX: Final = 256
+"""Answers that the system took at once and that are counted still; further ones are not."""
 PUT_OFF_MAX: Final = 4_096
 """Questions that were put off and are remembered; the oldest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PutOff:
+    until: float
+    told: bool
+    """Whether he can be told that there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    until: float
+    size: int
 
 
 class BlobUplink:
@@ -63,40 +79,51 @@ class BlobUplink:
 
     def __init__(self, clock: Callable[[], float], config: TransferConfig = UPLINK) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an answer may be ended by whoever collects garbage
         self._window = LinkWindow(config)
         self._sending: Counter[bytes] = Counter()
-        self._put_off: OrderedDict[tuple[bytes, str], float] = OrderedDict()
+        self._put_off: OrderedDict[tuple[bytes, str], _PutOff] = OrderedDict()
         self._narrow_until = -inf
         self._given: OrderedDict[bytes, None] = OrderedDict()
-        self._handed: deque[tuple[float, bytes, int]] = deque()
+        self._handed: deque[_Handed] = deque()
+        self._handed_bytes = 0
         self.put_off = 0
         """Questions that were put off."""
 
-    def begin(self, commitment: bytes, asker: str, size: int, *, must: bool = False) -> float:
+    def begin(
+        self,
+        commitment: bytes,
+        asker: str,
+        size: int,
+        *,
+        must: bool = False,
+        measured: bool = True,
+    ) -> float:
         """Return 0 when somebody is answered now, else how long he is put off, seconds.
 
-        Who is answered counts until `ended`.
+        Who is answered counts until `ended`, or `handed`.
 
         Args:
             commitment: What is asked for.
             asker: Who asks.
             size: Bytes of the answer.
             must: He cannot be put off.
+            measured: It is told when bytes have gone (`sent`), and he can be told of room.
 
         """
         key, now = (commitment, asker), self._clock()
         with self._lock:
-            until = self._put_off.get(key)
-            if not must and (until is None or now < until) and self._full(commitment, now):
-                if until is None:
-                    until = now + PUT_OFF_S
-                    self._note(key, until)
-                return min(self._wait_s(now), until - now)
+            full = self._full(commitment, now)
+            known = self._put_off.get(key)
+            if not must and full and (known is None or now < known.until):
+                if known is None:
+                    known = _PutOff(now + PUT_OFF_S, measured)
+                    self._note(key, known)
+                return min(self._wait_s(now), known.until - now)
             self._put_off.pop(key, None)
-            self._note_given(commitment)
             self._sending[commitment] += 1
-            self._window.asked(size, now)
+            if measured:
+                self._window.asked(size, now)
             return 0.0
 
     def sent(self, size: int, *, narrow: bool) -> None:
@@ -113,11 +140,34 @@ class BlobUplink:
             if narrow:
                 self._narrow_until = now + NARROW_S
 
-    def ended(self, commitment: bytes, left: int) -> None:
-        """Take note of the end of an answer, of which ``left`` bytes were not sent."""
+    def ended(self, commitment: bytes, left: int, *, most: bool) -> None:
+        """Take note of the end of an answer, of which ``left`` bytes were not sent.
+
+        Args:
+            commitment: What was asked for.
+            left: How many.
+            most: Whether it was most of the blob: who asks for a byte has it not.
+
+        """
         with self._lock:
             self._window.ended(left, self._clock())
-            self._gone(commitment)
+            self._gone(commitment, given=most and not left)
+
+    def handed(self, commitment: bytes, size: int, *, most: bool) -> None:
+        """Take note of the end of an answer of which the system took ``size`` bytes at once.
+
+        They count for as long as the uplink needs for them by what was measured of others, and for
+        no longer than anybody is put off at a time.
+        """
+        with self._lock:
+            now, rate = self._clock(), self._window.rate
+            self._gone(commitment, given=most)
+            self._purge(now)
+            if rate is not None and len(self._handed) < HANDED_MAX:
+                begins = self._handed[-1].until if self._handed else now
+                until = min(max(now, begins) + size / rate, now + LATER_MAX_S)
+                self._handed.append(_Handed(until, size))
+                self._handed_bytes += size
 
     def next_askers(self) -> list[tuple[bytes, str]]:
         """Return some of those who wait longest, by blob and name, where there is room by now.
@@ -129,42 +179,37 @@ class BlobUplink:
             now = self._clock()
             if self._busy(now):
                 return []
-            for (commitment, asker), until in list(self._put_off.items()):
-                if until <= now:
+            for (commitment, asker), known in list(self._put_off.items()):
+                if known.until + PUT_OFF_S <= now:
                     del self._put_off[commitment, asker]
-                elif asker not in found:
+                elif known.told and asker not in found:
                     found[asker] = commitment
                     self._put_off.move_to_end((commitment, asker))
                 if len(found) >= TOLD_AT_ONCE:
                     break
         return [(commitment, asker) for asker, commitment in found.items()]
 
-    def handed(self, commitment: bytes, size: int, left: int) -> None:
-        """Take note of the end of an answer of which the system took ``size`` bytes at once.
-
-        They count for as long as the uplink needs for them by what was measured of others.
-        """
-        with self._lock:
-            now, window = self._clock(), self._window
-            window.ended(size + left, now)
-            if window.rate is None:
-                self._gone(commitment)
-                return
-            begins = max(now, self._handed[-1][0] if self._handed else now)
-            self._handed.append((begins + size / window.rate, commitment, size))
-
-    def _gone(self, commitment: bytes) -> None:
+    def _gone(self, commitment: bytes, *, given: bool) -> None:
         self._sending[commitment] -= 1
         if not self._sending[commitment]:
             del self._sending[commitment]
+        if given:
+            self._given[commitment] = None
+            self._given.move_to_end(commitment)
+            if len(self._given) > GIVEN_MAX:
+                self._given.popitem(last=False)
+
+    def _purge(self, now: float) -> None:
+        while self._handed and self._handed[0].until <= now:
+            self._handed_bytes -= self._handed.popleft().size
 
     def _under_way(self, now: float) -> int:
-        while self._handed and self._handed[0][0] <= now:
-            self._gone(self._handed.popleft()[1])
-        return self._window.under_way + sum(size for _, _, size in self._handed)
+        self._purge(now)
+        return self._window.under_way + self._handed_bytes
 
     def _full(self, commitment: bytes, now: float) -> bool:
-        return commitment in self._given and self._busy(now)
+        busy = self._busy(now)
+        return busy and (commitment in self._given or self._sending[commitment] > 0)
 
     def _busy(self, now: float) -> bool:
         under_way = self._under_way(now)
@@ -174,14 +219,8 @@ class BlobUplink:
         rate = self._window.rate or self._window.size
         return min(max(self._under_way(now) / rate, LATER_MIN_S), LATER_MAX_S)
 
-    def _note_given(self, commitment: bytes) -> None:
-        self._given[commitment] = None
-        self._given.move_to_end(commitment)
-        if len(self._given) > GIVEN_MAX:
-            self._given.popitem(last=False)
-
-    def _note(self, key: tuple[bytes, str], until: float) -> None:
+    def _note(self, key: tuple[bytes, str], known: _PutOff) -> None:
         self.put_off += 1
-        self._put_off[key] = until
+        self._put_off[key] = known
         if len(self._put_off) > PUT_OFF_MAX:
             self._put_off.popitem(last=False)

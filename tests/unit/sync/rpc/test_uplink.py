@@ -7,6 +7,7 @@ import pytest
 from luxrelay.sync.rpc import uplink as bounds
 from luxrelay.sync.rpc.uplink import (
     GIVEN_MAX,
+    HANDED_MAX,
     LATER_MAX_S,
     LATER_MIN_S,
     NARROW_S,
@@ -39,7 +40,7 @@ def narrow(clock: Clock, rate: int = 50_000) -> BlobUplink:
     for _ in range(8):
         clock.now += 1
         uplink.sent(rate, narrow=True)
-    uplink.ended(b"first" * 6 + b"xx", 0)
+    uplink.ended(b"first" * 6 + b"xx", 0, most=True)
     return uplink
 
 
@@ -97,13 +98,14 @@ def test_who_waits_is_told_that_there_is_room_each_in_turn() -> None:
         uplink.begin(BLOB, name, SIZE)
         uplink.begin(OTHER, name, SIZE)
     assert uplink.next_askers() == []
-    uplink.ended(BLOB, SIZE)
-    uplink.ended(OTHER, SIZE)
+    uplink.sent(2 * SIZE, narrow=True)
+    uplink.ended(BLOB, 0, most=True)
+    uplink.ended(OTHER, 0, most=True)
 
     assert uplink.next_askers() == [(BLOB, name) for name in "bcde"[:TOLD_AT_ONCE]]
     assert uplink.next_askers() == [(OTHER, "b"), (OTHER, "c"), (OTHER, "d"), (OTHER, "e")]
     assert [name for _, name in uplink.next_askers()][:2] == ["f", "g"]
-    clock.now += PUT_OFF_S
+    clock.now += 2 * PUT_OFF_S
     assert uplink.next_askers() == []
 
 
@@ -111,15 +113,52 @@ def test_what_the_system_took_at_once_counts_as_long_as_it_needs() -> None:
     """P52: gRPC says nothing of when bytes left; they are counted by the rate of the others."""
     clock = Clock()
     uplink = narrow(clock)
-    uplink.begin(BLOB, "10.0.0.1", SIZE)
-    uplink.handed(BLOB, SIZE, 0)
+    uplink.begin(BLOB, "10.0.0.1", SIZE, measured=False)
+    uplink.handed(BLOB, SIZE, most=True)
     assert uplink.begin(BLOB, "b", SIZE) == pytest.approx(2.0)
     clock.now += 2.1
     assert uplink.begin(BLOB, "b", SIZE) == 0
+    for _ in range(3 * HANDED_MAX):
+        assert uplink.begin(BLOB, "10.0.0.1", SIZE, must=True, measured=False) == 0
+        uplink.handed(BLOB, SIZE, most=True)
+    assert len(uplink._handed) == HANDED_MAX
+    clock.now += LATER_MAX_S
+    uplink.sent(SIZE, narrow=True)
+    assert uplink.begin(BLOB, "c", SIZE) == 0
+    assert not uplink._handed
     unmeasured = BlobUplink(clock)
-    unmeasured.begin(BLOB, "10.0.0.1", SIZE)
-    unmeasured.handed(BLOB, 0, SIZE)
+    unmeasured.begin(BLOB, "10.0.0.1", SIZE, measured=False)
+    unmeasured.handed(BLOB, SIZE, most=True)
     assert unmeasured.begin(BLOB, "b", SIZE) == 0
+
+
+def test_who_asks_for_a_byte_has_not_the_blob() -> None:
+    """P52: what nobody was given whole goes to the next one that asks."""
+    clock = Clock()
+    uplink = narrow(clock)
+    uplink.begin(OTHER, "a", SIZE)
+    uplink.begin(BLOB, "stranger", 1)
+    uplink.sent(1, narrow=True)
+    uplink.ended(BLOB, 0, most=False)
+    assert uplink.begin(BLOB, "honest", SIZE) == 0
+    uplink.ended(BLOB, SIZE, most=True)  # it left before the end
+    assert uplink.begin(BLOB, "next", SIZE) == 0
+
+
+def test_who_waited_his_time_is_served_though_the_uplink_is_full() -> None:
+    """P52: also when there was room in between and he was only told."""
+    clock = Clock()
+    uplink = narrow(clock)
+    uplink.begin(BLOB, "a", 100 * SIZE)
+    assert uplink.begin(BLOB, "b", SIZE) > 0
+    clock.now += PUT_OFF_S + 1
+    uplink.sent(100 * SIZE, narrow=True)
+    uplink.ended(BLOB, 0, most=True)
+    assert uplink.next_askers() == [(BLOB, "b")]
+    uplink.begin(OTHER, "a", 100 * SIZE)
+    uplink.sent(1, narrow=True)
+    assert uplink.begin(BLOB, "c", SIZE) > 0
+    assert uplink.begin(BLOB, "b", SIZE) == 0
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +169,13 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     uplink = narrow(clock)
     blobs = [bytes([number]) * 32 for number in range(3)]
+    uplink.begin(OTHER, "a", SIZE)
     for each in blobs:
-        uplink.begin(each, "a", SIZE)
-    assert uplink.begin(blobs[0], "b", SIZE) == 0  # it is not known any more that it was given
+        uplink.begin(each, "a", 1)
+        uplink.ended(each, 0, most=True)
+    assert uplink.begin(blobs[0], "b", 1) == 0  # it is not known any more that it was given
+    uplink.ended(blobs[0], 1, most=True)
     for name in "cdef":
         assert uplink.begin(blobs[2], name, SIZE) > 0
-    for each in (blobs[0], *blobs):
-        uplink.ended(each, SIZE)
+    uplink.ended(OTHER, SIZE, most=True)
     assert uplink.next_askers() == [(blobs[2], "e"), (blobs[2], "f")]
