@@ -32,6 +32,8 @@ from luxrelay.sync.rpc.uplink import LATER_MAX_S
 
 RESUMES_MAX: Final = 8
 """Times that one reading of a blob is gone on with."""
+RESUMED_BYTES: Final = 64 * 1024
+"""Bytes of a blob that are asked for at a time after a connection was lost."""
 WHOLE_BLOB_S: Final = 150.0
 """Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
 _Parts = Generator[bytes, None, None]
@@ -296,7 +298,9 @@ class SetCalls(RelayConnection):
         """Return what the relay says is the blob of a commitment; None when it has none.
 
         It may take as long as its bytes come; after ``call_s`` of silence, or a lost connection, it
-        is gone on with at the byte reached, `RESUMES_MAX` times at most and while bytes came.
+        is gone on with at the byte reached, `RESUMES_MAX` times at most and while bytes came. Then
+        it is asked for in small parts, for gRPC drops of a lost connection what it has not handed
+        out; once an answer has begun, one asking that brings nothing is forgiven.
         Nothing is verified here: the receiver checks length and commitment.
 
         Raises:
@@ -308,20 +312,24 @@ class SetCalls(RelayConnection):
 
         """
         came, total, left = bytearray(), 1, RESUMES_MAX
+        count, barren, began = 0, 0, False
         while len(came) < total:
             before = len(came)
             try:
-                answer = self.get_blob_parts(commitment, before, silence_s=self.config.call_s)
+                answer = self.get_blob_parts(
+                    commitment, before, count, silence_s=self.config.call_s
+                )
                 if answer is None:
                     return None
                 if before and answer.total != total:
                     raise self._bad(f"a blob of {answer.total} bytes that had {total}")
-                total = answer.total
+                total, began = answer.total, True
                 for part in answer.parts:
                     came += part
             except SyncUnreachableError:
-                left -= 1
-                if not left or len(came) == before:
+                left, count = left - 1, RESUMED_BYTES
+                barren = 0 if len(came) > before else barren + 1
+                if not left or barren > 1 or not began:
                     raise
         return bytes(came)
 
