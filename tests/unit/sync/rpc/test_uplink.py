@@ -82,6 +82,7 @@ def test_one_who_takes_little_holds_nobody_up_for_ever() -> None:
     waited = 0.0
     while wait_s := uplink.begin(BLOB, "honest", SIZE):
         assert wait_s <= LATER_MAX_S
+        assert waited <= PUT_OFF_S
         clock.now += wait_s
         waited += wait_s
         uplink.sent(1, narrow=True)
