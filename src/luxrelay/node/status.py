@@ -92,6 +92,7 @@ def views_of(
                 blocks=parts.blobs.topics.blocks.totals,
                 hints=lambda: parts.blobs.topics.hints.taken,
                 wanted=parts.blobs.wanted.view,
+                put_off=lambda: parts.blobs.uplink.put_off,
                 blob_bytes=lambda: parts.store.stats().blob_bytes,
                 carried=parts.carried.numbers,
                 channels=channels,

@@ -53,6 +53,8 @@ class TopicSources:
     """Headers stored without their blob, which is asked for."""
     blobs: BlobCounters | None = None
     """Of the blob stream; None when it is off."""
+    put_off: Callable[[], int] = int
+    """Blobs that a peer was asked to come again for, at every door that peers fetch from."""
     blob_bytes: Callable[[], int] = int
     """Bytes of blobs stored."""
     fetch_latency: Callable[[], tuple[list[tuple[str, int]], int]] = LatencyHistogram().snapshot
@@ -106,6 +108,11 @@ def topic_metrics(sources: TopicSources) -> Iterable[Metric]:
     )
     yield from _carried_metrics(sources.carried())
     yield _channel_payloads(sources.channels())
+    yield CounterMetricFamily(
+        "luxrelay_blob_put_off",
+        "Blobs that a peer was put off for on a narrow uplink, over libp2p and gRPC (P52).",
+        value=sources.put_off(),
+    )
     counters = sources.blobs or BlobCounters()
     for each in fields(counters):
         yield CounterMetricFamily(

@@ -37,7 +37,7 @@ from typing import Final
 from luxrelay.sync.transfer import LinkWindow, TransferConfig
 
 UPLINK: Final = TransferConfig(ahead_s=0.25, window_first=64 * 1024, window_min=32 * 1024)
-"""How much may be under way before anybody is put off: a second of what the uplink carries."""
+"""How much may be under way before anybody is put off: what goes in a quarter of a second."""
 NARROW_S: Final = 60.0
 """An uplink counts as narrow for so many seconds after something stood in a queue."""
 LATER_MIN_S: Final = 2.0
@@ -88,7 +88,7 @@ class BlobUplink:
         self._handed: deque[_Handed] = deque()
         self._handed_bytes = 0
         self.put_off = 0
-        """Questions that were put off."""
+        """Blobs that somebody was put off for; who asks again too early counts once."""
 
     def begin(
         self,
