@@ -769,7 +769,7 @@ def _in_main_thread() -> bool:
 async def _opened(folder: DataFolder, config: RelayStoreConfig) -> RelayStore:
     """Return the store; in a thread, because it may take long and signals are heeded meanwhile."""
     return await trio.to_thread.run_sync(
-        partial(RelayStore.open, folder.store, config, now_ms=wall_ms())
+        partial(RelayStore.open, folder.store, config, now_ms=wall_ms(), now=time.monotonic())
     )
 
 

@@ -289,13 +289,22 @@ class RelayStore(StoreReading):
             self._collector.serve(self._writer)
 
     @classmethod
-    def open(cls, path: Path, config: RelayStoreConfig | None = None, *, now_ms: int) -> RelayStore:
+    def open(
+        cls,
+        path: Path,
+        config: RelayStoreConfig | None = None,
+        *,
+        now_ms: int,
+        now: float | None = None,
+    ) -> RelayStore:
         """Return the store in ``path``, created when the folder is missing or empty.
 
         Args:
             path: A folder that is ours alone.
             config: Bounds and choices; the defaults without one.
             now_ms: Wall clock, Unix milliseconds.
+            now: Monotonic clock, seconds, read with ``now_ms``: a jump before the first deletion
+                cycle is seen then (P43). None compares from the first cycle on.
 
         Raises:
             StoreError: ``store.foreign``, ``store.version``, ``store.locked``, ``store.corrupt``
@@ -307,7 +316,7 @@ class RelayStore(StoreReading):
         config = config or RelayStoreConfig()
         mark = marks.read(Path(path))
         folder, database = open_for_writing(Path(path), config)
-        return cls._serve(folder, database, config, now_ms, mark)
+        return cls._serve(folder, database, config, now_ms, mark, now=now)
 
     @classmethod
     def open_read_only(
@@ -339,14 +348,18 @@ class RelayStore(StoreReading):
         now_ms: int,
         mark: Mark | Loss | None,
         *,
+        now: float | None = None,
         read_only: bool = False,
     ) -> Self:
         try:
-            return cls(folder, database, config, now_ms=now_ms, mark=mark, read_only=read_only)
+            store = cls(folder, database, config, now_ms=now_ms, mark=mark, read_only=read_only)
+            if now is not None:
+                store._collector.compare_from(now_ms, now)
         except BaseException:
             database.close()
             folder.release()
             raise
+        return store
 
     def __enter__(self) -> Self:
         return self

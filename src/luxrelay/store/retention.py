@@ -33,7 +33,8 @@ does not move when the wall clock is set, so the two drift apart exactly then. W
 nothing is deleted for its age, and the operator is told. A jump that was right (a wrong clock
 corrected, a machine that slept) is believed once the clock has stood by it for ``settle_ms``.
 
-Only clocks of one run can be compared: a clock that was wrong before the start goes unnoticed.
+Only clocks of one run can be compared, from the opening on: a clock that was wrong before goes
+unnoticed.
 
 Source: retention document, "GC Cycle"; 21-14; decisions J2, P9, P12, P13, P14, P43, J8.
 """
@@ -135,6 +136,11 @@ class Collector:
         """Work with another writer from now on."""
         self._writer = writer
 
+    def compare_from(self, now_ms: int, now: float) -> None:
+        """Believe both clocks as they stand: the first cycle may be ten minutes away."""
+        self._guard.trusts(now_ms, now)
+        self._writer.believed_ms = now_ms
+
     def cycle(self, now_ms: int, now: float | None) -> CycleStats:
         """Run one cycle; ``now`` is the monotonic clock in seconds, None to believe ``now_ms``.
 
@@ -149,6 +155,7 @@ class Collector:
                 trusted = now is None or self._guard.trusts(now_ms, now)
                 self._writer.trusts_clock = trusted
                 if trusted:
+                    self._writer.believed_ms = None if now is None else now_ms
                     self._cutoff_ms = self._config.cutoff_ms(now_ms)
                 stats = run_cycle(self._writer, self._config, now_ms)
                 self._deleted += stats.removed_count

@@ -55,9 +55,11 @@ def open_store(tmp_path: Path) -> Iterator[Callable[..., RelayStore]]:
     """Opens stores with the small configuration, changed by keyword; closes them."""
     with ExitStack() as stores:
 
-        def open_one(name: str = "store", **changes: Any) -> RelayStore:
+        def open_one(
+            name: str = "store", *, now: float | None = None, **changes: Any
+        ) -> RelayStore:
             config = replace(RelayStoreConfig.small(), **changes)
-            store = RelayStore.open(tmp_path / name, config, now_ms=ORACLE.NOW)
+            store = RelayStore.open(tmp_path / name, config, now_ms=ORACLE.NOW, now=now)
             stores.callback(store.close)
             return store
 

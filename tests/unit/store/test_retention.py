@@ -117,6 +117,9 @@ def test_a_put_waits_for_one_chunk_at_most(
     monkeypatch.setattr(writer, "PIECE_MAX", piece)
     store = open_store(gc_chunk_size=chunk)
     store.put_many([forge.message(seq) for seq in range(1, 41)], now)
+    marker = store._marker
+    assert marker is not None
+    marker.close()  # nobody else wants the lock
     inside, go_on = threading.Event(), threading.Event()
     writes: list[str] = []
     real = Database.write
@@ -159,6 +162,33 @@ def test_a_clock_that_jumps_deletes_nothing(forge: Any, open_store: Opener, now:
     assert store.stats().gc.clock_moved_ms == 0
     assert store.stats().gc.clock_alarms == 1
     assert store.expire(now + TTL, 102.0 + TTL / 1000).removed_count == 2
+
+
+def test_a_jump_before_the_first_cycle_deletes_nothing(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """The clocks are compared from the opening on (21-14, P43)."""
+    store = open_store(now=100.0)
+    store.put_many([forge.message(1)], now)
+    paused = store.expire(now + 3_600_000 + 1_000, 101.0)
+
+    assert (paused.removed_count, paused.paused) == (0, True)
+    assert store.stats().gc.clock_moved_ms == 3_600_000
+    assert not store.expire(now + 2_000, 102.0).paused
+
+
+def test_a_jump_between_two_cycles_makes_nobody_old(
+    forge: Any, open_store: Opener, now: int
+) -> None:
+    """A full store that has not noticed yet makes room by quota, not by age (P13, P43)."""
+    store = open_store(max_storage_bytes=10_000, gc_interval_ms=60_000, now=100.0)
+    later = now + 2 * TTL
+    store.put_many([forge.message(seq) for seq in range(1, 4)], now)
+    store.put_many([forge.message(seq, at=later) for seq in range(4, 41)], later)
+
+    stats = store.stats()
+    assert stats.removed == 0
+    assert stats.evicted[Lack.STORE] == 40 - stats.messages > 0
 
 
 def test_a_jump_that_stays_is_believed_in_the_end(forge: Any, open_store: Opener, now: int) -> None:

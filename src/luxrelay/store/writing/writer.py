@@ -140,12 +140,14 @@ class Writer:
         """True for a store that shows another process's database."""
         self.trusts_clock = True
         """False while messages must not go for their age (P43)."""
+        self.believed_ms: int | None = None
+        """The wall clock as last compared with the monotonic one; None without a comparison."""
 
     def go_on_from(self, before: Writer) -> None:
         """Count on, after the database was opened again."""
         self.counters, self.evidence = before.counters, before.evidence
         self.recent = before.recent
-        self.trusts_clock = before.trusts_clock
+        self.trusts_clock, self.believed_ms = before.trusts_clock, before.believed_ms
 
     def put(self, messages: Sequence[IncomingMessage], now_ms: int) -> list[PutOutcome]:
         """Every message is decided, what is stored is written; not yet durable."""
@@ -410,6 +412,9 @@ class Writer:
             self._forget_idle(self._config.gc_chunk_size)
             return len(self._ledger.states) < before
         by_age = shortage.lack is Lack.STORE and self.trusts_clock
+        if self.believed_ms is not None:
+            # A clock that jumped since the last cycle makes nobody old (P43).
+            now_ms = min(now_ms, self.believed_ms + 2 * self._config.gc_interval_ms)
         while by_age:
             run = self._remove_expired(now_ms, self._config.gc_chunk_size)
             if run.removed:
