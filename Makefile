@@ -167,8 +167,8 @@ floors: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs bench-peers  ## eve
 	$(BIN)/python bench/measure.py --floors $(BENCH)
 
 .PHONY: nightly
-nightly: setup  ## the longer runs one after another, and what held; PART="trials fuzz" for some; log files in build/nightly
-	$(BIN)/python tools/nightly.py --make '$(MAKE)' $(PART)
+nightly: setup  ## the longer runs one after another, and what held; PART="trials fuzz" for some, GO_ON=1 without those that held at this commit before; log files in build/nightly
+	$(BIN)/python tools/nightly.py --make '$(MAKE)' $(if $(GO_ON),--go-on) $(PART)
 
 ##@ Made from code
 .PHONY: vectors

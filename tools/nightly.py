@@ -3,12 +3,17 @@
 Each part is a make target of its own; one that fails stops none of the others. What a part says
 goes to a file under ``build/nightly``, the summary to standard output and ``summary.txt`` there.
 
-Usage: ``python tools/nightly.py [--make MAKE] [PART ...]``; exit code 1 when a part failed.
+With ``--go-on`` a part that held at this very commit, without a change in the tree, is not run
+again: its result stands in ``held.json``, so that a night may be done in pieces.
+
+Usage: ``python tools/nightly.py [--make MAKE] [--go-on] [PART ...]``; exit code 1 when a part
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import signal
@@ -39,6 +44,9 @@ PART_S = 4 * 3600
 """Longest time of a part, seconds; one that hangs does not cost the rest."""
 END_S = 30
 """Seconds that a part which has had its time gets to end by itself."""
+HELD = "held.json"
+"""Which parts held at which commit, in the folder of the log files."""
+UNKNOWN = "of no known commit"
 LINES_SHOWN = 15
 """Last lines of a part that failed, as the summary repeats them."""
 
@@ -52,6 +60,8 @@ class Result:
     """Exit code; None when it had its time and was ended."""
     seconds: float
     log: Path
+    began: str
+    """Date and time, UTC."""
 
     @property
     def held(self) -> bool:
@@ -62,7 +72,7 @@ class Result:
         """Return its line of the summary."""
         state = "held" if self.held else "FAILED"
         why = "" if self.held else f" ({'too long' if self.code is None else self.code})"
-        return f"{state:6} {self.name:10} {self.seconds:8.0f} s  {self.log}{why}"
+        return f"{state:6} {self.name:10} {self.seconds:8.0f} s  {self.began}  {self.log}{why}"
 
 
 def given(words: Sequence[str]) -> list[str]:
@@ -76,7 +86,7 @@ def given(words: Sequence[str]) -> list[str]:
 def run_part(name: str, command: Sequence[str], folder: Path, limit_s: float = PART_S) -> Result:
     """Run one part with its output in a file; return how it ended, whatever happened."""
     log = folder / f"{name}.log"
-    began = time.monotonic()
+    began, stamp = time.monotonic(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     code: int | None
     with log.open("w") as out:
         out.write(f"$ {shlex.join(command)}\n")
@@ -92,14 +102,15 @@ def run_part(name: str, command: Sequence[str], folder: Path, limit_s: float = P
             )
         except OSError as error:
             out.write(f"it cannot be run: {error.strerror}\n")
-            return Result(name=name, code=127, seconds=0.0, log=log)
+            return Result(name=name, code=127, seconds=0.0, log=log, began=stamp)
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             end(process)
-    return Result(name=name, code=code, seconds=time.monotonic() - began, log=log)
+    spent = time.monotonic() - began
+    return Result(name=name, code=code, seconds=spent, log=log, began=stamp)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -134,8 +145,30 @@ def commit() -> str:
         asked = ["git", "describe", "--always", "--dirty"]
         told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "of no known commit"
+        return UNKNOWN
     return f"commit {told.stdout.strip()}"
+
+
+def held_before(folder: Path) -> dict[str, Result]:
+    """Return the parts that held at this commit; none when the tree has changes."""
+    try:
+        kept = json.loads((folder / HELD).read_text())
+    except (OSError, ValueError):
+        return {}
+    now = commit()
+    if kept.get("commit") != now or now.endswith("-dirty") or now == UNKNOWN:
+        return {}
+    return {
+        name: Result(name=name, code=0, seconds=seconds, log=folder / f"{name}.log", began=began)
+        for name, (words, seconds, began) in kept["parts"].items()
+        if words == given(PARTS[name])
+    }
+
+
+def keep(folder: Path, held: dict[str, Result]) -> None:
+    """Write down which parts held, for `held_before`."""
+    parts = {name: (given(PARTS[name]), each.seconds, each.began) for name, each in held.items()}
+    (folder / HELD).write_text(json.dumps({"commit": commit(), "parts": parts}, indent=1))
 
 
 def main(words: Sequence[str]) -> int:
@@ -144,6 +177,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--make", default="make", help="the program (default %(default)s)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where log files go")
+    parser.add_argument(
+        "--go-on", action="store_true", help="leave out what held at this commit before"
+    )
     arguments = parser.parse_args(words)
     unknown = sorted(set(arguments.parts) - set(PARTS))
     if unknown:
@@ -151,11 +187,18 @@ def main(words: Sequence[str]) -> int:
         return 2
     arguments.folder.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
+    held = held_before(arguments.folder) if arguments.go_on else {}
     for name in arguments.parts or PARTS:
+        if name in held:
+            results.append(held[name])
+            continue
         print(f"{datetime.now(UTC):%H:%M:%S} {name} …", flush=True)
         command = [arguments.make, "--no-print-directory", *given(PARTS[name])]
         results.append(run_part(name, command, arguments.folder))
         print(results[-1].line(), flush=True)
+        if results[-1].held:
+            held[name] = results[-1]
+            keep(arguments.folder, held)
     told = summary(results)
     (arguments.folder / "summary.txt").write_text(told)
     print(f"\n{told}", end="", flush=True)

@@ -66,6 +66,33 @@ def test_a_part_that_fails_stops_no_other_and_is_told(
     assert nightly.main(["--make", maker, "--folder", str(folder), "trials"]) == 0
 
 
+def test_a_night_goes_on_where_it_was_ended(
+    nightly: ModuleType, maker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What held at the same commit with the same values is not run again, what failed is."""
+    folder = tmp_path / "logs"
+    words = ["--make", maker, "--folder", str(folder), "--go-on", "trials", "mutants", "fuzz"]
+    monkeypatch.setattr(nightly, "commit", lambda: "commit 1234567")
+
+    def ran() -> set[str]:
+        for each in folder.glob("*.log"):
+            each.write_text("of the time before")
+        nightly.main(words)
+        return {each.stem for each in folder.glob("*.log") if "said by" in each.read_text()}
+
+    assert nightly.main(words) == 1
+    assert ran() == {"mutants"}
+    assert "2 of 3 parts held" in (folder / "summary.txt").read_text()
+    monkeypatch.setenv("FUZZ_S", "1")
+    assert ran() == {"mutants", "fuzz"}
+    monkeypatch.setattr(nightly, "commit", lambda: "commit 1234567-dirty")
+    assert ran() == {"trials", "mutants", "fuzz"}
+    monkeypatch.setattr(nightly, "commit", lambda: "commit 89abcde")
+    assert ran() == {"trials", "mutants", "fuzz"}
+    (folder / nightly.HELD).write_text("{")
+    assert ran() == {"trials", "mutants", "fuzz"}
+
+
 def test_a_part_that_hangs_is_ended_with_all_it_started(
     nightly: ModuleType, tmp_path: Path
 ) -> None:
