@@ -12,8 +12,8 @@ Theory of operation
     taken for peers that the configuration names or the address book knows. Signature and peer id
     are its own, so the bringer can lie about nothing but its age. When its addresses are news here,
     the other greeted peers are told once, and a configured peer is dialled there at once; if it
-    seems to be connected still, over what may be a dead link, that is asked for a sign of life
-    first. The old addresses stay as a fallback.
+    seems to be connected still from elsewhere, over what may be a dead link, that is asked for a
+    sign of life first. The old addresses stay as a fallback.
   Bounds: one record a stream; `exchange_records_max` records of one bringer in
     `exchange_interval_s`; one telling of a peer's news in that time; numbers of `book_max` peers.
 
@@ -31,7 +31,7 @@ import trio
 
 from luxrelay.errors import FrameError, NetError, RecordError
 from luxrelay.gossip import PeerId
-from luxrelay.net.addresses import peer_text
+from luxrelay.net.addresses import parse_address, peer_text
 from luxrelay.net.book import Source
 from luxrelay.net.config import NetConfig
 from luxrelay.net.connector import Connector
@@ -156,6 +156,9 @@ class AddressNews:
     def learnt(self, peer: PeerId, texts: Sequence[str]) -> None:
         """A configured peer is dialled at other addresses than before, if it is not here."""
         self._follow(peer, texts)
+        here = self._host.remote_host(peer)
+        if any(parse_address(text).host == here for text in texts):
+            return  # it is where it says
         if self._nursery is not None and self._host.is_connected(peer):
             probe = partial(self._host.close_if_silent, peer, PROBE_S)
             self._host.faults.start(self._nursery, "probe", probe)

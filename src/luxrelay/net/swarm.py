@@ -46,6 +46,8 @@ from luxrelay.net.yamux import GuardedStream, GuardedYamux
 
 _HEADER: Final = struct.Struct(YAMUX_HEADER_FORMAT)
 _POLL_S: Final = 0.02
+_PROBES_MAX: Final = 10
+"""Times that a peer is given to answer while bytes before the question go their way."""
 _VALUE: Final = 0x4C585250
 """What the ping carries; the answer is not told from any other frame."""
 
@@ -68,6 +70,31 @@ async def answers(muxed: IMuxedConn, seconds: float) -> bool:
                 return False
             await trio.sleep(_POLL_S)
         return True
+    return False
+
+
+async def answers_behind(
+    muxed: IMuxedConn, seconds: float, taken: Callable[[], tuple[int, int] | None]
+) -> bool:
+    """Whether the peer answers, given more time while what stands before the ping moves.
+
+    A narrow link needs longer for what is on its way than a silent peer is given.
+
+    Args:
+        muxed: The connection.
+        seconds: Time for an answer, again after each in which something moved.
+        taken: Bytes that the peer's machine has not acknowledged, and those that it has; None when
+            the system does not say.
+
+    """
+    before = taken()
+    for _ in range(_PROBES_MAX):
+        if await answers(muxed, seconds):
+            return True
+        after = taken()
+        if before is None or after is None or not after[0] or after[1] <= before[1]:
+            return False
+        before = after
     return False
 
 
@@ -150,6 +177,7 @@ class RelaySwarm(Swarm):
         self.refuses: Callable[[PeerId], bool] = lambda _peer: False
         """Whether a peer is not let in, whichever side dialled."""
         self.faults = Faults()
+        self._registry = transport.registry
         self.limits = ConnectionLimits(config)
         self._dialled_hosts: dict[INetConn, str] = {}
         self._since: dict[INetConn, float] = {}
@@ -291,11 +319,19 @@ class RelaySwarm(Swarm):
                 self.faults.start(nursery, "probe", self._close_if_silent, conn, seconds)
 
     async def _close_if_silent(self, conn: INetConn, seconds: float) -> None:
-        if conn.is_closed or await answers(conn.muxed_conn, seconds):
+        taken = partial(self._taken, conn)
+        if conn.is_closed or await answers_behind(conn.muxed_conn, seconds, taken):
             return
         if not conn.is_closed:
             self.counters.replaced += 1
             await conn.close()
+
+    def _taken(self, conn: INetConn) -> tuple[int, int] | None:
+        """What the system says of a connection's bytes; see `answers_behind`."""
+        remote = remote_of(conn)
+        there = (each for each in self._registry.open if each.get_remote_address() == remote)
+        stream = next(there, None)
+        return None if stream is None else stream.taken()
 
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """The connection is forgotten, and all data of peers that have none left."""

@@ -170,6 +170,11 @@ class RelayTcpStream(ReadWriteCloser):
             self._registry.traffic.held_back += 1
             await trio.sleep(self._window.pause_s(look))
 
+    def taken(self) -> tuple[int, int] | None:
+        """Bytes that the other end has not acknowledged, and those that it has; None if unsaid."""
+        look = _look_at(self._stream.socket)
+        return None if look is None else (look.in_flight, self._sent - look.in_flight)
+
     async def close(self) -> None:
         """The socket is closed; what the kernel holds is still sent."""
         self._registry.open.discard(self)

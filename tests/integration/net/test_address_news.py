@@ -44,7 +44,7 @@ async def test_a_kept_peer_is_dialled_where_its_newer_record_says(world: Any) ->
 
         assert news(teller).followed == 1
         assert news(follower).followed == 1
-        assert follower.driver.counters.dials == 3
+        await world.until(lambda: follower.driver.counters.dials == 3)  # counted once it is up
         kept = follower.driver._connector.book.addresses(mover.host.peer_id)
         assert kept == (mover.address, old)
         nursery.cancel_scope.cancel()
@@ -68,6 +68,26 @@ async def test_a_relay_tells_its_peers_that_its_own_address_changed(world: Any) 
         await world.until(lambda: news(mover).told == 1)
         assert news(mover).own == 1
         assert other.host.is_connected(peer)  # it answers where it is: not hung up on
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_record_that_says_where_a_peer_is_asks_it_nothing(world: Any) -> None:
+    """A sign of life is asked of one that is connected from elsewhere, and of no other (G40)."""
+    async with trio.open_nursery() as nursery:
+        asked: list[Any] = []
+        peer = await world.relay(nursery, "peer")
+        keeper = await world.relay(nursery, "keeper", peers=(peer.address,))
+        await world.meshed(peer, keeper)
+
+        async def close_if_silent(who: Any, _seconds: float) -> None:
+            asked.append(who)
+
+        keeper.host.close_if_silent = close_if_silent
+        who = peer.host.peer_id
+        for text in (peer.address, peer.address.replace("127.0.0.1", "127.0.0.9")):
+            keeper.driver._news.learnt(who, [text])
+            await trio.testing.wait_all_tasks_blocked()
+        assert asked == [who]
         nursery.cancel_scope.cancel()
 
 
