@@ -154,7 +154,7 @@ class Flow:
             state.peer, slot=slot, digest=digest, kind=message.type, data=data, now=now
         )
         pending.hint = hint
-        pending.holders.update(self._lazy.arrived(slot))
+        pending.holders.update(self._lazy.arrived(slot, state, now))
         self._actions.append(
             Validate(token=pending.token, peer=state.peer, topic=topic, message=message, data=data)
         )
@@ -226,7 +226,7 @@ class Flow:
                 peer not in spared
                 and not state.has_beside(cached.beside)
                 and state.score >= threshold
-                and self._fits_link(state, cached)
+                and not self._spared(state)
                 and state.outbox.message(cached.wire(state.spell(topic)))
             ):
                 count += 1
@@ -374,12 +374,10 @@ class Flow:
             if state.outbox.message(cached.wire(state.spell(topic))):
                 self._stats.forwarded += 1
 
-    def _fits_link(self, state: PeerState, cached: CachedMessage) -> bool:
-        """Return False, and count it, for a slow peer without room (G39)."""
-        if state.takes(cached.size):
-            return True
-        self._stats.slow_spared += 1
-        return False
+    def _spared(self, state: PeerState) -> bool:
+        """Return True, and count it, for a slow peer: it is told the id, as by others (G39)."""
+        self._stats.slow_spared += state.room is not None
+        return state.room is not None
 
     def _beside(self, slot: Slot, data: bytes) -> str:
         """Return the topic of a namespace on which its followers get this header of us (G34).

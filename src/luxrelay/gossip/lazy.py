@@ -12,7 +12,9 @@ Source: LP-6420 §4.1, §4.2, §5.3, §7.2; gossipsub v1.1, v1.2; decisions G1, 
 # Machines and their states: each id on a topic is unknown, wanted, or known. Wanted means asked of
 #   at least one peer whose promise runs, with further holders in waiting:
 #     unknown -> wanted   an IHAVE names it
-#     wanted  -> wanted   a heartbeat later the next holder is asked
+#     wanted  -> wanted   a heartbeat later the next holder is asked; later still where every peer
+#                         takes longer for what it is asked, because our own link is slow then, and
+#                         a second copy makes it slower (G39)
 #     wanted  -> unknown  every promise is broken and no holder is left
 #     wanted  -> known    a message of the id arrives; whether it is valid is not known yet, and
 #                         when it is not the id is unknown again and the next IHAVE asks anew (G1)
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 ID_BYTES: Final = 32
 _FOLLOWUPS_MAX: Final = 10
 """Times `iwant_followup_s` that a peer has to deliver while other messages of it keep coming."""
+_PATIENCE: Final = 2
+"""Times what the quickest peer takes, and times `iwant_followup_s` at most, before a second holder
+is asked."""
+_QUICK_S: Final = 30.0
+"""For so many seconds it counts how long a peer took for what it was asked."""
 
 
 class Want:
@@ -110,6 +117,8 @@ class Lazy:
         self._stats = stats
         self._wants: dict[Slot, Want] = {}
         self._beats = 0
+        self._patience_s = 0.0
+        """Nobody else is asked for an id within so many seconds of the last request."""
 
     def __len__(self) -> int:
         return len(self._wants)
@@ -205,11 +214,22 @@ class Lazy:
             state.outbox.idontwant(message_id)
             self._stats.idontwant_sent += 1
 
-    def arrived(self, slot: Slot) -> dict[PeerId, None]:
-        """End the wanting of an id; return the peers that announced it."""
+    def arrived(
+        self, slot: Slot, state: PeerState | None = None, now: float = 0.0
+    ) -> dict[PeerId, None]:
+        """End the wanting of an id; return the peers that announced it.
+
+        Args:
+            slot: The id on its topic.
+            state: Who sent it; None when it is wanted no more.
+            now: When.
+
+        """
         want = self._wants.pop(slot, None)
         if want is None:
             return {}
+        if state is not None and state.peer in want.asked:
+            state.took(now - want.since[state.peer], now)
         for peer in want.asked:
             self._release(peer)
         return want.holders | dict.fromkeys(want.asked)
@@ -250,6 +270,9 @@ class Lazy:
             if state.declined:
                 state.forget_declined(self._beats - self._params.idontwant_heartbeats + 1)
         if self._wants:
+            took = [each.took_s for each in self._peers if each.took_at > now - _QUICK_S]
+            quickest = min(took, default=0.0)
+            self._patience_s = _PATIENCE * min(quickest, self._params.iwant_followup_s)
             self._retry(now)
         self._announce()
         self._announce_to_slow()
@@ -259,7 +282,7 @@ class Lazy:
         unreliable: dict[PeerId, PeerState] = {}
         for slot, want in [(s, w) for s, w in self._wants.items() if w.look_at <= now]:
             self._expire(want, unreliable, now)
-            if want.holders and now >= want.retry_at:
+            if want.holders and now >= want.retry_at and not self._asked_lately(want, now):
                 self._ask_next(slot, want, asks, now)
             if want.holders or want.asked:
                 want.plan()
@@ -273,6 +296,10 @@ class Lazy:
             if not self._memory.pending.of_peer(peer):
                 state.suspect = True
                 self._scores.misbehaved(state.ledger, self._scores.params.broken_promise)
+
+    def _asked_lately(self, want: Want, now: float) -> bool:
+        """Return True while somebody may still deliver, as quickly as the quickest peer does."""
+        return any(now - want.since[peer] < self._patience_s for peer in want.asked)
 
     def _expire(self, want: Want, unreliable: dict[PeerId, PeerState], now: float) -> None:
         """Count the promises of one id that are broken, and who broke one by its own fault."""

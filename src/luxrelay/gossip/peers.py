@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from luxrelay.bus import MessageId
@@ -245,6 +246,8 @@ class PeerState:
         "since",
         "stats",
         "suspect",
+        "took_at",
+        "took_s",
         "topics",
         "wanted",
     )
@@ -281,6 +284,10 @@ class PeerState:
         self.heard_at = 0.0
         """When anything came from it last; the next one a message."""
         self.delivered_at = 0.0
+        self.took_s = 0.0
+        """How long it takes for what it is asked, smoothed, seconds."""
+        self.took_at = -inf
+        """When it delivered last what it was asked for."""
         self.flooded = False
         """A cap on control messages was exceeded since the last heartbeat."""
         self.declined: dict[bytes, int] = {}
@@ -301,6 +308,12 @@ class PeerState:
     def spell(self, topic: str) -> str:
         """Return the peer's own spelling of a canonical topic (G5)."""
         return self.topics.get(topic, topic)
+
+    def took(self, seconds: float, now: float) -> None:
+        """Note how long it took for a message that it was asked for."""
+        first = self.took_at == -inf
+        self.took_s = seconds if first else self.took_s + (seconds - self.took_s) / 4
+        self.took_at = now
 
     def takes(self, size: int, *, overdraw: int = 0) -> bool:
         """Return whether a message of so many bytes may be sent to it, and count it as sent.

@@ -9,7 +9,9 @@ Theory of operation
     before a pause for as long as a connection sends little, and send at that rate when a blob
     follows. A link that became slow meanwhile gets a whole blob at once, and drops most of it.
   A round ends when something was acknowledged that was sent after its begin. The window then
-    follows the rate of that round, at most to twice its size; after a pause it begins anew.
+    follows the rate of that round, at most to twice its size; after a pause it begins anew, and
+    doubles each round until something stands in a queue, however late the acknowledgements of a
+    burst are heard of.
   The shortest round trip is the shortest round since the last pause, or what the system says: it
     remembers for minutes, so what it says is left aside where the path must have changed since.
     Every `FRESH_S` a round is made with the smallest window, so that a longer path is found out.
@@ -71,6 +73,7 @@ class SendWindow:
     __slots__ = (
         "_acknowledged",
         "_began",
+        "_doubling",
         "_draining",
         "_due",
         "_fresh_until",
@@ -87,6 +90,7 @@ class SendWindow:
         """Whether what was sent last stood in a queue: the path carries no more."""
         self._looked = self._fresh_until = -inf
         self._draining = False
+        self._doubling = True
         self._shortest_s = inf
         self._begin(0, 0, 0.0)
 
@@ -120,6 +124,7 @@ class SendWindow:
     def _anew(self, now: float) -> None:
         self.size, self._shortest_s, self._fresh_until = FLOOR, inf, now + FRESH_S
         self.crowded = False
+        self._doubling = True
 
     def _begin(self, sent: int, acknowledged: int, now: float) -> None:
         """Begin a round, which ends when a byte was acknowledged that is sent from now on."""
@@ -145,5 +150,6 @@ class SendWindow:
         self._shortest_s = min(self._shortest_s, took_s)
         shortest_s = min(self._shortest_s, known_s)
         self.crowded = look.rtt_s > QUEUED * shortest_s
-        holds = int(2 * count / took_s * shortest_s)
+        self._doubling = self._doubling and not self.crowded
+        holds = 2 * self.size if self._doubling else int(2 * count / took_s * shortest_s)
         self.size = max(FLOOR, min(holds, 2 * self.size, CEILING))

@@ -38,6 +38,8 @@ _PREFIX_MAX: Final = 4
 _READ_BYTES: Final = 262_144
 _SLOW_CHUNK: Final = 16 * 1024
 """Bytes of one write to a slow peer, so that the link shows its progress."""
+_LONG_WRITE_S: Final = 0.25
+"""Writes that take longer, by the mean of the last ones, are followed by such short ones."""
 FAREWELL_S: Final = 0.5
 """Seconds to reset or close one stream before we stop caring."""
 
@@ -322,8 +324,9 @@ class PeerWriter:
 
     A message that does not fit is given up, and may be asked for; what is urgent goes first, has as
     much room of its own, and ends the writer when it does not fit. A peer is slow from the moment
-    its oldest frame has waited `slow_after_s`, or a message was given up, until its queue was found
-    empty for `slow_hold_s`; then little waits for it, so that its link carries what is new (G39).
+    its oldest frame has waited `slow_after_s`, that which is being written included, or a message
+    was given up, until its queue was found empty for `slow_hold_s`. What waits for it goes then:
+    its other neighbours are about to send the same, so it asks one of them for each (G39).
     """
 
     def __init__(
@@ -342,6 +345,7 @@ class PeerWriter:
         self._gave_up = False
         self._well_since: float | None = None
         self._passed = self._took = 0.0
+        self._writing_since: float | None = None
         self.slow = False
         """Whether less passes than is offered, as of the last `look`."""
         self.given_up = 0
@@ -373,7 +377,7 @@ class PeerWriter:
         whoever has nothing waiting has room for one message at least.
         """
         config = self._config
-        late = bool(self._frames) and now - self._frames[0].since > config.slow_after_s
+        late = self._waits_since(now) > config.slow_after_s
         if self._gave_up or late:
             if not self.slow:
                 self.slow = True
@@ -390,11 +394,17 @@ class PeerWriter:
         room = min(config.slow_bytes, fits) - self.queued_bytes
         return max(int(room), 0 if self._frames else 1)
 
+    def _waits_since(self, now: float) -> float:
+        """Seconds that the oldest frame has waited; 0 when none does."""
+        since = self._writing_since
+        if since is None:
+            since = self._frames[0].since if self._frames else now
+        return now - since
+
     def _trim(self) -> None:
-        """No more than `slow_bytes` of messages wait; the newest go, which can be asked for."""
-        while self.queued_bytes > self._config.slow_bytes and len(self._frames) > 1:
-            if self._frames[-1].urgent:
-                return
+        """Nothing waits but what is urgent, and the rest of a frame that was begun."""
+        begun = bool(self._offset)
+        while len(self._frames) > begun and not self._frames[-1].urgent:
             self.queued_bytes -= len(self._frames.pop().frame)
             self.given_up += 1
         self._weigh()
@@ -453,6 +463,7 @@ class PeerWriter:
                 self._wake = trio.Event()
                 await self._wake.wait()
                 continue
+            self._writing_since = self._frames[0].since
             chunk = self._gather()
             began = self._clock()
             with trio.move_on_after(self._config.write_stall_s) as self._write_scope:
@@ -462,7 +473,7 @@ class PeerWriter:
                     return WriterEnd.LOST
             if self._write_scope.cancelled_caught:
                 return self._why_cut()
-            self._write_scope = None
+            self._write_scope = self._writing_since = None
             self._note_written(len(chunk), self._clock() - began)
             self.on_progress()
 
@@ -478,10 +489,10 @@ class PeerWriter:
         return WriterEnd.OVERFLOWED if self._overflowed else WriterEnd.STALLED
 
     def _gather(self) -> bytes:
-        """Up to 64 KiB of what waits, 16 KiB for a slow peer, taken out of the queue."""
+        """Up to 64 KiB of what waits, 16 KiB after long writes, taken out of the queue."""
         frames = self._frames
         parts: list[bytes] = []
-        room = _SLOW_CHUNK if self.slow else COALESCED_BYTES
+        room = _SLOW_CHUNK if self.slow or self._took > _LONG_WRITE_S else COALESCED_BYTES
         while frames and room > 0:
             frame = frames[0].frame
             end = self._offset + room

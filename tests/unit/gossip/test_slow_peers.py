@@ -84,8 +84,8 @@ def test_what_a_slow_peer_asks_for_beyond_its_room_is_not_queued(desk: Any, kit:
     assert desk.router.stats().slow_spared == len(data) - sent
 
 
-def test_our_own_messages_go_to_a_slow_peer_as_far_as_they_fit(desk: Any, kit: Any) -> None:
-    """Flooding what we publish spares who has no room for it."""
+def test_our_own_messages_are_announced_to_a_slow_peer(desk: Any, kit: Any) -> None:
+    """It is about to ask whoever announces first, so that a pushed copy would be the second."""
     slow = desk.who[1]
     desk.router.peer_room(slow, BIG, desk.now)
     first, second = (kit.envelope(desk.topic, seq=seq, blob=bytes(BIG)) for seq in (1, 2))
@@ -94,9 +94,33 @@ def test_our_own_messages_go_to_a_slow_peer_as_far_as_they_fit(desk: Any, kit: A
     desk.router.publish(desk.topic, second, desk.now)
     sent = desk.drain()
 
-    assert slow in sent.receivers(first)
-    assert sent.receivers(second) == {desk.who[0], desk.who[2]}
-    assert desk.router.stats().slow_spared == 1
+    assert sent.receivers(first) == sent.receivers(second) == {desk.who[0], desk.who[2]}
+    assert desk.router.stats().slow_spared == 2
+    assert desk.heartbeat().rpc(slow).ihave == [(desk.topic, [id_of(second)])]
+
+
+def test_nobody_else_is_asked_while_our_own_link_is_slow(desk: Any, kit: Any) -> None:
+    """Where the quickest peer takes seconds, a second holder is asked after twice that (G39)."""
+    first, second = desk.who[0], desk.who[1]
+    beat = desk.params.heartbeat_interval_s
+    data = [kit.envelope(desk.topic, seq=seq, blob=bytes(BIG)) for seq in (1, 2, 3)]
+
+    def announced(each: bytes) -> None:
+        for peer in (first, second):
+            desk.receive(peer, kit.frame(ihave=[(desk.topic, [id_of(each)])]))
+
+    def asked_again_after(each: bytes) -> float:
+        began = desk.now
+        announced(each)
+        while not any(id_of(each) in ids for ids in desk.heartbeat().rpc(second).iwant):
+            assert desk.now - began < 20 * beat
+        return float(desk.now - began)
+
+    assert asked_again_after(data[0]) <= 2 * beat
+    announced(data[1])
+    desk.now += 2 * beat
+    desk.accept(first, desk.topic, data[1])
+    assert asked_again_after(data[2]) == pytest.approx(4 * beat, abs=beat / 2)
 
 
 def test_a_slow_peer_is_not_grafted_until_it_is_well(desk: Any, kit: Any) -> None:

@@ -93,6 +93,14 @@ def test_acknowledgements_in_bursts_and_late_looks_cost_little(
     assert path.send(12_000_000) <= 1.6 * ideal_s + 20 * rtt_s
 
 
+@pytest.mark.parametrize("burst_s", [0.0, 0.15])
+def test_a_far_path_doubles_until_something_queues(burst_s: float) -> None:
+    """P51: a blob over 300 ms takes the doublings from the floor, and half as much again."""
+    path = Path(125e6, 0.3, burst_s=burst_s)
+
+    assert path.send(2_000_000) <= 10 * path.rtt_s
+
+
 def test_a_link_that_became_slow_gets_no_more_than_it_carries() -> None:
     """P51: after a pause what was measured before it counts no more."""
     path = Path(12.5e6, 0.04)

@@ -323,8 +323,9 @@ def test_slow_from_a_late_frame_until_the_queue_stays_empty() -> None:
         writer.offer(bytes(998))
 
     assert writer.look(2.0) is None
-    assert writer.look(2.1) == 0
-    assert (writer.slow, writer.queued_bytes, writer.given_up) == (True, 3_000, 4)
+    writer.offer(b"control", urgent=True)
+    assert writer.look(2.1) == 3_000 - writer.queued_bytes
+    assert (writer.slow, writer.queued_frames, writer.given_up) == (True, 1, 7)
     writer._gather()
     assert writer.look(3.0) == 3_000
     assert writer.look(12.9) is not None
@@ -336,13 +337,48 @@ def test_slow_from_a_late_frame_until_the_queue_stays_empty() -> None:
     assert writer.look(23.0) is None
 
 
+def test_after_long_writes_short_ones_follow() -> None:
+    """A link shows that it moves before `write_stall_s` is over, though nobody said it is slow."""
+    config = replace(CONFIG, frame_max=200_000, queue_bytes_max=400_000)
+    writer = PeerWriter(trio.testing.memory_stream_pair()[0], config, lambda: 0.0)
+    writer.offer(bytes(190_000))
+
+    assert len(writer._gather()) == COALESCED_BYTES
+    writer._note_written(COALESCED_BYTES, 5.0)
+    assert len(writer._gather()) == 16 * 1024
+    for _ in range(10):
+        writer._note_written(16 * 1024, 0.01)
+    assert len(writer._gather()) == COALESCED_BYTES
+
+
+async def test_what_is_being_written_waits_as_well() -> None:
+    """A link that takes long for one write is slow, though nothing waits behind it (G39)."""
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    config, now = replace(CONFIG, slow_after_s=2.0), [0.0]
+    writer, reader = PeerWriter(ours, config, lambda: now[0]), FrameReader(theirs, config)
+
+    async with trio.open_nursery() as nursery:
+        writer.offer(b"only")
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert writer.queued_frames == 0
+        assert writer.look(2.0) is None
+        now[0] = 2.1
+        assert writer.look(now[0]) is not None
+        assert await reader.receive() == [b"only"]
+        await trio.testing.wait_all_tasks_blocked()
+        now[0] = 4.2
+        writer.look(now[0])
+        assert writer.look(now[0] + config.slow_hold_s) is None
+        nursery.cancel_scope.cancel()
+
+
 def test_a_slow_peer_has_room_for_what_its_link_takes_in_time() -> None:
     """The rate of the last writes bounds what may wait; one message always fits (G39)."""
     config = replace(CONFIG, slow_after_s=2.0, slow_bytes=1_000_000)
     writer = PeerWriter(trio.testing.memory_stream_pair()[0], config, lambda: 0.0)
     writer.offer(b"late")
     writer.look(2.5)
-    writer._gather()
     for _ in range(20):
         writer._note_written(5_000, 1.0)
 
