@@ -177,7 +177,7 @@ class Subscriber:
 
     def _take(self, event: object) -> None:
         record, index = self._record, self._relay.place.index
-        if isinstance(event, Gap):
+        if isinstance(event, Gap) and event.reason == "missing":
             record.gap_messages[index] += event.last - event.first + 1
         if not isinstance(event, Message) or event.blob is None:
             return  # without its payload a message is not told; it comes again with it

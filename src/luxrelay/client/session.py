@@ -78,7 +78,7 @@ class Place:
             return False
         if isinstance(event, Gap):
             self._move(event.namespace_id, event.last)
-            if event.reason == "missing":
+            if event.reason in {"missing", "coming"}:
                 self.gaps.tell(event.namespace_id, event.first, event.last)
         elif isinstance(event, Live):
             for namespace_id, seq in event.positions.items():

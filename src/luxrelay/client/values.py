@@ -184,7 +184,8 @@ class Gap:
     """Inclusive."""
     reason: str
     """``expired``: the node holds them no longer; ``unanswered``: the same, but the archive behind
-    it, which may have them, did not answer; ``missing``: it has not got them."""
+    it, which may have them, did not answer; ``coming``: a catch-up of the node may bring them, and
+    they are told out of order then; ``missing``: it has not got them."""
 
 
 @dataclass(frozen=True, slots=True)

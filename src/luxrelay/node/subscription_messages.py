@@ -326,7 +326,9 @@ def _event(tell: Tell) -> FollowEvent:
             )
             return Followed(wire, parent, late, message.regressed, completes)
         case TellGap(namespace_id, first, last, reason):
-            return FollowedGap(namespace_id, first, last, reason != "missing")
+            coming = reason == "coming"
+            expired = not coming and reason != "missing"
+            return FollowedGap(namespace_id, first, last, expired, coming)
         case TellLive(positions, not_carried):
             return FollowedLive(dict(positions), not_carried)
         case TellDropped(lanes, late_ones, blobs):

@@ -102,6 +102,8 @@ class FollowedGap:
     """Inclusive."""
     expired: bool
     """The node holds them no longer; otherwise it has not got them."""
+    coming: bool = False
+    """A catch-up of the node may bring them, out of order; what it does not is told again."""
 
 
 @dataclass(frozen=True, slots=True)

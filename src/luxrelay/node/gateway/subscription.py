@@ -10,9 +10,11 @@ something was stored only makes the lane dirty. So nothing is lost or repeated w
 live, and a slow subscriber costs no memory: it reads later.
 *Order*: each lane ascending by sequence; the candidates of a slot together, in the order of their
 content ids. Lanes take turns, a page each.
-*Gaps*: a message above a missing one waits until ``gap_wait_ms`` after it was received, and, while
-a catch-up may bring it, up to ``CATCH_UP_WAIT_S`` longer; then the gap is told once, and the lane
-goes on. Below the floor of the namespace nothing is expected, so that gap is told at once.
+*Gaps*: a message above a missing one waits until ``gap_wait_ms`` after it was received; then the
+gap is told and the lane goes on, for a link that brings less than is offered must not stop what is
+new. While a catch-up may fill it the gap is told as coming, and what is left of it as missing when
+the catch-up has ended, or ``CATCH_UP_WAIT_S`` later. Below the floor of the namespace nothing is
+expected, so that gap is told at once.
 *Late*: what comes into a told gap is read from the store as a range, however much it is, and told
 out of order and marked; so is another candidate of a slot told among the last ``RECENT_MAX``.
 Positions do not go back for it: a subscriber that was away meanwhile finds it by asking for the
@@ -57,7 +59,7 @@ from luxrelay.store import StoredMessage
 GAPS_MAX: Final = 1024
 """Told gaps of one lane that are remembered, so that what fills them is told as late."""
 CATCH_UP_WAIT_S: Final = 120.0
-"""Longest time that a gap is not told because a catch-up may fill it, seconds."""
+"""Longest time that a gap is told as coming because a catch-up may fill it, seconds."""
 CATCH_UP_LOOK_S: Final = 1.0
 """How often it is looked whether the catch-up has ended, seconds."""
 RECENT_MAX: Final = 1024
@@ -134,7 +136,8 @@ class TellGap:
     last: int
     reason: str
     """``expired``: this relay holds them no longer, nor does its archive; ``unanswered``: the same,
-    but the archive did not answer; ``missing``: it has not got them."""
+    but the archive did not answer; ``coming``: a catch-up may bring them, out of order, and what it
+    does not is told as missing later; ``missing``: it has not got them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +239,16 @@ class LaneCursor:
     """A slot of which not every candidate was told yet; its page was cut off."""
     waits_until: float | None = None
     """When the gap above the position is given up."""
-    due_since: float | None = None
-    """Since when it would have been given up, if no catch-up might fill it."""
+    coming: list[tuple[int, int, float]] = field(default_factory=list)
+    """Gaps that were told as coming, and until when a catch-up may fill them."""
+    settles_at: float | None = None
+    """When it is looked whether it has."""
     late: tuple[int, int] | None = None
     """Lowest and highest sequence that came into told gaps and was not read."""
     late_read: Read | None = None
     """The range that is being read for it."""
+    late_again: tuple[int, int] | None = None
+    """The same of what came while it is being read."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     beyond: bool = False
     """Its subscriber was told that it stands above everything held."""
@@ -327,14 +334,20 @@ class Subscription:
             if lane.waiting is None or seq == lane.waiting[0]:
                 self._dirty[namespace_id] = None
         elif self._in_order is None and inside(lane.gaps, seq):
-            low, high = lane.late or (seq, seq)
-            lane.late = min(low, seq), max(high, seq)
-            self._late_lanes[namespace_id] = None
+            self._came_late(lane, seq, seq)
         elif self._is_late(namespace_id, seq, content_id):
             if len(self._late) < LATE_MAX:
                 self._late.append(content_id)
             else:
                 self._lost_late += 1
+
+    def _came_late(self, lane: LaneCursor, first: int, last: int) -> None:
+        """Have a part of told gaps read again: something may have come into it."""
+        if lane.late_read is None:
+            lane.late = _with(_with(lane.late, first), last)
+        else:  # the page may have been read before
+            lane.late_again = _with(_with(lane.late_again, first), last)
+        self._late_lanes[lane.namespace_id] = None
 
     def blob_came(self, content_id: ContentId) -> None:
         """The blob of a stored message has come."""
@@ -419,6 +432,9 @@ class Subscription:
         lane.late_read = None
         if lane.late is not None:
             lane.late = (max(lane.late[0], read.to + 1), lane.late[1])
+        if lane.late_again is not None:
+            low, high = lane.late_again
+            lane.late, lane.late_again = _with(_with(lane.late, low), high), None
         self._forget_gaps(lane)
 
     def _forget_gaps(self, lane: LaneCursor) -> None:
@@ -534,7 +550,7 @@ class Subscription:
             ):
                 return
             self._tell(lane, message, whole=not split)
-            lane.waits_until = lane.due_since = None
+            lane.waits_until = None
         cut = next_cursor if split or not messages else b""
         self._ended(lane, page, gone, cursor=cut)
 
@@ -606,15 +622,19 @@ class Subscription:
 
     def wake_at(self) -> float | None:
         """Return when `wake` must be called, in monotonic seconds."""
-        times = [lane.waits_until for lane in self._lanes.values() if lane.waits_until is not None]
+        lanes = self._lanes.values()
+        times = [lane.waits_until for lane in lanes if lane.waits_until is not None]
+        times += [lane.settles_at for lane in lanes if lane.settles_at is not None]
         unread = self._dirty or self._late_lanes
         if unread and self._wish.max_rate and self._tokens < 1.0:
             times.append(self._filled_at + (1.0 - self._tokens) / self._wish.max_rate)
         return min(times, default=None)
 
     def wake(self, now: float) -> None:
-        """Read the lanes again whose gaps have waited long enough."""
+        """Read the lanes again whose gaps have waited long enough; tell what did not come."""
         for namespace_id, lane in self._lanes.items():
+            if lane.settles_at is not None and lane.settles_at <= now:
+                self._settle(lane, now)
             if lane.waits_until is not None and lane.waits_until <= now:
                 self._dirty[namespace_id] = None
 
@@ -684,22 +704,52 @@ class Subscription:
             lane.waits_until = now + (self._gap_wait_ms - age_ms) / 1000
         if lane.waits_until > now:
             return False
-        lane.due_since = now if lane.due_since is None else lane.due_since
-        if now - lane.due_since < CATCH_UP_WAIT_S and self._expects(lane.parent):
-            lane.waits_until = now + CATCH_UP_LOOK_S
-            return False
         lane.waits_until = None
-        self._gap(lane, behind.seq - 1, "missing")
+        if self._expects(lane.parent):
+            lane.coming.append((lane.position + 1, behind.seq - 1, now + CATCH_UP_WAIT_S))
+            del lane.coming[:-GAPS_MAX]
+            if lane.settles_at is None:
+                lane.settles_at = now + CATCH_UP_LOOK_S
+            self._gap(lane, behind.seq - 1, "coming")
+        else:
+            self._gap(lane, behind.seq - 1, "missing")
         return True
+
+    def _settle(self, lane: LaneCursor, now: float) -> None:
+        """Tell what is left of gaps that no catch-up fills any more."""
+        lane.settles_at = now + CATCH_UP_LOOK_S
+        if lane.late is not None:  # some of it is here and not read yet
+            return
+        expected = self._expects(lane.parent)
+        still: list[tuple[int, int, float]] = []
+        for first, last, until in lane.coming:
+            left = [(max(first, low), min(last, high)) for low, high in lane.gaps
+                    if low <= last and high >= first]  # fmt: skip
+            if expected and now < until:
+                still += [(first, last, until)] if left else []
+                continue
+            self._out += [TellGap(lane.namespace_id, *each, "missing") for each in left]
+        lane.coming = still
+        if not still:
+            lane.settles_at = None
 
     def _gap(self, lane: LaneCursor, last: int, reason: str) -> None:
         self._out.append(TellGap(lane.namespace_id, lane.position + 1, last, reason))
-        if reason == "missing":
+        if reason in {"missing", "coming"}:
             lane.gaps.append((lane.position + 1, last))
+            if lane.namespace_id in self._dirty:  # something came after the page was read
+                self._came_late(lane, lane.position + 1, last)
             self._forget_gaps(lane)
         lane.position = last
-        lane.before_ms = lane.waiting = lane.due_since = None
+        lane.before_ms = lane.waiting = None
         lane.refused.clear()
+
+
+def _with(span: tuple[int, int] | None, seq: int) -> tuple[int, int]:
+    """Return the lowest and highest sequence of a range and one more."""
+    if span is None or span[0] > span[1]:
+        return seq, seq
+    return min(span[0], seq), max(span[1], seq)
 
 
 def _passed(message: StoredMessage) -> TellRefused:

@@ -561,6 +561,7 @@ class FollowedGap(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     EXPIRED_FIELD_NUMBER: _builtins.int
+    COMING_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     """20 bytes"""
     first: _builtins.int
@@ -568,6 +569,8 @@ class FollowedGap(_message.Message):
     """inclusive"""
     expired: _builtins.bool
     """held no longer; otherwise it is missing here"""
+    coming: _builtins.bool
+    """a catch-up may bring it; what it does not is told again"""
     def __init__(
         self,
         *,
@@ -575,10 +578,11 @@ class FollowedGap(_message.Message):
         first: _builtins.int = ...,
         last: _builtins.int = ...,
         expired: _builtins.bool = ...,
+        coming: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expired", b"expired", "first", b"first", "last", b"last", "namespace_id", b"namespace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coming", b"coming", "expired", b"expired", "first", b"first", "last", b"last", "namespace_id", b"namespace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

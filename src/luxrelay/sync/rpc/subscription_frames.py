@@ -129,8 +129,10 @@ def _from_event(event: FollowEvent) -> pb.SubscribeEvent:
                 completes=completes,
             )
             return pb.SubscribeEvent(message=told)
-        case FollowedGap(namespace_id, first, last, expired):
-            gap = pb.FollowedGap(namespace_id=namespace_id, first=first, last=last, expired=expired)
+        case FollowedGap(namespace_id, first, last, expired, coming):
+            gap = pb.FollowedGap(
+                namespace_id=namespace_id, first=first, last=last, expired=expired, coming=coming
+            )
             return pb.SubscribeEvent(gap=gap)
         case FollowedLive(positions, not_carried):
             live = pb.FollowedPositions(
@@ -162,7 +164,7 @@ def _to_event(frame: pb.SubscribeEvent) -> FollowEvent | None:
             return Followed(message, parent, told.late, told.regressed, told.completes)
         case "gap":
             gap = frame.gap
-            return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired)
+            return FollowedGap(_id(gap.namespace_id), gap.first, gap.last, gap.expired, gap.coming)
         case "live":
             live = frame.live
             positions = {_id(p.namespace_id): p.seq for p in live.positions}

@@ -28,6 +28,7 @@ from luxrelay.node.gateway.subscription import (
     LOOK_S,
     RECENT_MAX,
     Blobs,
+    Read,
     ReadPage,
     Subscription,
     Tell,
@@ -79,21 +80,25 @@ class Shelf:
         self.rows.sort(key=lambda row: (row.namespace_id, row.seq, row.header.content_id))
         return header
 
+    def read(self, read: Read) -> ReadPage:
+        """Return a page as it is now."""
+        found = [r for r in self.rows if r.namespace_id == read.namespace_id]
+        if read.cursor:
+            seq, content = int.from_bytes(read.cursor[:8], "big"), read.cursor[8:]
+            found = [r for r in found if (r.seq, r.header.content_id) > (seq, content)]
+        else:
+            found = [r for r in found if r.seq > read.after]
+        if read.to:
+            found = [r for r in found if r.seq <= read.to]
+        page, more = found[: self.page], found[self.page :]
+        cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
+        return ReadPage(page, cursor, self.floor, held=self.held)
+
     def serve(self, subscription: Subscription, now: float, now_ms: int) -> list[Tell]:
         """Do what the driver does until there is nothing to read; return what was told."""
         told: list[Tell] = []
         while (read := subscription.next_read()) is not None:
-            found = [r for r in self.rows if r.namespace_id == read.namespace_id]
-            if read.cursor:
-                seq, content = int.from_bytes(read.cursor[:8], "big"), read.cursor[8:]
-                found = [r for r in found if (r.seq, r.header.content_id) > (seq, content)]
-            else:
-                found = [r for r in found if r.seq > read.after]
-            if read.to:
-                found = [r for r in found if r.seq <= read.to]
-            page, more = found[: self.page], found[self.page :]
-            cursor = page[-1].seq.to_bytes(8, "big") + page[-1].header.content_id if more else b""
-            subscription.page(read, ReadPage(page, cursor, self.floor, held=self.held), now, now_ms)
+            subscription.page(read, self.read(read), now, now_ms)
             told += subscription.drain()
         wanted = subscription.next_late()
         subscription.late(wanted, [r for r in self.rows if r.header.content_id in wanted], [])
@@ -315,38 +320,90 @@ def test_gaps_that_are_forgotten_are_told() -> None:
     assert seqs(shelf.serve(place, 20_000.0, 60_000)) == []
 
 
-def test_a_gap_is_not_told_while_a_catch_up_may_fill_it() -> None:
-    """Until it has ended, or for CATCH_UP_WAIT_S; what it brings comes in order."""
+def test_a_gap_is_coming_while_a_catch_up_may_fill_it() -> None:
+    """P48: what is new goes on, what comes is late, what is left when it ends is missing."""
     due = [True]
     shelf = Shelf()
     place = Subscription(lanes_max=10, gap_wait_ms=WAIT_MS, expects=lambda _: due[0])
     place.follow(LANE, LANE, 0)
     shelf.put(LINE[4])
-    assert seqs(shelf.serve(place, 100.0, 60_000)) == []
-    place.wake(101.0)
-    assert seqs(shelf.serve(place, 101.0, 60_000)) == []
+    told = shelf.serve(place, 101.0, 60_000)
+    assert told[0] == TellGap(LANE, 1, 4, "coming")
+    assert seqs(told) == [5]
+    note(place, shelf.put(LINE[1]))
+    due[0] = False
+    place.wake(102.0)  # not before what is here is read
+    assert seqs(shelf.serve(place, 102.0, 60_000)) == [-2]
+    place.wake(103.0)
+    assert shelf.serve(place, 103.0, 60_000) == [
+        TellGap(LANE, 1, 1, "missing"),
+        TellGap(LANE, 3, 4, "missing"),
+    ]
+    assert place.wake_at() is None
+    note(place, shelf.put(LINE[3]))
+    assert seqs(shelf.serve(place, 104.0, 60_000)) == [-4]
+
+
+def test_what_comes_while_a_gap_is_told_is_told() -> None:
+    """P48: the page that shows the gap was read before it came."""
+    shelf = Shelf()
+    place = subscription(LANE)
+    shelf.put(LINE[4])
+    read = place.next_read(100.0)
+    assert read is not None
+    page = shelf.read(read)
+    note(place, shelf.put(LINE[2]))
+    place.page(read, page, 100.0, 60_000)
+    told = place.drain()
+    assert told[0] == TellGap(LANE, 1, 4, "missing")
+    assert seqs(told + shelf.serve(place, 100.0, 60_000)) == [5, -3]
+
+
+def test_what_comes_into_a_gap_while_it_is_read_is_told() -> None:
+    """P48: a page that was read before lacks it, wherever in the range it is."""
+    shelf = Shelf()
+    place = subscription(LANE)
+    shelf.put(LINE[4])
+    assert seqs(shelf.serve(place, 100.0, 60_000)) == [5]
+    note(place, shelf.put(LINE[2]))
+    read = place.next_read(100.0)
+    assert read is not None
+    page = shelf.read(read)
+    for header in (LINE[0], LINE[1], LINE[3]):
+        note(place, shelf.put(header))
+    place.page(read, page, 100.0, 60_000)
+    told = place.drain()
+    assert sorted(seqs(told + shelf.serve(place, 100.0, 60_000))) == [-4, -3, -2, -1]
+
+
+def test_a_gap_that_a_catch_up_fills_is_never_missing() -> None:
+    """P48: when all of it came nothing is left to tell, and nothing to wake for."""
+    shelf = Shelf()
+    place = Subscription(lanes_max=10, gap_wait_ms=0, expects=lambda _: True)
+    place.follow(LANE, LANE, 0)
+    shelf.put(LINE[2])
+    assert shelf.serve(place, 100.0, 60_000)[0] == TellGap(LANE, 1, 2, "coming")
     for header in LINE[:2]:
         note(place, shelf.put(header))
-    assert seqs(shelf.serve(place, 102.0, 60_000)) == [1, 2]
-    due[0] = False
-    place.wake(110.0)
-    told = shelf.serve(place, 110.0, 60_000)
-    assert told[0] == TellGap(LANE, 3, 4, "missing")
-    assert seqs(told) == [5]
+    assert seqs(shelf.serve(place, 100.5, 60_000)) == [-1, -2]
+    assert place.wake_at() == 100.0 + CATCH_UP_LOOK_S
+    place.wake(100.0 + CATCH_UP_LOOK_S)
+    assert shelf.serve(place, 102.0, 60_000) == []
+    assert place.wake_at() is None
 
 
-def test_a_catch_up_that_never_ends_does_not_hold_a_gap_for_ever() -> None:
-    """After CATCH_UP_WAIT_S the gap is told although the catch-up is due still."""
+def test_a_gap_is_not_coming_for_ever() -> None:
+    """P48: after CATCH_UP_WAIT_S it is told as missing although the catch-up is due still."""
     shelf = Shelf()
     place = Subscription(lanes_max=10, gap_wait_ms=WAIT_MS, expects=lambda _: True)
     place.follow(LANE, LANE, 0)
     shelf.put(LINE[4])
     now, told = 100.0, []
-    while not told:
-        told = [t for t in shelf.serve(place, now, 60_000) if isinstance(t, TellGap)]
+    while len(told) < 2 and now < 100.0 + 2 * CATCH_UP_WAIT_S:
+        told += [t for t in shelf.serve(place, now, 60_000) if isinstance(t, TellGap)]
         now += CATCH_UP_LOOK_S
         place.wake(now)
-    assert told == [TellGap(LANE, 1, 4, "missing")]
+    assert told == [TellGap(LANE, 1, 4, "coming"), TellGap(LANE, 1, 4, "missing")]
     assert CATCH_UP_WAIT_S <= now - 100.0 <= CATCH_UP_WAIT_S + 2
 
 

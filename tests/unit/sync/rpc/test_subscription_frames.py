@@ -54,6 +54,7 @@ def test_events_there_and_back() -> None:
         Followed(WireMessage(HEADER, b"blob", 1, 2, 3), OTHER, late=True),
         Followed(WireMessage(HEADER, b"blob", 1, 2, 3), OTHER, regressed=True),
         FollowedGap(ONE, 3, 5, expired=True),
+        FollowedGap(ONE, 6, 7, expired=False, coming=True),
         FollowedLive({ONE: 9}),
         FollowedDropped(1, 2),
         FollowedBeyond(NamespaceId(b"\x07" * 20), 2, 3),
