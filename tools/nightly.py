@@ -40,6 +40,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     "floors": ("floors",),
 }
 """Each part and what make is told, in the order of a night; ratios first, which need quiet."""
+SHORTER = {
+    "strangers": ("STRANGERS_S",),
+    "adversary": ("SEQUENCES", "SEED"),
+    "netlab": ("SCENARIO",),
+    "floors": ("BENCH",),
+}
+"""Values of the environment by which a part is another, beside those that make is told."""
 PART_S = 4 * 3600
 """Longest time of a part, seconds; one that hangs does not cost the rest."""
 END_S = 30
@@ -81,6 +88,12 @@ def given(words: Sequence[str]) -> list[str]:
     return [
         f"{name}{is_}{os.environ.get(name, value) if is_ else ''}" for name, is_, value in named
     ]
+
+
+def values(name: str) -> list[str]:
+    """Return what a part is run with: its result says nothing of one with other values."""
+    shorter = [f"{each}={os.environ[each]}" for each in SHORTER.get(name, ()) if each in os.environ]
+    return given(PARTS[name]) + shorter
 
 
 def run_part(name: str, command: Sequence[str], folder: Path, limit_s: float = PART_S) -> Result:
@@ -161,13 +174,13 @@ def held_before(folder: Path) -> dict[str, Result]:
     return {
         name: Result(name=name, code=0, seconds=seconds, log=folder / f"{name}.log", began=began)
         for name, (words, seconds, began) in kept["parts"].items()
-        if words == given(PARTS[name])
+        if words == values(name)
     }
 
 
 def keep(folder: Path, held: dict[str, Result]) -> None:
     """Write down which parts held, for `held_before`."""
-    parts = {name: (given(PARTS[name]), each.seconds, each.began) for name, each in held.items()}
+    parts = {name: (values(name), each.seconds, each.began) for name, each in held.items()}
     (folder / HELD).write_text(json.dumps({"commit": commit(), "parts": parts}, indent=1))
 
 
@@ -194,9 +207,10 @@ def main(words: Sequence[str]) -> int:
             continue
         print(f"{datetime.now(UTC):%H:%M:%S} {name} …", flush=True)
         command = [arguments.make, "--no-print-directory", *given(PARTS[name])]
+        before = commit()
         results.append(run_part(name, command, arguments.folder))
         print(results[-1].line(), flush=True)
-        if results[-1].held:
+        if results[-1].held and commit() == before:  # else it is of two commits
             held[name] = results[-1]
             keep(arguments.folder, held)
     told = summary(results)

@@ -85,12 +85,22 @@ def test_a_night_goes_on_where_it_was_ended(
     assert "2 of 3 parts held" in (folder / "summary.txt").read_text()
     monkeypatch.setenv("FUZZ_S", "1")
     assert ran() == {"mutants", "fuzz"}
+    words.append("strangers")
+    assert ran() == {"mutants", "strangers"}
+    assert ran() == {"mutants"}
+    monkeypatch.setenv("STRANGERS_S", "12")
+    assert ran() == {"mutants", "strangers"}
+    commits = iter(f"commit {number}" for number in range(100))
+    monkeypatch.setattr(nightly, "commit", lambda: next(commits))
+    assert ran() == {"trials", "mutants", "fuzz", "strangers"}
+    monkeypatch.setattr(nightly, "commit", lambda: "commit 1234567")
+    assert ran() == {"mutants"}  # nothing that ran over two commits was noted
     monkeypatch.setattr(nightly, "commit", lambda: "commit 1234567-dirty")
-    assert ran() == {"trials", "mutants", "fuzz"}
+    assert ran() == {"trials", "mutants", "fuzz", "strangers"}
     monkeypatch.setattr(nightly, "commit", lambda: "commit 89abcde")
-    assert ran() == {"trials", "mutants", "fuzz"}
+    assert ran() == {"trials", "mutants", "fuzz", "strangers"}
     (folder / nightly.HELD).write_text("{")
-    assert ran() == {"trials", "mutants", "fuzz"}
+    assert ran() == {"trials", "mutants", "fuzz", "strangers"}
 
 
 def test_a_part_that_hangs_is_ended_with_all_it_started(

@@ -392,6 +392,26 @@ def test_a_gap_that_a_catch_up_fills_is_never_missing() -> None:
     assert place.wake_at() is None
 
 
+@given(st.sets(st.integers(1, 40), min_size=1), st.sets(st.integers(1, 40)))
+def test_what_is_missing_in_the_end_is_what_did_not_come(here: set[int], brought: set[int]) -> None:
+    """P48: of all gaps that were coming, each sequence that is not here is told, once."""
+    due, shelf, line = [True], Shelf(page=100), headers(LANE, 40)
+    place = Subscription(lanes_max=10, gap_wait_ms=0, expects=lambda _: due[0])
+    place.follow(LANE, LANE, 0)
+    for seq in here:
+        shelf.put(line[seq - 1])
+    shelf.serve(place, 100.0, 60_000)
+    for seq in brought - here:
+        note(place, shelf.put(line[seq - 1]))
+    shelf.serve(place, 100.0, 60_000)
+    due[0] = False
+    place.wake(100.0 + CATCH_UP_LOOK_S)
+    told = [each for each in shelf.serve(place, 102.0, 60_000) if isinstance(each, TellGap)]
+    assert {each.reason for each in told} <= {"missing"}
+    missing = [seq for each in told for seq in range(each.first, each.last + 1)]
+    assert missing == sorted(set(range(1, max(here | brought))) - here - brought)
+
+
 def test_a_gap_is_not_coming_for_ever() -> None:
     """P48: after CATCH_UP_WAIT_S it is told as missing although the catch-up is due still."""
     shelf = Shelf()
