@@ -73,7 +73,7 @@ first-hour: $(STAMPS)/packages  ## the demonstration as its help says, from an i
 ##@ Longer runs
 .PHONY: mutants
 mutants: setup  ## take each defence out; the test that is named for it must fail
-	$(BIN)/python tools/mutants.py --jobs $(JOBS)
+	$(BIN)/python tools/mutants.py --jobs $(JOBS) $(if $(GO_ON),--go-on)
 
 .PHONY: bench
 bench: setup $(STAMPS)/peers $(STAMPS)/interop-sds/peer.mjs $(if $(filter $(or $(PART),net),net),bench-peers)  ## benchmarks, ratios against a limit or a peer of the same run; PART=store for one

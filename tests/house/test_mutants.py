@@ -13,6 +13,20 @@ sys.path.insert(0, str(ROOT / "tools"))
 import mutants  # noqa: E402  it stands in tools
 
 
+def test_what_was_found_at_another_commit_is_tried_again(tmp_path: Path) -> None:
+    """Nor does a tree with changes, or one of no known commit, go on from before."""
+    kept = tmp_path / "build" / "mutants.json"
+    assert mutants.found_before("commit a", kept) == set()
+    mutants.keep("commit a", {"one", "two"}, kept)
+    assert mutants.found_before("commit a", kept) == {"one", "two"}
+    assert mutants.found_before("commit b", kept) == set()
+    for nowhere in ("commit a-dirty", mutants.UNKNOWN):
+        mutants.keep(nowhere, {"one"}, kept)
+        assert mutants.found_before(nowhere, kept) == set()
+    kept.write_text("{")
+    assert mutants.found_before("commit a", kept) == set()
+
+
 @pytest.mark.parametrize("mutant", mutants.mutants(), ids=lambda each: each.name)
 def test_the_patch_applies_and_names_tests_that_are_there(mutant: mutants.Mutant) -> None:
     """`git apply` takes it, and each test that it names stands in the file."""
