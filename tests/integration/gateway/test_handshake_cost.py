@@ -21,12 +21,16 @@ COUNT = 12
 
 def charged_us(place: str) -> float:
     """Return what strangers were charged so far, microseconds."""
+    return 1e6 * metric(place, "luxrelay_cost_strangers_seconds")
+
+
+def metric(place: str, name: str) -> float:
+    """Return one number of the node's metrics."""
     line = http.client.HTTPConnection(place, timeout=30)
     line.request("GET", "/metrics")
     text = line.getresponse().read().decode()
     line.close()
-    name = "luxrelay_cost_strangers_seconds "
-    return 1e6 * float(next(each for each in text.splitlines() if each.startswith(name)).split()[1])
+    return float(next(each for each in text.splitlines() if each.startswith(name + " ")).split()[1])
 
 
 @pytest.mark.parametrize("door", ["gateway", "sync"])
@@ -45,7 +49,7 @@ def test_a_handshake_is_paid_beside_its_connection(
     host, _, port = str(place.gateway if door == "gateway" else place.sync).rpartition(":")
     context = ssl.create_default_context(cafile=certificate[0])
     context.set_alpn_protocols(["h2" if door == "sync" else "http/1.1"])
-    before = charged_us(place.http)
+    before, pace = charged_us(place.http), metric(place.http, "luxrelay_cost_pace")
 
     for _ in range(COUNT):
         source = ("127.66.0.1", 0)
@@ -55,5 +59,7 @@ def test_a_handshake_is_paid_beside_its_connection(
         ):
             assert line.version()
 
-    owed = COUNT * (Price.CONNECTION + Price.HANDSHAKE)
-    eventually(lambda: charged_us(place.http) - before >= owed)
+    # Prices are those of another machine, and this one's pace is looked at again and again.
+    pace = min(pace, metric(place.http, "luxrelay_cost_pace"))
+    owed = 0.9 * pace * COUNT * (Price.CONNECTION + Price.HANDSHAKE)
+    eventually(lambda: charged_us(place.http) - before >= owed, 20)
