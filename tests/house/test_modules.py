@@ -12,6 +12,7 @@ SHORT = 120
 REASONS = {
     "luxrelay.archive.continuous": "the loop of one command, without the command's arguments",
     "luxrelay.net.names": "what a peer's address may be, for the configuration of another room",
+    "luxrelay.net.own_link": "a machine without I/O beside the driver, which has its sockets",
     "luxrelay.node.template": "the commented file that `node init` writes",
     "luxrelay.sim.plots": "needs an extra that its importer can do without",
     "luxrelay.testing.cases.kinds": "names modules that import the package",

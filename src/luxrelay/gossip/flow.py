@@ -376,8 +376,8 @@ class Flow:
 
     def _spared(self, state: PeerState) -> bool:
         """Return True, and count it, for a slow peer: it is told the id, as by others (G39)."""
-        self._stats.slow_spared += state.room is not None
-        return state.room is not None
+        self._stats.slow_spared += state.slow
+        return state.slow
 
     def _beside(self, slot: Slot, data: bytes) -> str:
         """Return the topic of a namespace on which its followers get this header of us (G34).

@@ -29,6 +29,7 @@ Source: LP-6420 §4.1, §4.2, §5.3, §7.2; gossipsub v1.1, v1.2; decisions G1, 
 #   idontwant_ids_max ids declined by it. Over all:
 #   wanted_max ids wanted, half of them shared out among peers_max peers, wanted_peer_max asked of
 #   one peer, iwant_retransmit_max sends of a message to a peer.
+# While our own link is slow nothing is asked for: catching up brings it (G41).
 # Deviations from the specification: an id is asked of one holder a heartbeat, not of all at once:
 #   copies are costly here, and a peer that announces and never delivers delays by one heartbeat
 #   each. Promises are per id, not one chosen id a request. D_lazy is literal, without gossipsub's
@@ -116,6 +117,8 @@ class Lazy:
         self._memory = memory
         self._stats = stats
         self._wants: dict[Slot, Want] = {}
+        self.pulls = False
+        """Whether our own link is slow: nobody else is asked for anything (G41)."""
         self._beats = 0
         self._patience_s = 0.0
         """Nobody else is asked for an id within so many seconds of the last request."""
@@ -282,6 +285,8 @@ class Lazy:
         unreliable: dict[PeerId, PeerState] = {}
         for slot, want in [(s, w) for s, w in self._wants.items() if w.look_at <= now]:
             self._expire(want, unreliable, now)
+            if self.pulls:
+                want.holders.clear()
             if want.holders and now >= want.retry_at and not self._asked_lately(want, now):
                 self._ask_next(slot, want, asks, now)
             if want.holders or want.asked:
@@ -354,7 +359,7 @@ class Lazy:
                 state
                 for peer, state in self._peers.subscribers(topic).items()
                 if peer not in near
-                and state.room is None
+                and not state.slow
                 and not state.has_beside(beside)
                 and state.score >= threshold
             ]
@@ -381,7 +386,7 @@ class Lazy:
         """
         threshold = self._scores.params.gossip_threshold
         for state in self._peers:
-            if not state.room or state.room < 0 or state.score < threshold:
+            if not state.room or state.room < 0 or state.pulls_until or state.score < threshold:
                 continue
             found: dict[str, dict[MessageId, None]] = {}
             left, count = state.room, self._params.ihave_ids_max - state.ihave_sent

@@ -123,6 +123,9 @@ class Mesh:
         self.hurry_at: float | None = None
         """When to call `hurry`."""
         self.backoffs = Backoffs(params.backoffs_max)
+        self.pulls = False
+        """Whether our own link is slow: we are in no mesh, and say so (G41)."""
+        self._renew_at = 0.0
 
     def join(self, topic: str, now: float) -> bool:
         """Start the mesh of a topic, with its fan-out first; False when we are in it already.
@@ -190,9 +193,38 @@ class Mesh:
     def peer_is_slow(self, state: PeerState, now: float) -> None:
         """Take a slow peer out of every mesh and fan-out, for a while as short as ours (G39)."""
         for topic in self.topics:
-            if self._take_out(topic, state, now):
+            if self._take_out(topic, state, now, forgiven=True):
                 wait_s = self._params.unsubscribe_backoff_s
                 self._send_prune(topic, state, wait_s, now, suggest=False)
+        for fanout in self.fanouts.values():
+            fanout.peers.pop(state.peer, None)
+
+    def pull(self, *, pulls: bool, now: float) -> None:
+        """Be in no mesh while our own link is slow, and tell every peer; or take part again."""
+        self.pulls = pulls
+        if not pulls:
+            return
+        for topic, mesh in self.topics.items():
+            for state in list(mesh.values()):
+                self._take_out(topic, state, now, forgiven=True)
+                self._send_prune(topic, state, self._params.unsubscribe_backoff_s, now)
+        self._renew_pull(now)
+
+    def _renew_pull(self, now: float) -> None:
+        """Tell every peer, on one topic that we share with it, in time before it forgets."""
+        wait_s = self._params.unsubscribe_backoff_s
+        self._renew_at = now + wait_s / 2
+        for state in self._peers:
+            topic = next((each for each in state.topics if each in self.topics), None)
+            if topic is not None:
+                self._send_prune(topic, state, wait_s, now)
+
+    def peer_pulls(self, state: PeerState, until: float, now: float) -> None:
+        """Take a peer out of every mesh and fan-out that said its own link is slow (G41)."""
+        state.pulls_until = until
+        for topic in self.topics:
+            if self._take_out(topic, state, now, forgiven=True):
+                self.backoffs.set(topic, state.peer, until)
         for fanout in self.fanouts.values():
             fanout.peers.pop(state.peer, None)
 
@@ -220,7 +252,9 @@ class Mesh:
         else:
             suggest = True
         self._stats.grafts_refused += 1
-        self._send_prune(topic, state, self._params.prune_backoff_s, now, suggest=suggest)
+        params = self._params
+        wait_s = params.unsubscribe_backoff_s if self.pulls else params.prune_backoff_s
+        self._send_prune(topic, state, wait_s, now, suggest=suggest)
 
     def on_prune(self, topic: str, state: PeerState, backoff_s: int, now: float) -> bool:
         """Take the peer out of the mesh and keep to its back-off (LP-6420 §7.2; 20-35).
@@ -270,6 +304,8 @@ class Mesh:
         self._beats += 1
         look = self._beats % self._params.opportunistic_graft_heartbeats == 0
         self.backoffs.expire(now - self._params.heartbeat_interval_s)
+        if self.pulls and now >= self._renew_at:
+            self._renew_pull(now)
         for topic, mesh in self.topics.items():
             self._expel(topic, mesh, now)
             if len(mesh) < self._params.d_lo:
@@ -305,7 +341,7 @@ class Mesh:
             others = [
                 state
                 for peer, state in self._peers.subscribers(topic).items()
-                if peer not in fanout.peers and state.room is None and state.score >= threshold
+                if peer not in fanout.peers and not state.slow and state.score >= threshold
             ]
             for state in self._sample(others, lacking):
                 fanout.peers[state.peer] = state
@@ -402,9 +438,10 @@ class Mesh:
         return self._fit(state) and not self.backoffs.waits(topic, state.peer)
 
     def _fit(self, state: PeerState) -> bool:
-        """Return True when the peer may be in a mesh of ours at all (G16, G26, G39)."""
+        """Return True when the peer may be in a mesh of ours at all (G16, G26, G39, G41)."""
         return (
-            state.room is None
+            not state.slow
+            and not self.pulls
             and state.score >= self._scores.params.gossip_threshold
             and not state.light
             and not self._params.light
@@ -418,20 +455,22 @@ class Mesh:
         self._scores.grafted(state.ledger, topic, now)
         state.outbox.graft(state.spell(topic))
 
-    def _take_out(self, topic: str, state: PeerState, now: float) -> bool:
+    def _take_out(
+        self, topic: str, state: PeerState, now: float, *, forgiven: bool = False
+    ) -> bool:
         """Take a peer out of a mesh; False when it was not in it."""
         if self.topics[topic].pop(state.peer, None) is None:
             return False
-        self._scores.pruned(state.ledger, topic, now)
+        self._scores.pruned(state.ledger, topic, now, forgiven=forgiven)
         return True
 
     def _send_prune(
         self, topic: str, state: PeerState, backoff_s: float, now: float, *, suggest: bool = True
     ) -> None:
         self.backoffs.set(topic, state.peer, now + backoff_s)
-        suggested = self._suggestions(topic, state) if suggest else []
+        suggested = self._suggestions(topic, state) if suggest and not self.pulls else []
         self._stats.px_suggested += len(suggested)
-        state.outbox.prune(state.spell(topic), backoff_s, suggested)
+        state.outbox.prune(state.spell(topic), backoff_s, suggested, pulls=self.pulls)
 
     def _suggestions(self, topic: str, pruned: PeerState) -> list[tuple[PeerId, bytes]]:
         """Return other subscribers with their signed records, for a peer that has to go (20-03)."""

@@ -66,7 +66,7 @@ class PeerOutbox:
         self._waiting = waiting
         self._subscriptions: dict[str, bool] = {}
         self._grafts: dict[str, None] = {}
-        self._prunes: dict[str, tuple[int, Sequence[tuple[PeerId, bytes]]]] = {}
+        self._prunes: dict[str, tuple[int, Sequence[tuple[PeerId, bytes]], bool]] = {}
         self._messages: list[bytes] = []
         self._idontwant: list[MessageId] = []
         self._iwant: list[bytes] = []
@@ -90,7 +90,12 @@ class PeerOutbox:
         self._waiting[self._peer] = None
 
     def prune(
-        self, topic: str, backoff_s: float, suggested: Sequence[tuple[PeerId, bytes]] = ()
+        self,
+        topic: str,
+        backoff_s: float,
+        suggested: Sequence[tuple[PeerId, bytes]] = (),
+        *,
+        pulls: bool = False,
     ) -> None:
         """Tell the peer that it is not in our mesh of a topic and for how long not to ask.
 
@@ -98,11 +103,12 @@ class PeerOutbox:
             topic: The peer's spelling.
             backoff_s: Seconds.
             suggested: Other subscribers and their signed records.
+            pulls: Whether we fetch messages by catching up meanwhile.
 
         """
         self._grafts.pop(topic, None)
         # Whole seconds, rounded up: a peer that asks early is refused and blamed.
-        self._prunes[topic] = (int(-(-backoff_s // 1)), suggested)
+        self._prunes[topic] = (int(-(-backoff_s // 1)), suggested, pulls)
         self._waiting[self._peer] = None
 
     def message(self, fragment: bytes) -> bool:
@@ -204,8 +210,10 @@ class PeerOutbox:
             packer.add_fragment(encode_subscription(topic, subscribe=subscribe))
         for topic in self._grafts:
             packer.add_control(encode_graft(topic))
-        for topic, (backoff_s, suggested) in self._prunes.items():
-            packer.add_control(encode_prune(topic, backoff_s, suggested, self._params.rpc_max))
+        for topic, (backoff_s, suggested, pulls) in self._prunes.items():
+            packer.add_control(
+                encode_prune(topic, backoff_s, suggested, self._params.rpc_max, pulls=pulls)
+            )
 
     def _drop_announcements(self) -> None:
         for count, bodies in self._ihave:
@@ -240,6 +248,7 @@ class PeerState:
         "peer",
         "protected",
         "protocol",
+        "pulls_until",
         "record",
         "room",
         "score",
@@ -281,6 +290,9 @@ class PeerState:
         self.room: int | None = None
         """Bytes of messages that a slow peer may be sent now; None for one that is not slow, which
         may be sent any (G39)."""
+        self.pulls_until = 0.0
+        """Until when it fetches messages by catching up, as it said; 0 for one that does not
+        (G41)."""
         self.heard_at = 0.0
         """When anything came from it last; the next one a message."""
         self.delivered_at = 0.0
@@ -304,6 +316,11 @@ class PeerState:
         self.ihave_sent = 0
         self.iwant_asked = 0
         self.iwant_heard = 0
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is in no mesh and is not sent messages unasked (G39, G41)."""
+        return self.room is not None or self.pulls_until > 0
 
     def spell(self, topic: str) -> str:
         """Return the peer's own spelling of a canonical topic (G5)."""
@@ -334,8 +351,10 @@ class PeerState:
         """Return True when it needs no second copy of a header that it gets on a topic (G34)."""
         return self.passes_on and topic in self.topics
 
-    def new_heartbeat(self) -> None:
-        """Renew the allowances."""
+    def new_heartbeat(self, now: float) -> None:
+        """Renew the allowances, and forget that it pulls when it has not said so again."""
+        if self.pulls_until <= now:
+            self.pulls_until = 0.0
         self.ihave_rpcs = 0
         self.ihave_heard = 0
         self.ihave_sent = 0

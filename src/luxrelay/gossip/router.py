@@ -119,7 +119,11 @@ class Control:
         for spelled in rpc.graft:
             topic = fold_topic(spelled)
             if topic is not None:
+                state.pulls_until = 0.0  # it takes part again
                 self._mesh.on_graft(topic, state, now)
+        if rpc.pulls_s:
+            until = now + min(rpc.pulls_s, self._params.backoff_max_s)
+            self._mesh.peer_pulls(state, until, now)
         for spelled, backoff_s in rpc.prune:
             topic = fold_topic(spelled)
             if topic is not None:
@@ -138,7 +142,10 @@ class Control:
         self._dials = 0
 
     def _ihave(self, state: PeerState, rpc: Rpc, now: float) -> None:
-        if self._lazy.hears(state):
+        if self._mesh.pulls:
+            # Catching up brings it; what waited for our own link comes at once, and is no flood.
+            self._stats.ihave_left += sum(len(ids) for _, ids in rpc.ihave)
+        elif self._lazy.hears(state):
             for spelled, ids in rpc.ihave:
                 topic = fold_topic(spelled)
                 if topic in self._mesh.topics:
@@ -348,6 +355,22 @@ class GossipRouter:
             self._stats.slowed += 1
             self._mesh.peer_is_slow(state, now)
 
+    def pull(self, *, pulls: bool, now: float) -> None:
+        """Note whether our own link is slow, so that messages are fetched by catching up (G41).
+
+        We are in no mesh then, ask for nothing that is announced, and tell every peer.
+        """
+        if pulls == self._mesh.pulls:
+            return
+        self._stats.pulled += pulls
+        self._lazy.pulls = pulls
+        self._mesh.pull(pulls=pulls, now=now)
+
+    def peer_pulls(self, peer: PeerId) -> bool:
+        """Return True while a connected peer said that it fetches messages by catching up."""
+        state = self._peers.get(peer)
+        return state is not None and state.pulls_until > 0
+
     def app_score(self, peer: PeerId, score: float, now: float) -> None:
         """Set what the application thinks of a connected peer (P5); 0 until it says so."""
         state = self._peers.get(peer)
@@ -466,7 +489,7 @@ class GossipRouter:
         self._control.heartbeat()
         self._scores.decay(now)
         for state in list(self._peers):
-            state.new_heartbeat()
+            state.new_heartbeat(now)
             self._doorkeeper.judge(state, now)
         self._doorkeeper.rotate(now)
         self._mesh.heartbeat(now)
@@ -513,6 +536,8 @@ class GossipRouter:
             cached_bytes=memory.cache.size_bytes,
             wanted=len(self._lazy),
             slow=sum(state.room is not None for state in self._peers),
+            pulling=self._mesh.pulls,
+            pulling_peers=sum(state.pulls_until > 0 for state in self._peers),
             mesh={topic: len(mesh) for topic, mesh in self._mesh.topics.items()},
             forward_ms=self._stats.forward_ms.copy(),
             durations_s=self._stats.durations_s.copy(),
@@ -522,7 +547,7 @@ class GossipRouter:
                     state.stats,
                     score=state.score,
                     since=state.since,
-                    slow=state.room is not None,
+                    slow=state.slow,
                 )
                 for state in self._peers
             },

@@ -79,6 +79,8 @@ class Rpc:
     """Topics."""
     prune: list[tuple[str, int]] = field(default_factory=list)
     """Topics and back-off in seconds; 0 when none was given."""
+    pulls_s: int = 0
+    """For so many seconds the peer fetches messages by catching up, as a PRUNE says (G41)."""
     suggested: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     """Topic, peer id and signed peer record of each peer suggested in a PRUNE, the latter two of
     any length; at most ``px_peers_max`` a PRUNE."""
@@ -199,6 +201,8 @@ def _take_control(rpc: Rpc, control: ControlMessage, params: GossipParams) -> No
         rpc.graft = [entry.topicID for entry in control.graft]
     for entry in control.prune:
         rpc.prune.append((entry.topicID, entry.backoff))
+        if entry.pulls:
+            rpc.pulls_s = max(rpc.pulls_s, entry.backoff)
         if entry.peers:
             rpc.suggested += [
                 (entry.topicID, info.peerID, info.signedPeerRecord)
@@ -236,6 +240,8 @@ def encode_prune(
     backoff_s: int,
     suggested: Sequence[tuple[bytes, bytes]] = (),
     rpc_max: int = 64 * 1024,
+    *,
+    pulls: bool = False,
 ) -> bytes:
     """Return a control body with one PRUNE.
 
@@ -244,6 +250,7 @@ def encode_prune(
         backoff_s: Back-off in whole seconds.
         suggested: Peer ids and signed records; those that do not fit ``rpc_max`` are left out.
         rpc_max: Longest frame, bytes.
+        pulls: Whether we fetch messages by catching up as long as it runs (G41).
 
     """
     room = rpc_max - _CONTROL_OVERHEAD - _ENTRY_OVERHEAD
@@ -253,7 +260,7 @@ def encode_prune(
         if room >= 0:
             peers.append(PeerInfo(peerID=peer, signedPeerRecord=record))
     return ControlMessage(
-        prune=[ControlPrune(topicID=topic, backoff=backoff_s, peers=peers)]
+        prune=[ControlPrune(topicID=topic, backoff=backoff_s, peers=peers, pulls=pulls or None)]
     ).SerializeToString()
 
 

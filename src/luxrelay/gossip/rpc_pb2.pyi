@@ -271,8 +271,13 @@ class ControlPrune(_message.Message):
     TOPICID_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     BACKOFF_FIELD_NUMBER: _builtins.int
+    PULLS_FIELD_NUMBER: _builtins.int
     topicID: _builtins.str
     backoff: _builtins.int
+    pulls: _builtins.bool
+    """Ours, of the numbers that libp2p leaves to experiments: as long as the back-off runs, the peer
+    fetches messages by catching up, because its own link is slow. Others pass over it (G41).
+    """
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerInfo]: ...
     def __init__(
@@ -281,17 +286,22 @@ class ControlPrune(_message.Message):
         topicID: _builtins.str | None = ...,
         peers: _abc.Iterable[Global___PeerInfo] | None = ...,
         backoff: _builtins.int | None = ...,
+        pulls: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_topicID", b"_topicID", "backoff", b"backoff", "topicID", b"topicID"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_pulls", b"_pulls", "_topicID", b"_topicID", "backoff", b"backoff", "pulls", b"pulls", "topicID", b"topicID"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_topicID", b"_topicID", "backoff", b"backoff", "peers", b"peers", "topicID", b"topicID"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_backoff", b"_backoff", "_pulls", b"_pulls", "_topicID", b"_topicID", "backoff", b"backoff", "peers", b"peers", "pulls", b"pulls", "topicID", b"topicID"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__backoff: _TypeAlias = _typing.Literal["backoff"]  # noqa: Y015
     _WhichOneofArgType__backoff: _TypeAlias = _typing.Literal["_backoff", b"_backoff"]  # noqa: Y015
+    _WhichOneofReturnType__pulls: _TypeAlias = _typing.Literal["pulls"]  # noqa: Y015
+    _WhichOneofArgType__pulls: _TypeAlias = _typing.Literal["_pulls", b"_pulls"]  # noqa: Y015
     _WhichOneofReturnType__topicID: _TypeAlias = _typing.Literal["topicID"]  # noqa: Y015
     _WhichOneofArgType__topicID: _TypeAlias = _typing.Literal["_topicID", b"_topicID"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff) -> _WhichOneofReturnType__backoff | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pulls) -> _WhichOneofReturnType__pulls | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__topicID) -> _WhichOneofReturnType__topicID | None: ...
 

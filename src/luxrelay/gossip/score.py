@@ -231,11 +231,19 @@ class Scores:
         if counters.grafted_at is None and topic in ledger.topics:
             counters.grafted_at = now
 
-    def pruned(self, ledger: PeerLedger, topic: str, now: float) -> None:
-        """End the time in the mesh, and keep a deficit with which it ends (P3b)."""
+    def pruned(self, ledger: PeerLedger, topic: str, now: float, *, forgiven: bool = False) -> None:
+        """End the time in the mesh, and keep a deficit with which it ends (P3b).
+
+        Args:
+            ledger: Whose.
+            topic: Canonical topic.
+            now: Monotonic seconds.
+            forgiven: Whether a slow link is to blame, the peer's or our own (G38).
+
+        """
         counters = ledger.topics.get(topic)
         if counters is not None and counters.grafted_at is not None:
-            if counters.params.mesh_failures_weight:
+            if counters.params.mesh_failures_weight and not forgiven:
                 counters.failures += counters.deficit(now) ** 2
             counters.grafted_at = None
 

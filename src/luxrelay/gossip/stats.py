@@ -152,6 +152,10 @@ class GossipStats:
     """Times a peer left the meshes because its link took less than was offered."""
     slow_spared: int = 0
     """Messages not sent to slow peers; they are told the ids that fit."""
+    pulled: int = 0
+    """Times our own link was slow, so that messages were fetched by catching up."""
+    ihave_left: int = 0
+    """Ids not asked for meanwhile."""
     dropped_messages: int = 0
     """Messages not queued because a peer's queue was full."""
     dropped_gossip: int = 0
@@ -189,6 +193,10 @@ class GossipStats:
     """Ids asked for and not yet received now."""
     slow: int = 0
     """Peers whose link takes less than is offered now."""
+    pulling: bool = False
+    """Whether messages are fetched by catching up now."""
+    pulling_peers: int = 0
+    """Peers that do so now."""
     forward_ms: Histogram = field(default_factory=lambda: Histogram.of(FORWARD_BOUNDS_MS))
     """From receiving a message to forwarding it, milliseconds of our own clock (G31)."""
     durations_s: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS_S))

@@ -194,6 +194,12 @@ class NetConfig:
     """Bytes that may wait for a slow peer: what fits is sent to it when it asks for it (G39)."""
     slow_hold_s: float = 10.0
     """Seconds a slow peer's queue must be found empty before the peer counts as any other."""
+    pull_after_s: float = 0.5
+    """Seconds that packets of most connections wait in queues, mostly for gossip, before messages
+    are fetched by catching up and no longer sent to us unasked (G41)."""
+    pull_hold_s: float = 10.0
+    """Seconds that catching up lacks nothing, or packets wait for half of that at most, before
+    messages are sent to us again."""
 
     gossip_streams_max: int = 2
     """Gossip streams one peer may open towards us; a further one is reset."""

@@ -15,7 +15,8 @@ Theory of operation
     which its own writes feel; publishing and forwarding wait up to `patience_s` for a peer whose
     queue is half full, never longer. A peer that takes less than is offered is slow: the router is
     told before each heartbeat how much fits (`peer_room`). One that takes nothing is dropped after
-    `write_stall_s` (20-58, G39).
+    `write_stall_s` (20-58, G39). When it is our own link that is slow, the router is told so as
+    well (`pull`, G41), if the node catches up.
   Bounds: all in `NetConfig`; the inbox answers IGNORE when full, the writer gives messages up.
 
 Messages waiting for a verdict, and the batches in which they get it.
@@ -62,6 +63,7 @@ from luxrelay.net.greeting import Greeted, Greeter
 from luxrelay.net.hello import HELLO
 from luxrelay.net.host import RelayHost
 from luxrelay.net.links import DriverCounters, Link, NetStats, PeerLog
+from luxrelay.net.own_link import OwnLink
 from luxrelay.net.peer_clocks import PeerClocks
 from luxrelay.net.scopes import ReadyReport
 from luxrelay.net.streams import (
@@ -278,6 +280,10 @@ class GossipDriver:
         clocks: PeerClocks | None = None,
     ) -> None:
         self.counters = DriverCounters()
+        self.level: Callable[[], bool] | None = None
+        """Tells whether catching up lacks nothing; None for a node that does not catch up."""
+        self._own_link = OwnLink(config)
+        self._gossip = 0
         self.clocks = clocks if clocks is not None else PeerClocks()
         self._router = router
         self._host = host
@@ -504,6 +510,8 @@ class GossipDriver:
             or not link.writer.offer(action.data, urgent=action.urgent)
         ):
             self.counters.unsendable += 1
+            return
+        self._gossip += len(action.data)
 
     def _do_validate(self, action: Validate) -> None:
         if not self._inbox.put(action):
@@ -563,15 +571,35 @@ class GossipDriver:
     def _look_at_links(self, now: float) -> None:
         """The router knows which peers are slow, and how much fits their links."""
         looked_at = trio.current_time()
+        self._look_at_own_link(looked_at, now)
         for link in self._links.values():
             if link.writer is None:
                 continue
+            if self._router.peer_pulls(link.peer) != link.pulls:
+                link.pulls = not link.pulls
+                if link.pulls:
+                    link.writer.trim()
             was_slow, room = link.writer.slow, link.writer.look(looked_at)
             if was_slow or room is not None:
                 self._router.peer_room(link.peer, room, now)
             if was_slow != link.writer.slow:
                 self._told.slow(link, slow=link.writer.slow)
                 self._host.narrow(link.peer, slow=link.writer.slow)
+
+    def _look_at_own_link(self, looked_at: float, now: float) -> None:
+        """The router knows whether our own link is slow (G41); see `level`."""
+        if self.level is None:
+            return
+        was, host = self._own_link.pulls, self._host
+        pulls = self._own_link.look(
+            host.waits_s(),
+            (self._gossip, host.bytes_moved),
+            level=self.level(),
+            now=looked_at,
+        )
+        if pulls != was:
+            self._told.own_link(pulls=pulls, waits_s=self._own_link.waits_s)
+            self._router.pull(pulls=pulls, now=now)
 
     async def _judge(self) -> None:
         while True:
@@ -800,6 +828,7 @@ class GossipDriver:
                 for frame in part:
                     counters.frames_in += 1
                     counters.bytes_in += len(frame)
+                    self._gossip += len(frame)
                     self._router.received(link.peer, frame, now)
                 self._act()
                 if charged is not None:

@@ -43,6 +43,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
+from statistics import median_low
 from typing import Any, Final
 
 import trio
@@ -654,6 +655,17 @@ class RelayHost:
         """Whether what we send to a peer stands in queues: a link on the way carries no more."""
         ends = {remote_of(conn) for conn in self._swarm.get_connections(ID(peer))}
         return any(x.crowded and x.get_remote_address() in ends for x in self._registry.open)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that came and went over all connections, with all framing."""
+        return self._registry.traffic.bytes_in + self._registry.traffic.bytes_out
+
+    def waits_s(self) -> float:
+        """Seconds that packets of most connections stand in queues; 0 where it is not said."""
+        now = trio.current_time()
+        found = (each.waits_s(now) for each in self._registry.open)
+        return median_low([each for each in found if each is not None] or [0.0])
 
     def is_connected(self, peer: PeerId) -> bool:
         """Whether a stream to the peer may be tried."""

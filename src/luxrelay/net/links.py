@@ -161,6 +161,8 @@ class Link:
     """Its messages waiting for a verdict."""
     account: Account | None = None
     """What its inbound connection cost; None when it is not charged."""
+    pulls: bool = False
+    """It fetches messages by catching up: what waited for it was given up (G41)."""
     closed: bool = False
     """The peer is gone or speaks no gossip; nobody waits any more."""
     met_at: float | None = None
@@ -312,6 +314,11 @@ class PeerLog:
             queued_bytes=snapshot.queued_bytes,
             given_up=snapshot.given_up,
         )
+
+    def own_link(self, *, pulls: bool, waits_s: float) -> None:
+        """Our own link carries less than peers send us unasked, or carries it again."""
+        what = "own link is slow: catching up" if pulls else "own link is no longer slow"
+        self._log(what, {"packets_wait_s": round(waits_s, 2)})
 
     def _say(self, what: str, peer: PeerId, **fields: object) -> None:
         now, key = self._clock(), (what, peer)

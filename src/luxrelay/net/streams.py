@@ -381,7 +381,7 @@ class PeerWriter:
         if self._gave_up or late:
             if not self.slow:
                 self.slow = True
-                self._trim()
+                self.trim()
             self._gave_up, self._well_since = False, None
         elif self._frames:
             self._well_since = None
@@ -401,8 +401,8 @@ class PeerWriter:
             since = self._frames[0].since if self._frames else now
         return now - since
 
-    def _trim(self) -> None:
-        """Nothing waits but what is urgent, and the rest of a frame that was begun."""
+    def trim(self) -> None:
+        """Nothing waits any more but what is urgent, and the rest of a frame that was begun."""
         begun = bool(self._offset)
         while len(self._frames) > begun and not self._frames[-1].urgent:
             self.queued_bytes -= len(self._frames.pop().frame)

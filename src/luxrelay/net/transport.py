@@ -90,6 +90,8 @@ class RelayTcpStream(ReadWriteCloser):
         self._unsent = b""
         self._window = SendWindow()
         self._sent, self._granted = 0, FLOOR
+        self._still: tuple[int, float] | None = None
+        """Bytes that were acknowledged while others waited for it, and since when."""
         self._write_lock = trio.Lock()
         self._read_lock = trio.Lock()
         self._remote = _remote_of(stream)
@@ -174,6 +176,21 @@ class RelayTcpStream(ReadWriteCloser):
         """Bytes that the other end has not acknowledged, and those that it has; None if unsaid."""
         look = _look_at(self._stream.socket)
         return None if look is None else (look.in_flight, self._sent - look.in_flight)
+
+    def waits_s(self, now: float) -> float | None:
+        """Seconds by which round trips are above the shortest; None if unsaid.
+
+        The usual one, or the one under way: nothing was acknowledged since an earlier look, though
+        something could have been. The usual one follows slowly when little is sent.
+        """
+        look = _look_at(self._stream.socket)
+        if look is None or look.closed:
+            return None
+        acknowledged = self._sent - look.in_flight
+        if not look.in_flight or self._still is None or self._still[0] != acknowledged:
+            self._still = (acknowledged, now) if look.in_flight else None
+        still_s = 0.0 if self._still is None else now - self._still[1]
+        return max(look.rtt_s, still_s) - look.shortest_s
 
     async def close(self) -> None:
         """The socket is closed; what the kernel holds is still sent."""

@@ -57,6 +57,8 @@ from luxrelay.sync.report import PeerReport
 from luxrelay.sync.rpc.metering import SharedMeter
 from luxrelay.sync.rpc.service import RelaySyncServer
 
+PULL_INTERVAL_MAX_MS: Final = 10_000
+"""A node that looks at its peers' heads less often than this does not live by catching up."""
 TELL_S: Final = 5.0
 """Seconds between two times that the router is told."""
 
@@ -196,7 +198,7 @@ def assemble(
         spread=spread,
         blamed=blame.note,
     )
-    feed.expects = catch_up.expects
+    feed.expects, driver.level = catch_up.expects, _level(config, catch_up)
     return Parts(
         store=store,
         guards=guards,
@@ -334,6 +336,12 @@ def _server(
     )
 
 
+def _level(config: NodeConfig, catch_up: CatchUpLoop) -> Callable[[], bool] | None:
+    """Return what tells whether catching up lacks nothing; None where it is no way to live."""
+    often = config.sync_peers and config.sync_interval_ms <= PULL_INTERVAL_MAX_MS
+    return catch_up.level if often else None
+
+
 def _catch_up(
     config: NodeConfig,
     store: RelayStore,
@@ -350,6 +358,7 @@ def _catch_up(
         doors,
         parents=carried.caught_up,
         peers=config.sync_peers,
+        interval_ms=config.sync_interval_ms,
         tls=client_tls_of(config.sync_limits),
         ttl_ms=config.ttl_ms,
         postponed_max=config.sync_limits.postponed_max,

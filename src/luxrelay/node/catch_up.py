@@ -51,6 +51,10 @@ LOOK_BACK_MAX: Final = 1_000_000
 """Messages looked at after a start for blobs they lack."""
 WINDOWS_MAX: Final = 256
 """Peers whose links are remembered for comparisons; the one compared with longest ago is not."""
+PAUSE_MIN_S: Final = 0.1
+"""Between two catch-ups, however long one takes."""
+INTERVAL_MS: Final = 5_000
+"""From the begin of a catch-up to that of the next, where nothing else is said."""
 POSTPONED_MAX: Final = 65_536
 """Messages remembered that came before their time."""
 RECONCILE_TRIES: Final = 3
@@ -151,6 +155,7 @@ class CatchUpLoop:
         *,
         parents: Callable[[], Sequence[NamespaceId | None]],
         peers: Sequence[str],
+        interval_ms: int = INTERVAL_MS,
         stopping: threading.Event,
         wanted: WantedBlobs,
         clock_ms: Callable[[], int],
@@ -166,6 +171,7 @@ class CatchUpLoop:
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
+        A catch-up begins ``interval_ms`` after the last one began, if that has ended.
         Of the parents None stands for every namespace that a peer has.
         ``others`` are asked for blobs as well, within ``fetching``; ``kept`` is told which blobs
         came, ``blamed`` what peers did in reconciliations and with blobs. ``steady_ms`` is a clock
@@ -190,6 +196,8 @@ class CatchUpLoop:
         self._sink = StoreSink(store, doors, self._postponed)
         self._parents = parents
         self._peers = peers
+        self._interval_ms = interval_ms
+        self._began_ms = self._took_ms = 0
         self._windows = {peer: LinkWindow() for peer in peers}
         self._compared: OrderedDict[str, LinkWindow] = OrderedDict()
         self._stopping = stopping
@@ -211,6 +219,8 @@ class CatchUpLoop:
     def once(self) -> None:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
+        with self._lock:
+            self._began_ms = self._steady_ms()
         complete = True
         postponed = self._sink.postponed(self._clock_ms())
         for parent in self._parents():
@@ -237,6 +247,7 @@ class CatchUpLoop:
         with self._lock:
             self._totals.runs += 1
             self._complete = complete
+            self._took_ms = self._steady_ms() - self._began_ms
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
@@ -327,6 +338,23 @@ class CatchUpLoop:
         with self._lock:
             lacks = self._lag.get(parent, self._lag.get(None, 0)) > 0
             return bool(self._peers) and (self._running or lacks or not self._complete)
+
+    def level(self) -> bool:
+        """Return True when catching up lacks nothing and takes less time than is between two.
+
+        Any thread.
+        """
+        with self._lock:
+            took_ms = self._steady_ms() - self._began_ms if self._running else self._took_ms
+            lacks = any(self._lag.values())
+            return self._complete and not lacks and took_ms < self._interval_ms
+
+    def pause_s(self) -> float:
+        """Return the seconds until the next catch-up, which does not wait for one that took long.
+
+        Source: decision P24.
+        """
+        return max(PAUSE_MIN_S, (self._interval_ms - self._took_ms) / 1000)
 
     def lag(self) -> dict[NamespaceId | None, int]:
         """Return how many messages each parent and its lanes lacked after the last catch-up.

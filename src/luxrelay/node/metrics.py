@@ -561,9 +561,29 @@ def _slow_peers(router: GossipStats) -> Iterable[Metric]:
             "Messages not sent to slow peers, which are told the ids that fit.",
             router.slow_spared,
         ),
+        (
+            "luxrelay_gossip_pulled",
+            "Times our own link was slow, so that messages were fetched by catching up.",
+            router.pulled,
+        ),
+        (
+            "luxrelay_gossip_ihave_left",
+            "Announced ids not asked for meanwhile.",
+            router.ihave_left,
+        ),
     ):
         yield _counter(name, help_text, value)
     yield _gauge("luxrelay_gossip_slow_peers", "Peers whose link is slow now.", router.slow)
+    yield _gauge(
+        "luxrelay_gossip_pulling",
+        "1 while our own link is slow and messages are fetched by catching up.",
+        int(router.pulling),
+    )
+    yield _gauge(
+        "luxrelay_gossip_pulling_peers",
+        "Peers that said that they fetch messages by catching up.",
+        router.pulling_peers,
+    )
 
 
 def _topics(router: GossipStats) -> Iterable[Metric]:

@@ -574,7 +574,6 @@ class Node:
                     await abandoned_on_cancel(parts.catch_up.close)
 
     async def _keep_catching_up(self, parts: Parts) -> None:
-        pause_s = self._config.sync_interval_ms / 1000
         while self._config.sync_peers:
             await self._rounds.run(
                 "catch-up",
@@ -582,7 +581,7 @@ class Node:
                 progress=parts.catch_up.moved,
                 cut=parts.catch_up.close,
             )
-            await trio.sleep(self._rounds.pause_s("catch-up", pause_s))
+            await trio.sleep(self._rounds.pause_s("catch-up", parts.catch_up.pause_s()))
         await trio.sleep_forever()
 
     async def _keep_finality(self, parts: Parts) -> None:

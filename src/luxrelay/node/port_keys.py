@@ -198,6 +198,22 @@ BOUNDS: Final = (
         "Time a slow peer's queue must be found empty before the peer counts as any other.",
     ),
     _ms(
+        "pull_after_ms",
+        "pull_after_s",
+        500,
+        (50, _MINUTE_MS),
+        "Time that packets of most connections wait in queues, at least half of it gossip, before "
+        "our own link is slow: peers send us nothing unasked, and sync.peers are caught up with.",
+    ),
+    _ms(
+        "pull_hold_ms",
+        "pull_hold_s",
+        10_000,
+        (100, 10 * _MINUTE_MS),
+        "Time that catching up lacks nothing, or packets wait for half of pull_after_ms at most, "
+        "before peers send us messages again; doubled, 16 times at most, when that was too soon.",
+    ),
+    _ms(
         "quiet_ms",
         "idle_s",
         _MINUTE_MS,

@@ -133,7 +133,7 @@ class LinkWindow:
     @property
     def page_bytes(self) -> int:
         """Bytes of one asking: a quarter of the window, so that others are on their way."""
-        return max(self._config.window_min, self.size // PAGES_A_WINDOW)
+        return self.size // PAGES_A_WINDOW
 
     @property
     def frame_bytes(self) -> int:

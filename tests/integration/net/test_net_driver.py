@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 import pytest
@@ -297,6 +298,50 @@ async def test_a_peer_that_does_not_keep_up_is_spared_before_it_is_cut(world: An
             await world.until(lambda: relay.driver.counters.dropped_stalled == 1)
             await world.until(lambda: not relay.host.connected())
             assert relay.driver.stats().bans == {}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_whose_own_link_is_slow_says_so_and_takes_part_again(
+    world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its peers send it nothing unasked, and it catches up until it lacks nothing (G41)."""
+    caplog.set_level(logging.INFO, logger="luxrelay.net")
+    async with trio.open_nursery() as nursery:
+        one = await world.relay(nursery, "one")
+        two = await world.relay(nursery, "two", peers=(one.address,), pull_hold_s=0.3)
+        await world.until(lambda: one.mesh() == two.mesh() == 1)
+        waits_s = 1.0
+        two.driver.level = lambda: False
+        monkeypatch.setattr(two.host, "waits_s", lambda: waits_s)
+
+        big = world.envelope(1, size=8000)  # or hello and the rest would be most of the traffic
+        await publish(one, big)
+        await world.until(lambda: one.router.stats().pulling_peers == 1)
+        assert two.router.stats().pulling
+        assert one.mesh() == two.mesh() == 0
+        await world.until(lambda: two.delivered == [big])
+        await publish(one, world.envelope(2))
+        await world.until(lambda: one.router.stats().slow_spared == 1)
+
+        waits_s = 0.0
+        await world.until(lambda: not two.router.stats().pulling)
+        await world.until(lambda: one.mesh() == two.mesh() == 1, seconds=60)
+        await publish(one, world.envelope(3))
+        await world.until(lambda: world.envelope(3) in two.delivered)
+        said = [each.message for each in caplog.records if "own link" in each.message]
+        assert said == ["own link is slow: catching up", "own link is no longer slow"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_packets_of_a_peer_that_acknowledges_nothing_wait(world: Any) -> None:
+    """Round trips over loopback are short; a host without connections waits for nothing."""
+    async with trio.open_nursery() as nursery:
+        one = await world.relay(nursery, "one")
+        assert one.host.waits_s() == 0
+        two = await world.relay(nursery, "two", peers=(one.address,))
+        await world.until(lambda: one.mesh() == two.mesh() == 1)
+        assert one.host.waits_s() < 0.5
+        assert one.host.bytes_moved > 0
         nursery.cancel_scope.cancel()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -79,6 +80,7 @@ class OwnNode:
             wanted=self.wanted,
         )
         self.blamed: list[PeerReport] = []
+        self.steady_ms: Callable[[], int] = lambda: 0
         self.loop = CatchUpLoop(
             self.store,
             doors,
@@ -87,6 +89,7 @@ class OwnNode:
             stopping=threading.Event(),
             wanted=self.wanted,
             clock_ms=lambda: self.now,
+            steady_ms=lambda: self.steady_ms(),  # noqa: PLW0108 - another one later
             blamed=self.blamed.append,
         )
 
@@ -134,6 +137,25 @@ def test_a_fork_comes_by_reconciliation(
     totals = node.loop.totals()
     assert (totals["reconciliations"], totals["reconcile_stored"]) == (1, 1)
     assert totals["reconcile_bytes"] > 0
+
+
+def test_a_catch_up_that_took_long_is_followed_at_once(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path
+) -> None:
+    """P24: five seconds from begin to begin; level is who lacks nothing and keeps that pace."""
+    sender = Sender()
+    theirs = harbour.store([sender.message(seq) for seq in range(1, 4)])
+    node = OwnNode(tmp_path / "own", [harbour.serve(theirs, now_ms=NOW)])
+    nodes.append(node)
+    assert not node.loop.level()
+
+    for taken_ms, pause_s, level in ((1_200, 3.8, True), (7_000, 0.1, False), (0, 5.0, True)):
+        steady = itertools.chain([0], itertools.repeat(taken_ms))
+        node.steady_ms = partial(next, steady)
+        node.loop.once()
+        assert node.loop.pause_s() == pytest.approx(pause_s)
+        assert node.loop.level() is level
+    assert node.loop.totals()["stored"] == 3
 
 
 AHEAD_MS = 300_000

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from luxrelay.bus import VerdictKind
-from luxrelay.gossip.envelope import RelayMessage, relay_message_id
+from luxrelay.gossip.envelope import RelayMessage, TopicKind, global_topic, relay_message_id
+from luxrelay.gossip.rpc import RpcPacker, decode_rpc, encode_prune
+from luxrelay.gossip.score_params import ScoreParams
 
 BIG = 12_000
 """Bytes of a message that a slow link feels."""
@@ -121,6 +123,117 @@ def test_nobody_else_is_asked_while_our_own_link_is_slow(desk: Any, kit: Any) ->
     desk.now += 2 * beat
     desk.accept(first, desk.topic, data[1])
     assert asked_again_after(data[2]) == pytest.approx(4 * beat, abs=beat / 2)
+
+
+def pulls(desk: Any, seconds: int = 10) -> bytes:
+    """Return the frame in which a peer says that its own link is slow."""
+    packer = RpcPacker(desk.params.rpc_max)
+    packer.add_control(encode_prune(desk.topic, seconds, pulls=True))
+    (frame,) = packer.finish()
+    return frame
+
+
+def told(desk: Any, sent: Any, peer: Any) -> int:
+    """Return for how many seconds a peer was told that we catch up; 0 when it was not."""
+    frames = sent.frames.get(peer, [])
+    return max((decode_rpc(each, desk.params).pulls_s for each in frames), default=0)
+
+
+def test_a_peer_that_pulls_is_sent_nothing_unasked(desk: Any, kit: Any) -> None:
+    """No message, neither passed on nor our own, and no announcement, until it is well (G41)."""
+    slow, other = desk.who[1], desk.who[2]
+    desk.receive(slow, pulls(desk))
+    assert desk.router.peer_pulls(slow)
+    assert slow not in desk.router.mesh_peers(desk.topic)
+    assert desk.router.stats().pulling_peers == 1
+    assert desk.router.stats().peers[slow].slow
+
+    data, forwarded = accepted(desk, kit, 1)
+    assert forwarded.receivers(data) == {other}
+    own = kit.envelope(desk.topic, seq=2, blob=bytes(BIG))
+    desk.router.publish(desk.topic, own, desk.now)
+    assert slow not in desk.drain().receivers(own)
+    assert not desk.heartbeat().rpc(slow).ihave
+
+    desk.receive(slow, kit.frame(graft=[desk.topic]))
+    assert not desk.router.peer_pulls(slow)
+
+
+def test_a_peer_that_pulls_is_believed_as_long_as_it_said(desk: Any) -> None:
+    """Who falls silent is sent messages again; nobody is spared for longer than a back-off."""
+    slow = desk.who[1]
+    desk.receive(slow, pulls(desk, 2**40))
+    desk.now += desk.params.backoff_max_s - 1
+    desk.heartbeat()
+    assert desk.router.peer_pulls(slow)
+    desk.now += 2
+    desk.heartbeat()
+    assert not desk.router.peer_pulls(slow)
+
+
+def test_a_node_that_pulls_leaves_the_meshes_and_asks_for_nothing(desk: Any, kit: Any) -> None:
+    """Every peer is told so, again before it forgets; catching up brings what is announced."""
+    wait_s = desk.params.unsubscribe_backoff_s
+    desk.router.pull(pulls=True, now=desk.now)
+    sent = desk.drain()
+    assert not desk.router.mesh_peers(desk.topic)
+    assert [told(desk, sent, peer) for peer in desk.who] == [wait_s] * 3
+    assert desk.router.stats().pulling
+
+    ids = [id_of(kit.envelope(desk.topic, seq=seq)) for seq in (1, 2)]
+    assert (
+        not desk.receive(desk.who[0], kit.frame(ihave=[(desk.topic, ids)])).rpc(desk.who[0]).iwant
+    )
+    assert desk.router.stats().ihave_left == 2
+    refused = desk.receive(desk.who[0], kit.frame(graft=[desk.topic]))
+    assert told(desk, refused, desk.who[0]) == wait_s
+    assert not desk.router.mesh_peers(desk.topic)
+
+    began, again = desk.now, 0
+    while desk.now - began < wait_s:
+        again += bool(told(desk, desk.heartbeat(), desk.who[1]))
+    assert again == 1
+
+    desk.router.pull(pulls=False, now=desk.now)
+    for _ in range(2 * int(wait_s / desk.params.heartbeat_interval_s)):
+        desk.heartbeat()
+    assert set(desk.router.mesh_peers(desk.topic)) == set(desk.who)
+
+
+def test_a_node_that_pulls_asks_no_second_holder(desk: Any, kit: Any) -> None:
+    """What was asked for before is waited for, and asked of nobody else."""
+    wanted = id_of(kit.envelope(desk.topic, seq=1))
+    for peer in desk.who:
+        desk.receive(peer, kit.frame(ihave=[(desk.topic, [wanted])]))
+    desk.router.pull(pulls=True, now=desk.now)
+    desk.drain()
+    for _ in range(20):
+        sent = desk.heartbeat()
+        assert not any(sent.rpc(peer).iwant for peer in desk.who)
+    assert desk.router.stats().wanted == 0
+
+
+@pytest.mark.parametrize("slow", ["our own", "the peer's", "by its own word"])
+def test_a_slow_link_leaves_no_deficit_behind(kit: Any, slow: str) -> None:
+    """What did not come through it in the mesh is nobody's failure (P3b, G38)."""
+    desk = kit.Desk(scores=ScoreParams.watching_headers())
+    desk.topic = global_topic("testnet", TopicKind.HEADERS_GLOBAL)
+    desk.router.subscribe(desk.topic, desk.now)
+    (peer,) = desk.peers(1, desk.topic)
+    desk.heartbeat()
+    desk.now += 100
+    terms = desk.router.explain(peer, desk.now)
+    assert terms.topics[desk.topic].mesh_deficit > 0
+
+    if slow == "our own":
+        desk.router.pull(pulls=True, now=desk.now)
+    elif slow == "the peer's":
+        desk.router.peer_room(peer, BIG, desk.now)
+    else:
+        desk.receive(peer, pulls(desk))
+
+    assert not desk.router.mesh_peers(desk.topic)
+    assert desk.router.explain(peer, desk.now).topic_penalty == 0
 
 
 def test_a_slow_peer_is_not_grafted_until_it_is_well(desk: Any, kit: Any) -> None:

@@ -16,7 +16,7 @@ from luxrelay.sync.heads import PeerHead, SeqRange
 from luxrelay.sync.messages import SyncStatus
 from luxrelay.sync.params import CatchUpConfig
 from luxrelay.sync.report import AcceptResult, Outcome
-from luxrelay.sync.transfer import LinkWindow
+from luxrelay.sync.transfer import PAGES_A_WINDOW, LinkWindow
 
 PARENT = NamespaceId(b"p" * 20)
 CONFIG = CatchUpConfig(page_messages=10, call_lanes=1)
@@ -700,8 +700,8 @@ def test_a_slow_link_is_asked_for_as_much_as_it_carries() -> None:
         play.machine.cancel(play.now)
 
     assert (asked[0].max_bytes, asked[0].max_blob_bytes) == (262_144, 0)
-    assert (asked[0].max_messages, asked[2].max_messages) == (43, 10)
-    assert asked[2].max_bytes == config.transfer.window_min
+    assert (asked[0].max_messages, asked[2].max_messages) == (43, 2)
+    assert asked[2].max_bytes == config.transfer.window_min // PAGES_A_WINDOW
     assert asked[2].max_blob_bytes == 50_000
     assert asked[2].max_frame_bytes < asked[0].max_frame_bytes
     assert windows["a"].under_way == 0
