@@ -33,6 +33,8 @@ from luxrelay.gossip.rpc import (
 )
 
 PARAMS = GossipParams()
+EXPERIMENTS = 0x20_0000
+"""Above this number libp2p leaves fields to whoever tries something."""
 TOPIC = topic_for_namespace("net", NamespaceId(b"\x21" * 20))
 IDS = [MessageId(bytes([n]) * 32) for n in range(3)]
 MESSAGES = [
@@ -49,11 +51,21 @@ MESSAGES = [
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_field_numbers_and_types_are_libp2ps(name: str) -> None:
-    """Every field we know has the number and the type that libp2p gives it (G29)."""
+    """Every field we know has libp2p's number and type, or a number for experiments (G29, G41)."""
     known = {f.number: f.type for f in getattr(theirs, name).DESCRIPTOR.fields}
 
     for field in getattr(ours, name).DESCRIPTOR.fields:
-        assert known[field.number] == field.type, field.name
+        if field.number > EXPERIMENTS:
+            assert field.number not in known, field.name
+        else:
+            assert known[field.number] == field.type, field.name
+
+
+def test_a_peer_passes_over_what_is_ours() -> None:
+    """libp2p reads our PRUNE as one that says nothing of catching up (G41)."""
+    control = theirs.ControlMessage.FromString(encode_prune("topic", 10, pulls=True))
+    (prune,) = control.prune
+    assert (prune.topicID, prune.backoff, len(prune.peers)) == ("topic", 10, 0)
 
 
 def test_libp2p_reads_what_we_write() -> None:

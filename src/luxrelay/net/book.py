@@ -49,6 +49,8 @@ class BookEntry:
     """Dials that failed since one succeeded."""
     retry_at: float = 0.0
     """Monotonic seconds before which it is not dialled."""
+    away_until: float = 0.0
+    """The same because we let it go, whatever becomes of a dial under way."""
 
 
 class AddressBook:
@@ -108,7 +110,7 @@ class AddressBook:
         entry.addresses = tuple(dict.fromkeys([*addresses, *entry.addresses]))[:KEPT_MAX]
         entry.seq, entry.source = seq, max(entry.source, source)
         if moved:
-            entry.retry_at = 0.0
+            entry.retry_at = entry.away_until = 0.0
         return moved
 
     def _keep_bound(self, new: PeerId) -> None:
@@ -124,7 +126,7 @@ class AddressBook:
         """
         ready: dict[Source, list[PeerId]] = {source: [] for source in Source}
         for peer, entry in self._entries.items():
-            if entry.retry_at <= now and peer not in without:
+            if max(entry.retry_at, entry.away_until) <= now and peer not in without:
                 ready[entry.source].append(peer)
         for peers in ready.values():
             self._rng.shuffle(peers)
@@ -151,7 +153,7 @@ class AddressBook:
         """A peer that we have just let go is not dialled at once."""
         entry = self._entries.get(peer)
         if entry is not None:
-            entry.retry_at = max(entry.retry_at, now + self._config.redial_max_s)
+            entry.away_until = now + self._config.redial_max_s
 
     def failed(self, peer: PeerId, now: float) -> int:
         """A dial failed; how often it has by now."""

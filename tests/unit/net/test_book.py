@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from luxrelay.gossip import PeerId
 from luxrelay.net.book import KEPT_MAX, AddressBook, Source
 from luxrelay.net.config import NetConfig
@@ -110,6 +112,21 @@ def test_let_go_waits() -> None:
     ours = book()
     ours.learn(peer(1), ["a"], Source.HELLO)
     ours.postpone(peer(1), 0.0)
+
+    assert not ours.candidates(1, (), 7.9)
+    assert ours.candidates(1, (), 8.0) == [peer(1)]
+
+
+@pytest.mark.parametrize("ends", ["reached", "failed"])
+def test_a_dial_under_way_does_not_bring_back_who_was_let_go(ends: str) -> None:
+    """However it ends: who is here already may be let go before the dial has returned."""
+    ours = book()
+    ours.learn(peer(1), ["a"], Source.BOOTSTRAP)
+    ours.postpone(peer(1), 0.0)
+    if ends == "reached":
+        ours.reached(peer(1))
+    else:
+        ours.failed(peer(1), 0.0)
 
     assert not ours.candidates(1, (), 7.9)
     assert ours.candidates(1, (), 8.0) == [peer(1)]

@@ -34,6 +34,9 @@ RESUMES_MAX: Final = 8
 """Times that one reading of a blob is gone on with."""
 RESUMED_BYTES: Final = 64 * 1024
 """Bytes of a blob that are asked for at a time after a connection was lost."""
+BARREN_MAX: Final = 3
+"""Askings in a row that may bring nothing once an answer has begun: the one that was cut before
+gRPC handed anything out, and those that began on its connection before that was known as lost."""
 WHOLE_BLOB_S: Final = 150.0
 """Deadline of GetBlob at a relay that sends no parts, seconds: 2 MiB at 128 kbit/s and a little."""
 _Parts = Generator[bytes, None, None]
@@ -300,7 +303,7 @@ class SetCalls(RelayConnection):
         It may take as long as its bytes come; after ``call_s`` of silence, or a lost connection, it
         is gone on with at the byte reached, `RESUMES_MAX` times at most and while bytes came. Then
         it is asked for in small parts, for gRPC drops of a lost connection what it has not handed
-        out; once an answer has begun, one asking that brings nothing is forgiven.
+        out; once an answer has begun, `BARREN_MAX` askings in a row may bring nothing.
         Nothing is verified here: the receiver checks length and commitment.
 
         Raises:
@@ -329,7 +332,7 @@ class SetCalls(RelayConnection):
             except SyncUnreachableError:
                 left, count = left - 1, RESUMED_BYTES
                 barren = 0 if len(came) > before else barren + 1
-                if not left or barren > 1 or not began:
+                if not left or barren > BARREN_MAX or not began:
                     raise
         return bytes(came)
 
