@@ -375,7 +375,7 @@ class Flow:
                 self._stats.forwarded += 1
 
     def _spared(self, state: PeerState) -> bool:
-        """Return True, and count it, for a slow peer: it is told the id, as by others (G39)."""
+        """Return True, and count it, for a slow peer: it asks, or catches up (G39, G41)."""
         self._stats.slow_spared += state.slow
         return state.slow
 

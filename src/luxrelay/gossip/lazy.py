@@ -117,8 +117,6 @@ class Lazy:
         self._memory = memory
         self._stats = stats
         self._wants: dict[Slot, Want] = {}
-        self.pulls = False
-        """Whether our own link is slow: nobody else is asked for anything (G41)."""
         self._beats = 0
         self._patience_s = 0.0
         """Nobody else is asked for an id within so many seconds of the last request."""
@@ -285,7 +283,7 @@ class Lazy:
         unreliable: dict[PeerId, PeerState] = {}
         for slot, want in [(s, w) for s, w in self._wants.items() if w.look_at <= now]:
             self._expire(want, unreliable, now)
-            if self.pulls:
+            if self._mesh.pulls:
                 want.holders.clear()
             if want.holders and now >= want.retry_at and not self._asked_lately(want, now):
                 self._ask_next(slot, want, asks, now)

@@ -192,12 +192,15 @@ class Mesh:
 
     def peer_is_slow(self, state: PeerState, now: float) -> None:
         """Take a slow peer out of every mesh and fan-out, for a while as short as ours (G39)."""
-        for topic in self.topics:
-            if self._take_out(topic, state, now, forgiven=True):
-                wait_s = self._params.unsubscribe_backoff_s
-                self._send_prune(topic, state, wait_s, now, suggest=False)
+        for topic in self._spare(state, now):
+            wait_s = self._params.unsubscribe_backoff_s
+            self._send_prune(topic, state, wait_s, now, suggest=False)
+
+    def _spare(self, state: PeerState, now: float) -> list[str]:
+        """Take a peer out of every mesh and fan-out for a slow link; return whose meshes."""
         for fanout in self.fanouts.values():
             fanout.peers.pop(state.peer, None)
+        return [each for each in self.topics if self._take_out(each, state, now, forgiven=True)]
 
     def pull(self, *, pulls: bool, now: float) -> None:
         """Be in no mesh while our own link is slow, and tell every peer; or take part again."""
@@ -222,11 +225,8 @@ class Mesh:
     def peer_pulls(self, state: PeerState, until: float, now: float) -> None:
         """Take a peer out of every mesh and fan-out that said its own link is slow (G41)."""
         state.pulls_until = until
-        for topic in self.topics:
-            if self._take_out(topic, state, now, forgiven=True):
-                self.backoffs.set(topic, state.peer, until)
-        for fanout in self.fanouts.values():
-            fanout.peers.pop(state.peer, None)
+        for topic in self._spare(state, now):
+            self.backoffs.set(topic, state.peer, until)
 
     def on_graft(self, topic: str, state: PeerState, now: float) -> None:
         """Take the peer into the mesh, or answer with a PRUNE (LP-6420 §7.2; 20-35).

@@ -363,7 +363,6 @@ class GossipRouter:
         if pulls == self._mesh.pulls:
             return
         self._stats.pulled += pulls
-        self._lazy.pulls = pulls
         self._mesh.pull(pulls=pulls, now=now)
 
     def peer_pulls(self, peer: PeerId) -> bool:

@@ -53,8 +53,6 @@ WINDOWS_MAX: Final = 256
 """Peers whose links are remembered for comparisons; the one compared with longest ago is not."""
 PAUSE_MIN_S: Final = 0.1
 """Between two catch-ups, however long one takes."""
-INTERVAL_MS: Final = 5_000
-"""From the begin of a catch-up to that of the next, where nothing else is said."""
 POSTPONED_MAX: Final = 65_536
 """Messages remembered that came before their time."""
 RECONCILE_TRIES: Final = 3
@@ -155,7 +153,7 @@ class CatchUpLoop:
         *,
         parents: Callable[[], Sequence[NamespaceId | None]],
         peers: Sequence[str],
-        interval_ms: int = INTERVAL_MS,
+        interval_ms: int,
         stopping: threading.Event,
         wanted: WantedBlobs,
         clock_ms: Callable[[], int],
@@ -171,7 +169,8 @@ class CatchUpLoop:
     ) -> None:
         """Serve ``parents`` from ``peers`` (``host:port``) until ``stopping`` is set.
 
-        A catch-up begins ``interval_ms`` after the last one began, if that has ended.
+        A catch-up that brings something begins ``interval_ms`` after the last one began, if that
+        has ended; one that waits for a relay in vain is no reason to ask again sooner.
         Of the parents None stands for every namespace that a peer has.
         ``others`` are asked for blobs as well, within ``fetching``; ``kept`` is told which blobs
         came, ``blamed`` what peers did in reconciliations and with blobs. ``steady_ms`` is a clock
@@ -197,7 +196,7 @@ class CatchUpLoop:
         self._parents = parents
         self._peers = peers
         self._interval_ms = interval_ms
-        self._began_ms = self._took_ms = 0
+        self._began_ms = self._began_pages = self._took_ms = 0
         self._windows = {peer: LinkWindow() for peer in peers}
         self._compared: OrderedDict[str, LinkWindow] = OrderedDict()
         self._stopping = stopping
@@ -220,7 +219,7 @@ class CatchUpLoop:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
         with self._lock:
-            self._began_ms = self._steady_ms()
+            self._began_ms, self._began_pages = self._steady_ms(), self._sink.pages
         complete = True
         postponed = self._sink.postponed(self._clock_ms())
         for parent in self._parents():
@@ -243,11 +242,12 @@ class CatchUpLoop:
                 continue
             complete &= report.complete
             self._note(parent, report)
+        with self._lock:
+            self._took_ms = self._brought_for_ms()
         self.fetch_blobs()
         with self._lock:
             self._totals.runs += 1
             self._complete = complete
-            self._took_ms = self._steady_ms() - self._began_ms
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
@@ -345,12 +345,17 @@ class CatchUpLoop:
         Any thread.
         """
         with self._lock:
-            took_ms = self._steady_ms() - self._began_ms if self._running else self._took_ms
+            took_ms = self._brought_for_ms() if self._running else self._took_ms
             lacks = any(self._lag.values())
             return self._complete and not lacks and took_ms < self._interval_ms
 
+    def _brought_for_ms(self) -> int:
+        """Return for how long the catch-up has gone on; 0 while it has brought no page."""
+        brought = self._sink.pages > self._began_pages
+        return self._steady_ms() - self._began_ms if brought else 0
+
     def pause_s(self) -> float:
-        """Return the seconds until the next catch-up, which does not wait for one that took long.
+        """Return the seconds until the next catch-up, at once after one that took long.
 
         Source: decision P24.
         """

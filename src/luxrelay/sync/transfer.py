@@ -133,7 +133,7 @@ class LinkWindow:
     @property
     def page_bytes(self) -> int:
         """Bytes of one asking: a quarter of the window, so that others are on their way."""
-        return self.size // PAGES_A_WINDOW
+        return max(1, self.size // PAGES_A_WINDOW)
 
     @property
     def frame_bytes(self) -> int:

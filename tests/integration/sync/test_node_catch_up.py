@@ -86,6 +86,7 @@ class OwnNode:
             doors,
             parents=lambda: [PARENT],
             peers=peers,
+            interval_ms=5_000,
             stopping=threading.Event(),
             wanted=self.wanted,
             clock_ms=lambda: self.now,
@@ -144,18 +145,26 @@ def test_a_catch_up_that_took_long_is_followed_at_once(
 ) -> None:
     """P24: five seconds from begin to begin; level is who lacks nothing and keeps that pace."""
     sender = Sender()
-    theirs = harbour.store([sender.message(seq) for seq in range(1, 4)])
+    theirs = harbour.store([])
     node = OwnNode(tmp_path / "own", [harbour.serve(theirs, now_ms=NOW)])
     nodes.append(node)
     assert not node.loop.level()
 
-    for taken_ms, pause_s, level in ((1_200, 3.8, True), (7_000, 0.1, False), (0, 5.0, True)):
-        steady = itertools.chain([0], itertools.repeat(taken_ms))
-        node.steady_ms = partial(next, steady)
+    def round_of(taken_ms: int, seq: int = 0) -> None:
+        if seq:
+            theirs.put_many([sender.message(seq)], NOW)
+        node.steady_ms = partial(next, itertools.chain([0], itertools.repeat(taken_ms)))
         node.loop.once()
+
+    for seq, taken_ms, pause_s, level in ((1, 1_200, 3.8, True), (2, 7_000, 0.1, False)):
+        round_of(taken_ms, seq)
         assert node.loop.pause_s() == pytest.approx(pause_s)
         assert node.loop.level() is level
-    assert node.loop.totals()["stored"] == 3
+    for taken_ms in (7_000, 0):  # a relay that answers late and has nothing
+        round_of(taken_ms)
+        assert node.loop.pause_s() == 5.0
+        assert node.loop.level()
+    assert node.loop.totals()["stored"] == 2
 
 
 AHEAD_MS = 300_000

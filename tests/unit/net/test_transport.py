@@ -125,6 +125,31 @@ def test_serve_plain_tcp_only() -> None:
     assert not tcp.can_listen(Multiaddr("/ip4/127.0.0.1/udp/1/quic-v1"))
 
 
+async def test_packets_wait_by_the_usual_round_trip_or_by_the_one_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """G41: bytes that nobody acknowledges between two looks wait, those sent meanwhile do not."""
+    async with pair() as (stream, _other, _registry):
+        said = SocketLook(0, 0.3, 0.1)
+
+        def waits_s(now: float, in_flight: int, sent: int = 0) -> float | None:
+            nonlocal said
+            stream._sent += sent
+            said = SocketLook(in_flight, 0.3, 0.1)
+            return stream.waits_s(now)
+
+        monkeypatch.setattr(transport, "_look_at", lambda _: said)
+        assert waits_s(0.0, 0) == pytest.approx(0.2)
+        assert waits_s(5.0, 100, 100) == pytest.approx(0.2)  # sent since the last look
+        assert waits_s(6.0, 150, 50) == pytest.approx(0.9)  # more was sent, nothing came
+        assert waits_s(7.0, 150) == pytest.approx(1.9)
+        assert waits_s(8.0, 40) == pytest.approx(0.2)  # something came
+        assert waits_s(9.0, 40) == pytest.approx(0.9)
+        assert waits_s(10.0, 0) == pytest.approx(0.2)
+        said = SocketLook(0, 0.3, 0.1, closed=True)
+        assert stream.waits_s(11.0) is None
+
+
 async def test_a_write_waits_while_its_window_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """P51: 200 KB go as they are acknowledged, never more than the window, and none is lost."""
     acknowledged, most = 0, 0
