@@ -196,7 +196,7 @@ class CatchUpLoop:
         self._parents = parents
         self._peers = peers
         self._interval_ms = interval_ms
-        self._began_ms = self._began_pages = self._took_ms = 0
+        self._began_ms = self._took_ms = 0
         self._windows = {peer: LinkWindow() for peer in peers}
         self._compared: OrderedDict[str, LinkWindow] = OrderedDict()
         self._stopping = stopping
@@ -219,7 +219,7 @@ class CatchUpLoop:
         """Bring every namespace level with the peers, as far as they can be reached."""
         self._open()
         with self._lock:
-            self._began_ms, self._began_pages = self._steady_ms(), self._sink.pages
+            self._began_ms, pages = self._steady_ms(), self._sink.pages
         complete = True
         postponed = self._sink.postponed(self._clock_ms())
         for parent in self._parents():
@@ -243,7 +243,8 @@ class CatchUpLoop:
             complete &= report.complete
             self._note(parent, report)
         with self._lock:
-            self._took_ms = self._brought_for_ms()
+            brought = self._sink.pages > pages
+            self._took_ms = self._steady_ms() - self._began_ms if brought else 0
         self.fetch_blobs()
         with self._lock:
             self._totals.runs += 1
@@ -345,14 +346,10 @@ class CatchUpLoop:
         Any thread.
         """
         with self._lock:
-            took_ms = self._brought_for_ms() if self._running else self._took_ms
+            # What a long one will have brought is not known before its first page is whole.
+            took_ms = self._steady_ms() - self._began_ms if self._running else self._took_ms
             lacks = any(self._lag.values())
             return self._complete and not lacks and took_ms < self._interval_ms
-
-    def _brought_for_ms(self) -> int:
-        """Return for how long the catch-up has gone on; 0 while it has brought no page."""
-        brought = self._sink.pages > self._began_pages
-        return self._steady_ms() - self._began_ms if brought else 0
 
     def pause_s(self) -> float:
         """Return the seconds until the next catch-up, at once after one that took long.

@@ -167,6 +167,30 @@ def test_a_catch_up_that_took_long_is_followed_at_once(
     assert node.loop.totals()["stored"] == 2
 
 
+def test_nobody_is_level_while_the_first_page_of_a_long_catch_up_is_on_its_way(
+    harbour: Harbour, nodes: list[OwnNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G41: a node that lives by it would else take part again over the same narrow link."""
+    sender = Sender()
+    theirs = harbour.store([sender.message(1)])
+    node = OwnNode(tmp_path / "own", [harbour.serve(theirs, now_ms=NOW)])
+    nodes.append(node)
+    node.loop.once()
+    assert node.loop.level()
+    theirs.put_many([sender.message(2)], NOW)
+    node.steady_ms = partial(next, itertools.chain([0], itertools.repeat(7_000)))
+    accept, seen = node.loop._sink.accept, []
+
+    def looking(*page: Any) -> Any:
+        seen.append(node.loop.level())
+        return accept(*page)
+
+    monkeypatch.setattr(node.loop._sink, "accept", looking)
+    node.loop.once()
+
+    assert seen == [False]
+
+
 AHEAD_MS = 300_000
 
 
