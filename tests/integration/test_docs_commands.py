@@ -67,9 +67,11 @@ class Terminal:
 
     def port(self, usual: str) -> str:
         """Return the port that stands for a usual one."""
-        if usual not in self.ports:
+        while usual not in self.ports:
             with socket.create_server(("127.0.0.1", 0)) as free:
-                self.ports[usual] = str(free.getsockname()[1])
+                found = str(free.getsockname()[1])
+            if found not in self.ports.values():  # the system may give a closed one out again
+                self.ports[usual] = found
         return self.ports[usual]
 
     def end(self) -> None:
